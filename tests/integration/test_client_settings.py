@@ -139,14 +139,19 @@ def ends_in_time(
 
 @pytest.mark.feature("F293")
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_send_with_all_its_attempts_takes_so_long(cluster, topic, group, attempts) -> None:
-    """The second attempt, after half of the time, has what is left of it."""
+def test_a_send_with_all_its_attempts_takes_so_long(cluster, group, attempts) -> None:
+    """The second attempt, after half of the time, has what is left of it.
+
+    At one broker: the other one's connection is cut as well, perhaps under the second attempt.
+    """
+    topic = unique_name("topic")
     settings = ProducerSettings.from_rocketmq(
         producerGroup=group,
         sendMsgTimeout=str(TIMEOUT_MS),
         retryTimesWhenSendFailed=str(attempts - 1),
     )
     with cluster.client(group, producer=settings) as mq:
+        mq.admin.topics.create(topic, broker="broker-a")
         mq.send(topic, b"connected")
         fault = cluster.chaos.drop_answers("send", times=attempts)
 

@@ -122,11 +122,10 @@ class PostgresServer:
     def frozen(self) -> Iterator[None]:
         """Meanwhile it takes connections and answers nobody, like a server behind a cut network."""
         assert self._child is not None
-        # The first one first, for it starts others.
-        for process in (self._child.pid, *_children(self._child.pid)):
-            _signal(process, signal.SIGSTOP)
-        # One that was started in between.
-        for process in _children(self._child.pid):
+        first = self._child.pid
+        _signal(first, signal.SIGSTOP)
+        os.waitid(os.P_PID, first, os.WSTOPPED | os.WNOWAIT)  # now it starts no others
+        for process in _children(first):
             _signal(process, signal.SIGSTOP)
         try:
             yield
@@ -217,12 +216,21 @@ def _bare_environment() -> Mapping[str, str]:
 
 
 def _children(process: int) -> list[int]:
-    """Linux keeps them by thread; PostgreSQL has one."""
-    listed = Path(f"/proc/{process}/task/{process}/children")
-    try:
-        return [int(each) for each in listed.read_text().split()]
-    except FileNotFoundError:
-        return []
+    """Its child processes, as they name their parent.
+
+    Not from /proc/…/children: that list lacks some where another child ends meanwhile (proc(5)).
+    """
+    found: list[int] = []
+    for listed in Path("/proc").iterdir():
+        if not listed.name.isdigit():
+            continue
+        try:
+            after_name = (listed / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+        if int(after_name[1]) == process:
+            found.append(int(listed.name))
+    return found
 
 
 def _pidfd(process: int) -> int | None:
