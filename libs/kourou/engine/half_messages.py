@@ -139,8 +139,8 @@ def read_draft(draft: bytes, offset: int, position: int) -> HalfRecord:
 
     Its store time and host are those of a draft: 0.
     """
-    parts = parts_of(draft, 0, len(draft))._replace(queue_offset=offset, position=position)
-    return HalfRecord(draft, parts, decode_properties(draft[parts.props_at : parts.size]))
+    half = read_half(draft)
+    return half._replace(parts=half.parts._replace(queue_offset=offset, position=position))
 
 
 def mark_of(half: bytes) -> BatchMark | None:
