@@ -25,7 +25,7 @@ from kourou.client.transactions import (
     Ending,
     HalfMessage,
     begin_checks,
-    ended_later,
+    end_in_background,
     ending,
     require_check,
     require_promise,
@@ -87,7 +87,7 @@ class Transaction(Ending):
         if self.state is TransactionState.UNKNOWN or self.result is None:
             return
         core = self._sends._core
-        if core is None or not ended_later(core, self):
+        if core is None or not end_in_background(core, self):
             self.judge(self._sends._end_half(self.result, self.state, self.half.timeout_ms))
 
 

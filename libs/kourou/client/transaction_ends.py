@@ -104,7 +104,7 @@ class TransactionEnds:
 
     @property
     def open(self) -> int:
-        """How many are under way, without those that are still crossing threads."""
+        """How many wait for a reply; those not yet on the I/O thread are not counted."""
         return self._open
 
     def put(self, end: End) -> None:

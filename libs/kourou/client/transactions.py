@@ -133,10 +133,10 @@ class Ending:
         """The broker has heard it, or not. Raises what a caller has to know."""
         if isinstance(error, Rejected) and self.state is TransactionState.COMMIT:
             raise error
-        self.hear(error)
+        self.log_outcome(error)
 
-    def hear(self, error: KourouError | None) -> None:
-        """The same where nobody waits for it: logged."""
+    def log_outcome(self, error: KourouError | None) -> None:
+        """As `judge`, but every error is logged and none raised."""
         if error is None:
             self.told = True
             return
@@ -167,12 +167,15 @@ def ending(
     return End(half.queue.topic, half.queue.broker_name, request, deadline_ms, settle)
 
 
-def ended_later(core: ProducerCore, one: Ending) -> bool:
-    """Let the broker be told in the background, if the settings want that and few are under way."""
+def end_in_background(core: ProducerCore, one: Ending) -> bool:
+    """End it without waiting for the reply; False if the caller must wait.
+
+    That is so by default, and while UNCONFIRMED_ENDS_MAX replies are pending.
+    """
     if core.settings.wait_for_transaction_end or core.ends.open >= UNCONFIRMED_ENDS_MAX:
         return False
     assert one.result is not None
-    core.ends.put(ending(core, one.result, one.state, one.half.timeout_ms, one.hear))
+    core.ends.put(ending(core, one.result, one.state, one.half.timeout_ms, one.log_outcome))
     return True
 
 
@@ -206,7 +209,7 @@ class Transaction(Ending):
     async def _end(self) -> None:
         if self.state is TransactionState.UNKNOWN or self.result is None:
             return
-        if not ended_later(self._sends._port()[0], self):
+        if not end_in_background(self._sends._port()[0], self):
             self.judge(await self._sends._end_half(self.result, self.state, self.half.timeout_ms))
 
 
