@@ -38,9 +38,9 @@ class TailOptions:
 
 
 def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
-    """Print messages until the count is reached, Ctrl-C is pressed, or nobody reads the output.
+    """Print messages until the count is reached, Ctrl-C is pressed, or the output's reader ends.
 
-    The last one is 1, as for every command whose output ends in a closed pipe.
+    Returns 1 if the reader ended, as every command whose output is a closed pipe.
     """
     show = as_json_line if options.as_json else as_text_line
 
