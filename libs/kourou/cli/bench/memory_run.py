@@ -89,7 +89,10 @@ def share_bytes(pid: int) -> int:
     """Memory of a process and of those that it started, without counting shared pages twice."""
     found = 0
     for one in family(pid):
-        text = Path(f"/proc/{one}/smaps_rollup").read_text(encoding="ascii")
+        try:
+            text = Path(f"/proc/{one}/smaps_rollup").read_text(encoding="ascii")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended just now, and has no memory left
         (line,) = (each for each in text.splitlines() if each.startswith("Pss:"))
         found += int(line.split()[1]) << 10
     return found
