@@ -263,8 +263,8 @@ class Registration:
             self._answered(reply.header)
         if reply.header.epoch is None:
             return done
+        self._fenced(reply.header.epoch)  # before anybody hears that it is ready
         self._judged.set()
-        self._fenced(reply.header.epoch)
         return True  # asking again at once would change nothing
 
     def _note(self, server: _NameServer, *, done: bool, why: str) -> None:

@@ -178,6 +178,19 @@ async def test_a_refusal_is_no_registration(make) -> None:
     await one.stop()
 
 
+async def test_who_is_outdone_hears_of_it_before_anybody_hears_that_it_is_ready(make) -> None:
+    order: list[str] = []
+    loop = asyncio.get_running_loop()
+    one = make("a", fenced=lambda epoch: loop.call_soon(order.append, f"fenced {epoch}"))
+    one.start()
+    server = NameServer.servers["a"]
+    server.code, server.header = Code.SYSTEM_ERROR, RegisterBrokerResponse(epoch=7)
+    await one.first(60)
+    order.append("ready")
+    await one.stop()
+    assert order == ["fenced 7", "ready"]
+
+
 async def test_it_leaves_once(make) -> None:
     one = make("a")
     one.start()
