@@ -36,7 +36,7 @@ def test_tracing_measures_sends_with_and_without_it(
     told = capfd.readouterr().out
     if not as_json:
         heading, *sides, spans = told.splitlines()
-        assert heading.endswith("100% traced, 1 rounds of 0.1 s in turns")
+        assert heading.endswith("100% traced; 1 rounds of 0.1 s in turns")
         assert [line.split()[0] for line in sides] == ["without", "with"]
         assert int(spans.split()[0].replace(",", "")) > 0
         return

@@ -18,8 +18,6 @@ from kourou_spark_etl.machine import lacking_java
 
 FLIGHTS = 336_776
 FEW = 1_000
-SECONDS_MAX = 120
-"""What the demo may take by its own clock, on two cores and with nothing else running."""
 
 JAVA_PACKAGE = "openjdk-17-jre-headless"
 SPARK = {
@@ -167,7 +165,6 @@ def test_the_whole_demo_is_ok_three_times() -> None:
     """The last time nobody listens for RocketMQ's clients: the demo owes them nothing."""
     if lacking := lacking_java():
         pytest.skip(f"needs Java: {lacking[0].remedy}")
-    took = []
     for tcp in ("true", "true", "false"):
         lines, verdict = demo(KOUROU_TCP_ENABLE=tcp)
         print(f"{lines[-1]}: {verdict}")  # noqa: T201 - the counts are results of the test
@@ -180,7 +177,4 @@ def test_the_whole_demo_is_ok_three_times() -> None:
         assert {name: verdict[name] for name in SPARK} == SPARK
         assert verdict["trace_services"].keys() == TRACED
         assert verdict["spark_rows_while_sent"] > FIRST
-        closing = re.fullmatch(r"== ok after (\d+) s", lines[-1])
-        assert closing, lines[-5:]
-        took.append(int(closing[1]))
-    assert max(took) < SECONDS_MAX, took
+        assert re.fullmatch(r"== ok after \d+ s", lines[-1]), lines[-5:]

@@ -103,6 +103,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 def member(suite: Suite, group: str) -> Client:
     return Client(
         suite.cluster.address,
+        # Not from the environment: clients of a process that name no endpoint share an exporter.
+        settings=ClientSettings(trace_otlp_endpoint=suite.collector.endpoint),
         consumer=ConsumerSettings(
             consumer_group=group,
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,

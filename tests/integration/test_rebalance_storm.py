@@ -41,7 +41,9 @@ class Book:
         self._lock = threading.Lock()
         self.running: dict[MessageQueue, str] = {}
         self.next: dict[MessageQueue, int] = defaultdict(int)
-        self.times: Counter[tuple[MessageQueue, int]] = Counter()
+        self.done: set[str] = set()
+        """Bodies: one that failed may come by its first queue and again by that of retries."""
+
         self.keys: dict[str, list[int]] = defaultdict(list)
         self.wrong: list[str] = []
         self.rewinds = 0
@@ -67,15 +69,16 @@ class Book:
                 self.wrong.append(f"{message} is consumed, and {expected} was not")
             self.rewinds += offset < expected
             self.next[queue] = offset + 1
-            self.times[queue, offset] += 1
-            key, number = message.body.decode().split(":")
+            body = message.body.decode()
+            self.done.add(body)
+            key, number = body.split(":")
             self.keys[key].append(int(number))
         self.changed.set()
 
     @property
     def consumed(self) -> int:
         with self._lock:
-            return len(self.times)
+            return len(self.done)
 
 
 class Storm:
