@@ -43,7 +43,7 @@ def test_a_group_is_made_moved_and_deleted(walking, scene) -> None:
 def test_a_member_is_asked_and_given_a_message(walking, scene) -> None:
     walk = walking(scene.console.address)
     page = walk.to("groups/board/members")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Status of").click()
     expect(page.get_by_role("heading", name="Assigned queues")).to_be_visible()
     walk.to(f"messages/{scene.sent}?topic=departures")
     walk.change("Consume directly", {"Group": "board"}, verb="Deliver")
