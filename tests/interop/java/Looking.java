@@ -15,6 +15,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -163,6 +164,8 @@ final class Looking {
         DefaultMQPushConsumer consumer = consumer(stand, topic, seen);
         Pushing.sendAll(stand, stand.messages(topic, 4));
         Stand.awaitSize("messages", seen, 4);
+        // Tools ask by its route, and RocketMQ's broker registers it a moment after the first beat.
+        stand.awaitRoute(MixAll.getRetryTopic(stand.group()), 1);
         ConsumerRunningInfo info = stand.admin().getConsumerRunningInfo(
             stand.group(), consumer.buildMQClientId(), true);
         Stand.same(Set.of("*"), info.getSubscriptionSet().stream()
