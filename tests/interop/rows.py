@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from typing import Any
 FOLDER = Path(__file__).parent
 FEATURES = FOLDER / "features.toml"
 RESULTS = FOLDER / "results.json"
+ROOT = FOLDER.parents[1]
+PAGES = ("docs/mqadmin.md", "docs/reference/interop.md")
+"""What is made from the results."""
 
 PROVING = ("java", "mqadmin")
 """The clients whose scenarios prove the numbers of their rows."""
@@ -60,13 +64,18 @@ def scenarios(client: str) -> dict[str, tuple[str, ...]]:
 
 
 def write_down(client: str, server: str, version: str, passed: Mapping[str, bool]) -> None:
-    """Put what came of all scenarios of a client into the results, with the commit of this run."""
+    """Put what came of all scenarios of a client into the results, with the commit of this run.
+
+    The pages that are made from them follow.
+    """
     known: dict[str, Any] = {}
     if RESULTS.exists():
         known = json.loads(RESULTS.read_text(encoding="utf-8"))
     told = {"version": version, "commit": _commit(), "passed": dict(passed)}
     known.setdefault(client, {})[server] = told
     RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    for page in PAGES:
+        subprocess.run((sys.executable, ROOT / "docs" / "generate.py", page), check=True)
 
 
 def written(client: str, server: str, scenario: str) -> bool | None:
