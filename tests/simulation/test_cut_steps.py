@@ -64,6 +64,8 @@ def _cut_with_a_crash(step: int, seed: int, fixed: int) -> Counter[str]:
     leader, disk = pair(seed, fixed=fixed)
     member = opened(disk.kill())
     position = len_common(leader, member)
+    # Both may have filled the same end of a segment: then the member's epoch began before it.
+    kept = [(epoch, start) for epoch, start in load_epochs(disk, PATHS) if start < position]
     stale = {item for item in all_records(member) if item not in all_records(leader)}
     assert stale
     disk.cut_power(step)
@@ -86,7 +88,7 @@ def _cut_with_a_crash(step: int, seed: int, fixed: int) -> Counter[str]:
     if intended:
         assert member.end <= limit_of(leader, position), (step, seed)
         assert not found & stale, (step, seed)
-        assert load_epochs(disk, PATHS) == [(1, 0)]
+        assert load_epochs(disk, PATHS) == kept, (step, seed)
     if reached:
         assert member.end == limit_of(leader, position), (step, seed)
     assert records_below(leader, position) == [

@@ -51,7 +51,8 @@ from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages import namesrv
 from kourou.protocol.messages.sending import SendRecords
 
-FULL, USUAL = 10_000, 1_500
+FULL = 1_500
+SOAK = 10_000
 CARELESS = 12
 SEND_MS = 6_000
 NAME_SERVER = "ns:19876"
@@ -464,10 +465,17 @@ class Life:
 
 @pytest.mark.feature("F176", "F230")
 @pytest.mark.fault
-def test_a_send_call_stores_its_message_once(lived, pytestconfig):
-    seeds, events = lived(FULL if pytestconfig.getoption("--slow") else USUAL, Life)
+def test_a_send_call_stores_its_message_once(lived):
+    seeds, events = lived(FULL, Life)
     if seeds >= 100:
         assert min(events[what] for what in MET) > 0, events
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(36_000)
+def test_ten_thousand_lives_more():
+    for seed in range(FULL, FULL + SOAK):
+        Life(seed).live()
 
 
 @pytest.mark.feature("F176")
