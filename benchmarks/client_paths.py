@@ -38,8 +38,8 @@ from kourou.protocol.message_id import UniqKeyGenerator
 from kourou.protocol.messages import membership, namesrv, offsets, pulling, sending
 from kourou.protocol.record import encode_host, stamp
 from kourou.protocol.request import Request, Response
+from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
-from kourou.transport.zmq_socket import Buffer
 
 BODY = b"x" * 1024
 QUEUES = 4

@@ -2,17 +2,14 @@
 
     .venv/bin/python benchmarks/copies.py [--messages 20000] [--size 1024]
 
-A broker and a client in one process; the parts of every message that goes into a ZeroMQ socket or
-waits for a TCP one, and every append, are looked at: does the buffer lie in a mapped log segment,
-and does ZeroMQ copy it?
+A broker and a client in one process; the parts of every message that goes into a socket, and every
+append, are looked at: does the buffer lie in a mapped log segment, and is it copied?
 One JSON line is printed:
 
     send    copies a byte between the client's call and the kernel's page cache
     pull    copies a byte between the page cache and the consumer's frame, for queues whose records
             lie back to back in the log (1 queue) and for such that take turns (4), through
             mappings and by pread; pull_tcp the same for RocketMQ's clients
-    share_from_bytes    measured: from this size on, handing a part over costs less CPU time than
-            copying it; COPY_BELOW_BYTES is what the transport uses
 
 The kernel copies each byte once more on either side of each socket, and once into the page cache.
 """
@@ -24,14 +21,12 @@ import asyncio
 import json
 import struct
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import uvloop
-import zmq
 
 from kourou.engine.appends import Appends
 from kourou.engine.effects import Reply
@@ -46,14 +41,14 @@ from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.remoting_link import RemotingLink
+from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_socket import COPY_BELOW_BYTES, Buffer
+from kourou.transport.zmtp import JOIN_BYTES, ZmtpLink
 
 PATIENT_MS = 30_000
 BATCH = 256
 SUBSCRIBE = 4  # PullFlag.SUBSCRIPTION
 BODY_FROM_BYTES = 4_096  # smaller parts are heads of frames
-SIZES = tuple(1 << power for power in range(13, 22))
 
 
 def address_of(data: Buffer) -> int:
@@ -80,19 +75,21 @@ class Watch:
         return False
 
     def __enter__(self) -> Counter[str]:
-        send, write, reply = zmq.Socket.send, Appends.write, Pulls._reply
+        message, write, reply = ZmtpLink.put_message, Appends.write, Pulls._reply
         put = RemotingLink.put
         counts = self.counts
 
-        def watched_send(
-            socket: Any, data: Any, flags: int = 0, copy: bool = True, *rest: Any, **more: Any
-        ) -> Any:
-            size = len(data)
-            if size >= BODY_FROM_BYTES:
-                counts["sent"] += size
-                counts["into ZeroMQ"] += size if copy else 0
-                counts["from the mapping"] += size if self._is_mapped(data) else 0
-            return send(socket, data, flags, copy, *rest, **more)
+        def look_at(data: Buffer) -> None:
+            if len(data) >= BODY_FROM_BYTES:
+                counts["sent"] += len(data)
+                counts["from the mapping"] += len(data) if self._is_mapped(data) else 0
+
+        def watched_message(link: ZmtpLink, parts: Any) -> None:
+            for data in parts:
+                look_at(data)
+                if BODY_FROM_BYTES <= len(data) <= JOIN_BYTES:
+                    counts["joined"] += len(data)
+            message(link, parts)
 
         def watched_write(appends: Appends, blob: Buffer, *rest: Any) -> Any:
             before = len(appends._done)
@@ -112,16 +109,13 @@ class Watch:
             return reply(pulls, received, request, code, read)
 
         def watched_put(link: RemotingLink, parts: Any) -> None:
-            before = len(link.queue)
+            for data in parts:
+                look_at(data)
             put(link, parts)
-            for data in list(link.queue)[before:]:
-                if len(data) >= BODY_FROM_BYTES:
-                    counts["sent"] += len(data)
-                    counts["from the mapping"] += len(data) if self._is_mapped(data) else 0
 
-        self._undo = (send, write, reply, put)
-        zmq.Socket.send, Appends.write, Pulls._reply, RemotingLink.put = (
-            watched_send,
+        self._undo = (message, write, reply, put)
+        ZmtpLink.put_message, Appends.write, Pulls._reply, RemotingLink.put = (
+            watched_message,
             watched_write,
             watched_reply,
             watched_put,
@@ -129,7 +123,7 @@ class Watch:
         return counts
 
     def __exit__(self, *_: object) -> None:
-        zmq.Socket.send, Appends.write, Pulls._reply, RemotingLink.put = self._undo
+        ZmtpLink.put_message, Appends.write, Pulls._reply, RemotingLink.put = self._undo
 
 
 async def measure(root: Path, mode: str, queues: int, messages: int, size: int) -> dict[str, float]:
@@ -162,11 +156,11 @@ async def measure(root: Path, mode: str, queues: int, messages: int, size: int) 
             assert one["sent"] - one["from the mapping"] == one["put together"], one
     return {
         # A client encodes the body into a draft and joins drafts into a frame.
-        "send_client": 2 + sent.get("into ZeroMQ", 0) / sent["sent"],
+        "send_client": 2 + sent.get("joined", 0) / sent["sent"],
         "send_broker": sent["to be stamped"] / sent["stored"],
         "pull_broker": (mode == "pread")
         + out["put together"] / out["read"]
-        + out["into ZeroMQ"] / out["sent"],
+        + out.get("joined", 0) / out["sent"],
         "pull_tcp": (mode == "pread") + tcp["put together"] / tcp["read"],
     }
 
@@ -228,41 +222,12 @@ async def pull_all(connection: ZmqConnection | RemotingConnection, queues: int) 
     return count
 
 
-def share_from() -> dict[str, Any]:
-    """CPU time of sending a part by copy and by sharing, over TCP, by size."""
-    context = zmq.Context()
-    out, into = context.socket(zmq.DEALER), context.socket(zmq.DEALER)
-    out.connect(f"tcp://127.0.0.1:{into.bind_to_random_port('tcp://127.0.0.1')}")
-    ratios: dict[int, float] = {}
-    for size in SIZES:
-        data = memoryview(bytes(size))
-        rounds = max(100, (64 << 20) // size // 4)
-        costs = {
-            copy: min(_cost(out, into, data, rounds, copy=copy) for _ in range(3))
-            for copy in (True, False)
-        }
-        ratios[size] = round(costs[False] / costs[True], 2)
-    out.close(linger=0)
-    into.close(linger=0)
-    context.term()
-    better = [size for size in SIZES if all(ratios[n] < 1 for n in SIZES if n >= size)]
-    return {"share_from_bytes": better[0] if better else None, "share_cpu_ratio": ratios}
-
-
-def _cost(out: Any, into: Any, data: Buffer, rounds: int, *, copy: bool) -> float:
-    began = time.process_time()
-    for _ in range(rounds):
-        out.send(data, 0, copy)
-        into.recv(0, False)
-    return time.process_time() - began
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--size", type=int, default=1_024, help="bytes of a body")
     options = parser.parse_args()
-    figures: dict[str, Any] = {"benchmark": "copies", "copy_below_bytes": COPY_BELOW_BYTES}
+    figures: dict[str, Any] = {"benchmark": "copies", "join_bytes": JOIN_BYTES}
     for mode in ("mmap", "pread"):
         for queues in (1, 4):
             with tempfile.TemporaryDirectory() as name:
@@ -272,7 +237,7 @@ def main() -> None:
             for key, value in found.items():
                 where = f"{key}_{queues}_queues_{mode}" if key.startswith("pull") else key
                 figures[where] = round(value, 2)
-    print(json.dumps({**figures, **share_from()}))
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from kourou.protocol.frames import NO_TRACE, Frame
 from kourou.protocol.request import Request, Response
 from kourou.transport.curve import ClientCurve
 from kourou.transport.pending_requests import Outcome
+from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import Reply, ZmqConnection
-from kourou.transport.zmq_socket import Buffer
 
 CONNECT_WAIT_MS = 3_000
 """How long a request waits for a connection before another server is worth a try."""

@@ -169,6 +169,7 @@ FILTER_SERVER_ADDRESS_LENGTH_MAX = 263  # a host name, a colon, a port
 # -- peers ----------------------------------------------------------------------------------------
 SOCKET_HWM_MESSAGES = 1_000  # never 0: an unlimited queue to a stuck peer exhausts the memory
 PEER_QUEUE_BYTES_MAX = 64 * 1024 * 1024
+PEER_SILENT_PROBES_MAX = 6  # one a second; a peer that answers none of them is gone
 PEER_STUCK_MS_MAX = 5_000
 PEERS_MAX = 16_384  # identities of one socket; the machine's 20,000 file descriptors run out first
 UNFINISHED_BYTES_MAX = 512 * 1024 * 1024  # of all incomplete TCP frames of a listener

@@ -38,12 +38,8 @@ from kourou.protocol.request import Answerer, Header, Request
 from kourou.protocol.table import REQUESTS, not_supported
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families
 from kourou.telemetry.metrics import Family
-from kourou.transport.remoting_server import (
-    IDLE_MS,
-    InboundFrame,
-    RemotingServer,
-    RemotingServerStatistics,
-)
+from kourou.transport.remoting_server import IDLE_MS, InboundFrame, RemotingServer
+from kourou.transport.tcp_server import TcpServerStatistics
 
 VIP = "vip"
 """The name of a broker's second listener, to which clients send and from which nobody pulls."""
@@ -240,7 +236,7 @@ class RemotingCarrier:
 
     # -- figures ----------------------------------------------------------------------------------
 
-    def statistics(self) -> dict[str, RemotingServerStatistics]:
+    def statistics(self) -> dict[str, TcpServerStatistics]:
         """By listener name."""
         return {name: server.statistics() for name, server in self._servers.items()}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,7 +34,11 @@ from kourou.protocol.table import REQUESTS, not_supported
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.curve import ServerCurve
-from kourou.transport.zmq_server import Inbound, ZmqServer, ZmqServerStatistics
+from kourou.transport.tcp_server import TcpServerStatistics
+from kourou.transport.zmq_server import Inbound, ZmqServer
+
+if TYPE_CHECKING:
+    from kourou.transport.curve_server import CurveServer
 
 
 class ZmqCarrier:
@@ -57,7 +62,7 @@ class ZmqCarrier:
         self._insecure_network = insecure_network
         self._server_type = server_type
         self._curve = curve
-        self._servers: dict[str, ZmqServer] = {}
+        self._servers: dict[str, ZmqServer | CurveServer] = {}
 
     def listen(
         self,
@@ -73,15 +78,24 @@ class ZmqCarrier:
         taken, or open to the network without leave.
         """
         for name, address in listeners.items():
-            server = self._server_type(
-                address,
-                self._arrived if role is None else partial(self._arrived, role=role, also=also),
-                self._ears.disconnected,
-                listener=name,
-                insecure_network=self._insecure_network,
-                clock=self._clock,
-                curve=curve or self._curve,
-            )
+            arrived = partial(self._arrived, role=role, also=also) if role else self._arrived
+            gone = self._ears.disconnected
+            server: ZmqServer | CurveServer
+            if (keys := curve or self._curve) is not None:
+                from kourou.transport.curve_server import CurveServer  # only keys need libzmq
+
+                server = CurveServer(
+                    address, arrived, gone, listener=name, clock=self._clock, curve=keys
+                )
+            else:
+                server = self._server_type(
+                    address,
+                    arrived,
+                    gone,
+                    listener=name,
+                    insecure_network=self._insecure_network,
+                    clock=self._clock,
+                )
             server.start()
             self._servers[name] = server
         return {
@@ -89,7 +103,7 @@ class ZmqCarrier:
             for number, (name, server) in enumerate(self._servers.items())
         }
 
-    def server(self, name: str = "internal") -> ZmqServer:
+    def server(self, name: str = "internal") -> ZmqServer | CurveServer:
         """The listener of that name."""
         assert name in self._servers, f"nothing listens as {name}"
         return self._servers[name]
@@ -165,7 +179,7 @@ class ZmqCarrier:
 
     # -- figures ----------------------------------------------------------------------------------
 
-    def statistics(self) -> dict[str, ZmqServerStatistics]:
+    def statistics(self) -> dict[str, TcpServerStatistics]:
         """By listener name."""
         return {name: server.statistics() for name, server in self._servers.items()}
 

@@ -63,8 +63,8 @@ from kourou.transport.addresses import split_address
 from kourou.transport.curve import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.rate_limited_log import RateLimitedLog
+from kourou.transport.wire import Patience
 from kourou.transport.zmq_client import ZmqClientStatistics, ZmqConnection
-from kourou.transport.zmq_socket import Patience
 
 _log = logging.getLogger("kourou.broker")
 

@@ -26,8 +26,8 @@ from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.request import Request
+from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
-from kourou.transport.zmq_socket import Buffer
 
 What = str | type[Request] | None
 """What a fault is about: a word of WORDS, a type of request, or None for everything."""
@@ -99,14 +99,14 @@ class FaultyServer(ZmqServer):
     ) -> None:
         super().__init__(bind_address, self._judge, self._forget, **options)
         self.faults: list[Fault] = []
-        self._deliver = on_frames
+        self._pass_on = on_frames
         self._tell_lost = on_disconnect
         self._asked: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self._late: set[asyncio.TimerHandle] = set()
 
     def cut_connections(self) -> int:
         """End every connection that stands; how many those were."""
-        links = list(self._links)
+        links = list(self._links.values())
         for link in links:
             self._cut_off(link, "ordered by a test")
         return len(links)
@@ -123,7 +123,7 @@ class FaultyServer(ZmqServer):
     def _judge(self, batch: list[Inbound]) -> None:
         arrived = [one for one in batch if self._arrives(one)]
         if arrived:
-            self._deliver(arrived)
+            self._pass_on(arrived)
 
     def _arrives(self, inbound: Inbound) -> bool:
         frame, peer = inbound.frame, inbound.peer
@@ -141,11 +141,11 @@ class FaultyServer(ZmqServer):
 
     def _deliver_noted(self, inbound: Inbound) -> None:
         self._note(inbound.peer, inbound.frame)
-        self._deliver([inbound])
+        self._pass_on([inbound])
 
     def _note(self, peer: Peer, frame: Frame) -> None:
         """Remember what was asked: an answer has only the number of its question."""
-        if frame.kind is Kind.REQUEST and peer.id in self._links.by_peer:
+        if frame.kind is Kind.REQUEST and peer.id in self._links:
             self._asked[peer.id][frame.correlation] = frame.code
 
     # -- out --------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class FaultyServer(ZmqServer):
         self._late.add(timer)
 
     def _cut_peer(self, peer: Peer) -> None:
-        link = self._links.by_peer.get(peer.id)
+        link = self._links.get(peer.id)
         if link is not None:
             self._cut_off(link, "ordered by a test")
 

@@ -46,8 +46,8 @@ from kourou.protocol.table import REQUESTS
 from kourou.testing.wire_broker import Answer, Cut, Silence, WireBroker
 from kourou.testing.wire_filter_server import WireFilterServer
 from kourou.transport.pending_requests import Outcome
+from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import Reply
-from kourou.transport.zmq_socket import Buffer
 
 CLUSTER = "c1"
 

@@ -12,8 +12,6 @@ import errno
 import ipaddress
 import socket as socketlib
 
-import zmq
-
 from kourou.errors import ConfigError
 
 CLEAR_TEXT_WARNING_S = 60.0
@@ -33,7 +31,7 @@ def listening_address(bind_address: str, *, insecure_network: bool) -> tuple[str
     return host, port
 
 
-def cannot_bind(host: str, port: int, error: OSError | zmq.ZMQError) -> ConfigError:
+def cannot_bind(host: str, port: int, error: OSError) -> ConfigError:
     """Why an address could not be bound."""
     if error.errno == errno.EADDRINUSE:
         return ConfigError(

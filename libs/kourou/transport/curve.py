@@ -1,7 +1,7 @@
 """Encrypted connections between parties that know each other's keys: ZeroMQ's CURVE.
 
-Lives here: what a listener or a connection is told, and what a failed handshake means. May not live
-here: files (kourou.transport.curve_keys), who is let in (kourou.transport.curve_gate).
+Lives here: what a listener and a connection need, and what a failed handshake means. May not live
+here: files (kourou.transport.curve_keys), sockets (kourou.transport.zmq_socket).
 
 A server has a pair and a list of clients; a client has a pair and knows the server's public key
 before it dials. Either side can tell a stranger at the handshake, so no request of a stranger is
@@ -15,18 +15,10 @@ State: none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import zmq
-
-from kourou.model import limits
-from kourou.transport.curve_gate import close_domain, open_domain
 from kourou.transport.curve_keys import AllowedKeys, KeyPair, ServerKeys
-from kourou.transport.zmq_monitor import Happening
-
-OVERHEAD_BYTES = 64
-"""What encryption adds to a frame at most: 33 bytes."""
+from kourou.transport.wire import Happening
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +28,6 @@ class ServerCurve:
     pair: KeyPair
     allowed: AllowedKeys
 
-    def arm(self, socket: zmq.Socket[bytes], address: Callable[[], str]) -> str:
-        """Tell a socket that is not bound yet; returns what `disarm` wants when it is closed.
-
-        `address` is where it listens, for the log.
-        """
-        domain = open_domain(self.allowed, address)
-        _make_room(socket)
-        socket.set(zmq.CURVE_SERVER, 1)
-        socket.set(zmq.CURVE_SECRETKEY, self.pair.secret.encode())
-        socket.set(zmq.ZAP_DOMAIN, domain.encode())
-        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
-        return domain
-
-    def disarm(self, domain: str) -> None:
-        """The socket is closed."""
-        close_domain(domain)
-
 
 @dataclass(frozen=True, slots=True)
 class ClientCurve:
@@ -60,21 +35,6 @@ class ClientCurve:
 
     pair: KeyPair
     servers: ServerKeys
-
-    def arm(self, socket: zmq.Socket[bytes], address: str) -> None:
-        """Tell a socket that is not connected yet; ConfigError if no key is known for `address`.
-
-        Files are read if they have changed, so a key that is added is found by the next attempt.
-        """
-        _make_room(socket)
-        socket.set(zmq.CURVE_SERVERKEY, self.servers.of(address).encode())
-        socket.set(zmq.CURVE_PUBLICKEY, self.pair.public.encode())
-        socket.set(zmq.CURVE_SECRETKEY, self.pair.secret.encode())
-
-
-def _make_room(socket: zmq.Socket[bytes]) -> None:
-    """The library's limit is for frames as they travel; ours is for what is in them."""
-    socket.set(zmq.MAXMSGSIZE, limits.FRAME_SIZE_BYTES_MAX + OVERHEAD_BYTES)
 
 
 def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
@@ -110,12 +70,10 @@ def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
     )
 
 
-def refusal_of(happening: Happening, curve: ServerCurve | None) -> str:
+def refusal_of(happening: Happening) -> str:
     """The same for the one who was dialled, for its log; "" for what the gate has said."""
     if happening is Happening.OTHER_MECHANISM:
-        if curve is None:
-            return "a client insists on CURVE, and this listener has no keys (curveKeyFile)"
         return "a client has no CURVE keys, and this listener wants them"
-    if happening is Happening.BAD_GREETING and curve is not None:
+    if happening is Happening.BAD_GREETING:
         return "a client's handshake failed; it may know another public key of this server"
     return ""

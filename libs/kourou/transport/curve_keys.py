@@ -31,9 +31,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import zmq
-import zmq.auth
-
 from kourou.errors import ConfigError
 from kourou.model.limits import CURVE_FILE_BYTES_MAX, CURVE_KEYS_MAX
 from kourou.transport.addresses import split_address
@@ -89,6 +86,8 @@ def read_pair(path: Path) -> KeyPair:
         )
     [secret], [public] = _SECRET_KEY.findall(pairs[0]), _PUBLIC_KEY.findall(pairs[0])
     _checked(path, secret)
+    import zmq  # only who has keys needs it
+
     if zmq.curve_public(secret.encode()).decode() != public:
         raise ConfigError(f"{path}: its two keys are not a pair")
     return KeyPair(public, secret)
@@ -144,6 +143,8 @@ def _no_keys(path: Path) -> ConfigError:
 
 
 def _checked(path: Path, key: str) -> str:
+    import zmq  # only who has keys needs it
+
     try:
         zmq.curve_public(key.encode())  # any 40 characters of Z85 will do for that
     except (zmq.ZMQError, ValueError):
@@ -287,6 +288,8 @@ def make_pair(
     The secret file gets `mode` before it has its name. Raises ConfigError if there is one already,
     which is left as it is, or if the folder cannot be written.
     """
+    from zmq.auth import create_certificates  # only who has keys needs it
+
     told = tuple(addresses)
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is not a valid key name", hint="letters, digits, . _ -")
@@ -295,7 +298,7 @@ def make_pair(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as aside:
-            made = Path(zmq.auth.create_certificates(aside, name)[1])
+            made = Path(create_certificates(aside, name)[1])
             made.chmod(mode)
             key = read_pair(made).public
             os.link(made, secret)  # fails where one is, whoever made it meanwhile

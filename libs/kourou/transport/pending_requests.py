@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kourou.errors import KourouError
 from kourou.model import limits
 from kourou.protocol.frames import Frame
-from kourou.transport.zmq_socket import Buffer
+from kourou.transport.tcp_link import Buffer
 
 Outcome = Frame | KourouError
 """What a request ends with; a KourouError is one of Unavailable, TimedOut, UnknownOutcome."""

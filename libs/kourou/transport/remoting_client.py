@@ -32,8 +32,8 @@ from kourou.protocol.remoting import (
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.transport.addresses import split_address
+from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import Reply
-from kourou.transport.zmq_socket import Buffer
 
 READ_BYTES = 65_536
 CONNECT_WAIT_MS = 3_000

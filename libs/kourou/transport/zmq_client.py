@@ -1,7 +1,7 @@
 """One connection to one server: requests out, answers matched, deadlines kept.
 
-Lives here: a DEALER socket, the requests in flight on it, and when it is thrown away.
-May not live here: which server to ask, retries, what requests mean.
+Lives here: the requests in flight on a connection, and when it is thrown away.
+May not live here: sockets (transport.wire), which server to ask, retries, what requests mean.
 
 A request ends in exactly one of these:
 - an answer arrives: a reply, whatever its code;
@@ -10,15 +10,13 @@ A request ends in exactly one of these:
 - it left and its deadline passed: TimedOut. It may have happened;
 - it left and the connection ended under it: UnknownOutcome. It may have happened.
 
-Zombies: what lies in a pipe or a socket buffer during a cut would be delivered after it, long after
-its sender gave up. So a request that times out closes the socket and opens a new one, which drops
-its queue; every other request in flight then ends as UnknownOutcome. Only when a *later* request of
-this socket was answered does it live on: the peer reads in order, so the late one was delivered and
-merely waits (a held pull, a slow disk).
+Zombies: what lies in a queue or a socket buffer during a cut would be delivered after it, long
+after its sender gave up. So a request that times out closes the connection and opens a new one,
+which drops its queue; every other request in flight then ends as UnknownOutcome. Only when a
+*later* request of this connection was answered does it live on: the peer reads in order, so the
+late one was delivered and merely waits (a held pull, a slow disk).
 
-A socket carries one connection and is thrown away with it; the library's own reconnecting is not
-used, so nothing that was queued for a lost connection leaves on the next one. What cannot leave
-waits here and not in the library.
+Nothing that was queued for a lost connection leaves on the next one. What cannot leave waits here.
 
 State: soft. All calls belong on the thread of the loop on which the connection was opened, and in
 the process that opened it.
@@ -34,7 +32,6 @@ from dataclasses import dataclass
 from itertools import count
 
 import msgspec
-import zmq
 
 from kourou.clock import Clock, SystemClock
 from kourou.errors import (
@@ -46,7 +43,6 @@ from kourou.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kourou.model import limits
 from kourou.protocol.frames import (
     NO_TRACE,
     Frame,
@@ -58,26 +54,17 @@ from kourou.protocol.frames import (
 )
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
+from kourou.transport.addresses import split_address
 from kourou.transport.curve import ClientCurve, trouble_of
-from kourou.transport.edge_reader import EdgeReader
 from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests
 from kourou.transport.rate_limited_log import RateLimitedLog
-from kourou.transport.zmq_monitor import FAILED, Happening, ZmqMonitor
-from kourou.transport.zmq_socket import (
-    NOBLOCK,
-    PATIENT,
-    Buffer,
-    Patience,
-    endpoint_of,
-    open_dealer,
-    receive_rest,
-    send_parts,
-)
+from kourou.transport.tcp_link import Buffer
+from kourou.transport.wire import FAILED, PATIENT, Happening, Patience, Wire
+from kourou.transport.zmtp_wire import ZmtpWire
 
 _log = logging.getLogger("kourou.transport")
 
 RECONNECT_MS_MIN = 50
-FULL_PIPE_RETRY_MS = 50  # besides the socket's own signal, which another call may swallow
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +117,7 @@ class ZmqConnection:
         self._curve = curve
         self._named = named or address
         self._patience = patience
-        self._endpoint = endpoint_of(address)
+        split_address(address)  # a ConfigError belongs to who dials
         self.on_connected: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self._on_notify = on_notify
@@ -156,36 +143,29 @@ class ZmqConnection:
     def _open(self) -> None:
         self._open_later = None
         self._connected = False
-        self._socket = open_dealer(self._patience)
-        if self._curve is not None:
-            try:
-                self._curve.arm(self._socket, self._named)
-            except ConfigError as error:  # a key that is put there is found by the next attempt
-                self._socket.close(linger=0)
-                self._trouble(str(error), logged=True)
-                self._open_later = self._loop.call_later(self._delay_ms() / 1_000, self._open)
-                return
-        self._send_part = self._socket.send
-        self._monitor = ZmqMonitor(self._socket)
-        self._socket.connect(self._endpoint)
-        self._reader = EdgeReader(self._loop, self._socket, self._receive)
-        self._monitor_reader = EdgeReader(self._loop, self._monitor.socket, self._watch)
-        self._reader.start()
-        self._monitor_reader.start()
+        self._wire = self._make_wire()
+        try:
+            self._wire.open()
+        except ConfigError as error:  # a key that is put there is found by the next attempt
+            self._trouble(str(error), logged=True)
+            self._open_later = self._loop.call_later(self._delay_ms() / 1_000, self._open)
+
+    def _make_wire(self) -> Wire:
+        if self._curve is None:
+            return ZmtpWire(self.address, self._patience, self)
+        from kourou.transport.curve_wire import CurveWire
+
+        return CurveWire(self.address, self._patience, self, self._curve, self._named)
 
     def _shut(self) -> None:
         self._connected = False
-        if self._open_later is not None:  # between two attempts: there is no socket
+        if self._open_later is not None:  # between two attempts
             self._open_later.cancel()
             self._open_later = None
-            return
-        self._reader.stop()
-        self._monitor_reader.stop()
-        self._monitor.close()
-        self._socket.close(linger=0)
+        self._wire.close()
 
     def _reopen(self, reason: str, delay_ms: int) -> None:
-        """Throw the socket away with all it holds. What had left ends, what waits waits on."""
+        """Throw the connection away with all it holds. What had left ends, what waits waits on."""
         stood = self._connected
         self._reopened += stood
         self._shut()
@@ -311,7 +291,6 @@ class ZmqConnection:
                 self._check_by(deadline_ms)
         elif self._pending.add_waiting(correlation, one):
             self._check_by(give_up_ms)
-            self._retry_if_full()
         else:
             one.end(Unavailable(f"too many requests are waiting for {self.address}"))
 
@@ -335,13 +314,10 @@ class ZmqConnection:
             return False
         parts = one.parts
         assert parts is not None
-        try:
-            send_parts(self._send_part, parts, NOBLOCK)
-        except zmq.Again:
+        if not self._wire.send(parts):
             return False
         one.parts = None
         self._sent += 1
-        self._reader.touched()
         return True
 
     def _send_waiting(self) -> None:
@@ -356,33 +332,10 @@ class ZmqConnection:
             if one.callback is not None:
                 self._check_by(one.deadline_ms)
 
-    def _retry_if_full(self) -> None:
-        """Requests wait although a connection stands: the pipe is full, so try again soon."""
-        if self._pending.waiting and self._connected:
-            self._check_by(self._clock.monotonic_ms() + FULL_PIPE_RETRY_MS)
-
     # -- answers ----------------------------------------------------------------------------------
 
-    def _receive(self) -> bool:
-        receive = self._socket.recv
-        socket = self._socket
-        budget = limits.FRAME_BYTES_PER_TURN_MAX
-        try:
-            for _ in range(limits.FRAMES_PER_TURN_MAX):
-                parts, size = receive_rest(receive, receive(NOBLOCK, False))
-                budget -= size
-                self._take(parts)
-                if self._socket is not socket:  # a callback closed or reopened this connection
-                    return False
-                if budget < 0:
-                    return True
-        except zmq.Again:
-            if self._pending.waiting:
-                self._send_waiting()
-            return False
-        return True
-
-    def _take(self, parts: list[Buffer]) -> None:
+    def arrived(self, parts: list[Buffer]) -> None:
+        """A message came; called by the wire."""
         try:
             frame = decode_frame(parts)
         except (DecodeError, BadRequest) as error:
@@ -401,27 +354,27 @@ class ZmqConnection:
 
     # -- the connection ---------------------------------------------------------------------------
 
-    def _watch(self) -> bool:
-        for event in self._monitor.read():
-            if event.kind is Happening.READY:
-                self._connected = True
+    def room(self) -> None:
+        """What waited has left; called by the wire."""
+        if self._pending.waiting:
+            self._send_waiting()
+
+    def happened(self, kind: Happening) -> None:
+        """The connection stands, or ended; called by the wire."""
+        if kind is Happening.READY:
+            self._connected = True
+            self._certain = False
+            self._failed_attempts = 0
+            self._send_waiting()
+            if self.on_connected is not None:
+                self.on_connected()
+        elif kind in FAILED:
+            self._failed_handshake(kind)
+        else:
+            if kind is Happening.REFUSED:
                 self._certain = False
-                self._failed_attempts = 0
-                self._send_waiting()
-                if self.on_connected is not None:
-                    self.on_connected()
-            elif event.kind in FAILED:
-                self._failed_handshake(event.kind)
-            elif event.kind in (Happening.LOST, Happening.REFUSED):
-                if event.kind is Happening.REFUSED:
-                    self._certain = False
-                    self._last_trouble = "connection refused or unreachable"
-                socket = self._socket
-                self._receive_rest()
-                if not self._closed and self._socket is socket:  # no callback was faster
-                    self._reopen("the connection was lost", self._delay_ms())
-                return False
-        return False
+                self._last_trouble = "connection refused or unreachable"
+            self._reopen("the connection was lost", self._delay_ms())
 
     def _failed_handshake(self, kind: Happening) -> None:
         """A server that hangs up may be faster than what it says: then the former reason stands."""
@@ -442,12 +395,6 @@ class ZmqConnection:
         attempts = self._failed_attempts
         self._failed_attempts = min(attempts + 1, 16)
         return min(RECONNECT_MS_MIN << attempts, self._patience.reconnect_ms_max)
-
-    def _receive_rest(self) -> None:
-        """Take the answers that came before the connection ended."""
-        socket = self._socket
-        while not self._closed and self._socket is socket and self._receive():
-            pass
 
     # -- deadlines --------------------------------------------------------------------------------
 
@@ -475,9 +422,6 @@ class ZmqConnection:
         never_left = self._why_it_never_left()
         if expired.zombie:
             self._reopen("the connection was reset, because a request got no answer", 0)
-        elif self._pending.waiting:
-            self._send_waiting()
-            self._retry_if_full()
         for one in expired.left:
             one.end(TimedOut(f"{self.address} did not respond in time"))
         for one in expired.never_left:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from kourou.engine.peer import Peer
 from kourou.model import limits
-from kourou.transport.zmq_socket import Buffer
+from kourou.transport.tcp_link import Buffer
 
 _ROUTING_ID_BYTES = 5
 

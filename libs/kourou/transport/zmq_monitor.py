@@ -11,24 +11,12 @@ State: soft.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-
-class Happening(enum.Enum):
-    """The events that matter here; everything else is left out of the subscription."""
-
-    ACCEPTED = enum.auto()
-    READY = enum.auto()
-    REFUSED = enum.auto()
-    BAD_GREETING = enum.auto()
-    OTHER_MECHANISM = enum.auto()
-    NOT_LET_IN = enum.auto()
-    LOST = enum.auto()
-
+from kourou.transport.wire import Happening
 
 _HAPPENINGS: dict[int, Happening] = {
     zmq.EVENT_ACCEPTED: Happening.ACCEPTED,
@@ -45,9 +33,6 @@ MECHANISM_MISMATCH = 0x11000002
 """What the library says of a peer that wants another mechanism (zmq.h); pyzmq has no name for it.
 
 One side has CURVE keys and the other has none."""
-
-FAILED = (Happening.BAD_GREETING, Happening.OTHER_MECHANISM, Happening.NOT_LET_IN)
-"""Handshakes that came to nothing; LOST follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The two kinds of socket Kourou uses, with the options that keep them honest under load.
+"""The two kinds of libzmq socket that Kourou uses, with the options that keep them honest.
 
 Lives here: making and configuring ROUTER and DEALER sockets, and one message in or out.
 May not live here: bursts, waiting, what a message means, addresses (kourou.transport.addresses).
@@ -12,7 +12,6 @@ State: none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import zmq
@@ -20,6 +19,10 @@ import zmq
 from kourou.model import limits
 from kourou.model.limits import HANDSHAKE_MS_MAX
 from kourou.transport.addresses import split_address
+from kourou.transport.curve import ClientCurve, ServerCurve
+from kourou.transport.curve_gate import open_domain
+from kourou.transport.tcp_link import Buffer
+from kourou.transport.wire import PATIENT, Patience
 from kourou.transport.zmq_context import process_context
 
 HEARTBEAT_INTERVAL_MS = 2_000
@@ -33,32 +36,6 @@ LINGER_MS = 1_000  # what was handed over may still leave when a socket is close
 NEVER_RECONNECT_MS = 24 * 3_600_000
 BACKLOG = 1_024
 COPY_BELOW_BYTES = 131_072  # measured: below it, sharing a part with the I/O thread costs more
-
-Buffer = bytes | bytearray | memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a client's connection waits for a server that is silent, in ms.
-
-    `reconnect_ms_max`: between two attempts. `connect_ms`: for one attempt to connect, 0 as long as
-    the system does. `unread_ms`: for the other machine to take what was sent, 0 as long as the
-    system does. `greeting_ms`, `probe_ms` and `silence_ms` are for the process there: it greets,
-    and it answers the probes that the library sends so often. `pipe_messages` may lie in the
-    library.
-    """
-
-    reconnect_ms_max: int = 2_000
-    connect_ms: int = 0
-    unread_ms: int = 0
-    greeting_ms: int = HANDSHAKE_MS_MAX
-    probe_ms: int = HEARTBEAT_INTERVAL_MS
-    silence_ms: int = HEARTBEAT_TIMEOUT_MS
-    pipe_messages: int = limits.SOCKET_HWM_MESSAGES
-
-
-PATIENT = Patience()
-"""That of clients."""
 
 
 def open_router() -> zmq.Socket[bytes]:
@@ -137,3 +114,39 @@ def endpoint_of(address: str) -> str:
     """`host:port`, `[v6]:port` or `tcp://host:port` as a ZeroMQ endpoint; else ConfigError."""
     host, port = split_address(address)
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+OVERHEAD_BYTES = 64
+"""What encryption adds to a frame at most: 33 bytes."""
+
+
+def arm_listener(socket: zmq.Socket[bytes], curve: ServerCurve, address: Callable[[], str]) -> str:
+    """Give keys to a socket that is not bound yet; returns the domain for `close_domain`.
+
+    `address` is where it listens, for the log.
+    """
+    domain = open_domain(curve.allowed, address)
+    _make_room(socket)
+    socket.set(zmq.CURVE_SERVER, 1)
+    socket.set(zmq.CURVE_SECRETKEY, curve.pair.secret.encode())
+    socket.set(zmq.ZAP_DOMAIN, domain.encode())
+    socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    return domain
+
+
+def arm_dealer(socket: zmq.Socket[bytes], curve: ClientCurve, address: str) -> None:
+    """Give keys to a socket that is not connected yet; ConfigError if none is known for `address`.
+
+    Files are read if they have changed, so a key that is added is found by the next attempt.
+    """
+    _make_room(socket)
+    socket.set(zmq.CURVE_SERVERKEY, curve.servers.of(address).encode())
+    socket.set(zmq.CURVE_PUBLICKEY, curve.pair.public.encode())
+    socket.set(zmq.CURVE_SECRETKEY, curve.pair.secret.encode())
+
+
+def _make_room(socket: zmq.Socket[bytes]) -> None:
+    """The library's limit is for frames as they travel; ours is for what is in them."""
+    socket.set(zmq.MAXMSGSIZE, limits.FRAME_SIZE_BYTES_MAX + OVERHEAD_BYTES)

@@ -36,9 +36,9 @@ from kourou.serving.config import BrokerSettings
 from kourou.store.config_files import TOPICS
 from kourou.store.config_json import TopicTable, encode_topics
 from kourou.testing.list_server import ListServer, answer_of
-from kourou.transport import zmq_server
+from kourou.transport import tcp_server
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_server import Inbound
+from kourou.transport.zmq_server import Inbound, ZmqServer
 
 
 def settings(root: Path, **changes: object) -> BrokerSettings:
@@ -181,7 +181,7 @@ async def test_while_it_recovers_it_says_so(tmp_path, monkeypatch) -> None:
 async def test_open_to_the_network_it_says_so_again_and_again(
     tmp_path, monkeypatch, caplog
 ) -> None:
-    monkeypatch.setattr(zmq_server, "CLEAR_TEXT_WARNING_S", 0.0)
+    monkeypatch.setattr(tcp_server, "CLEAR_TEXT_WARNING_S", 0.0)
     monkeypatch.setattr(clear_text, "PERIOD_S", 0.0)
     given = settings(
         tmp_path,
@@ -248,7 +248,7 @@ async def test_it_registers_with_the_name_servers_that_are_named(tmp_path) -> No
             head = encode_reply(inbound.frame.correlation, Code.SUCCESS)
             name_server.send(inbound.peer, (head,))
 
-    name_server = zmq_server.ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
+    name_server = ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
     name_server.start()
     try:
         async with running(settings(tmp_path)) as (service, _):
@@ -272,7 +272,7 @@ async def test_it_registers_with_the_name_servers_that_the_address_server_lists(
             head = encode_reply(inbound.frame.correlation, Code.SUCCESS)
             name_server.send(inbound.peer, (head,))
 
-    name_server = zmq_server.ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
+    name_server = ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
     name_server.start()
     try:
         async with ListServer([answer_of(name_server.address.encode())]).running() as http:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -14,11 +17,40 @@ from kourou.protocol.frames import Kind, encode_reply
 from kourou.protocol.messages.namesrv import GetKvConfigResponse
 from kourou.protocol.remoting import decode_header
 from kourou.testing.clock import ManualClock
-from kourou.transport import remoting_server
+from kourou.transport import tcp_server
+from kourou.transport.curve import ClientCurve, ServerCurve
+from kourou.transport.curve_keys import AllowedKeys, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_server import CurveServer
 from kourou.transport.remoting_server import InboundFrame, RemotingServer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Of a server, a client that it lets in, and a stranger; each knows the server's."""
+
+    folder: Path
+    server: ServerCurve
+    client: ClientCurve
+    stranger: ClientCurve
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    pairs = {
+        name: read_pair(make_pair(tmp_path / name, name)[1])
+        for name in ("server", "client", "stranger")
+    }
+    servers = ServerKeys(tmp_path / "server" / "server.key")
+    allowed = AllowedKeys(tmp_path / "client")
+    return Keys(
+        tmp_path,
+        ServerCurve(pairs["server"], allowed),
+        ClientCurve(pairs["client"], servers),
+        ClientCurve(pairs["stranger"], servers),
+    )
 
 
 class Host:
@@ -28,11 +60,9 @@ class Host:
         self.batches: list[list[Inbound]] = []
         self.lost: list[Peer] = []
         self.answering = True
-        self.server = ZmqServer(
-            str(options.pop("bind", "127.0.0.1:0")),
-            self._frames,
-            self.lost.append,
-            **options,  # type: ignore[arg-type]  # a test's shorthand
+        kind: Any = CurveServer if "curve" in options else ZmqServer
+        self.server = kind(
+            options.pop("bind", "127.0.0.1:0"), self._frames, self.lost.append, **options
         )
         self.server.start()
 
@@ -225,4 +255,4 @@ async def make_remoting_host() -> AsyncIterator[Callable[..., RemotingHost]]:
 
 @pytest.fixture
 def sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remoting_server, "SWEEP_S", 0.0)
+    monkeypatch.setattr(tcp_server, "SWEEP_S", 0.0)

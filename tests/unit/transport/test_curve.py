@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,41 +13,16 @@ from kourou.errors import Unavailable
 from kourou.model import limits
 from kourou.protocol.messages.namesrv import GetKvConfig
 from kourou.transport.curve import ClientCurve, ServerCurve, trouble_of
-from kourou.transport.curve_keys import AllowedKeys, ServerKeys, make_pair, read_pair, write_public
+from kourou.transport.curve_keys import AllowedKeys, ServerKeys, write_public
+from kourou.transport.wire import FAILED, Happening
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_monitor import FAILED, Happening
 
 ASK = GetKvConfig(namespace="n", key="k")
 PATIENT_MS = 20_000
 ATTEMPTS_MAX = 100
 Connect = Callable[..., ZmqConnection]
+Keys = Any  # tests/unit/transport/conftest.py
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
-
-
-@dataclass(frozen=True)
-class Keys:
-    """Of a server, a client that it lets in, and a stranger; each knows the server's."""
-
-    folder: Path
-    server: ServerCurve
-    client: ClientCurve
-    stranger: ClientCurve
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> Keys:
-    pairs = {
-        name: read_pair(make_pair(tmp_path / name, name)[1])
-        for name in ("server", "client", "stranger")
-    }
-    servers = ServerKeys(tmp_path / "server" / "server.key")
-    allowed = AllowedKeys(tmp_path / "client")
-    return Keys(
-        tmp_path,
-        ServerCurve(pairs["server"], allowed),
-        ClientCurve(pairs["client"], servers),
-        ClientCurve(pairs["stranger"], servers),
-    )
 
 
 async def refused(connection: ZmqConnection, *why: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.protocol.remoting import RemotingCommand, encode_command
-from kourou.transport import remoting_server
+from kourou.transport import tcp_server
 from kourou.transport.remoting_server import InboundFrame, RemotingServer
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -85,7 +85,7 @@ async def test_a_large_burst_is_taken_in_bounded_batches(
     host: Host, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "FRAMES_PER_TURN_MAX", 10)
-    monkeypatch.setattr("kourou.transport.remoting_link.READ_BYTES", 500)
+    monkeypatch.setattr("kourou.transport.tcp_link.READ_BYTES", 500)
     _, writer = await host.connect()
     writer.write(b"".join(map(frame, range(95))))
     await until(lambda: len(host.frames) == 95)
@@ -331,7 +331,7 @@ def test_it_does_not_open_itself_to_the_network() -> None:
 async def test_open_to_the_network_it_says_so(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    monkeypatch.setattr(remoting_server, "CLEAR_TEXT_WARNING_S", 0.0)
+    monkeypatch.setattr(tcp_server, "CLEAR_TEXT_WARNING_S", 0.0)
     server = RemotingServer("0.0.0.0:0", print, print, insecure_network=True)
     server.start()
     await until(lambda: caplog.text.count("in clear text") >= 3)
@@ -384,7 +384,7 @@ async def test_too_many_peers_are_turned_away(
 async def test_without_descriptors_it_rests_and_tries_again(
     host: Host, until: Until, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remoting_server, "ACCEPT_RETRY_S", 0.0)
+    monkeypatch.setattr(tcp_server, "ACCEPT_RETRY_S", 0.0)
 
     class Full:
         """A listening socket to which the system gives nobody, for a while."""

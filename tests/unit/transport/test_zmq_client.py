@@ -9,6 +9,7 @@ import socket as socketlib
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,14 +33,25 @@ PATIENT_MS = 20_000
 HASTY_MS = 60
 
 
+@pytest.fixture(params=["clear", "curve"])
+async def host(
+    request: pytest.FixtureRequest, make_host: Callable[..., Host], connect: Connect, keys: Any
+) -> Host:
+    """In clear text or encrypted; `host.connect` dials it."""
+    encrypted = request.param == "curve"
+    host = make_host(curve=keys.server) if encrypted else make_host()
+    host.connect = partial(connect, host.address, curve=keys.client if encrypted else None)
+    return host
+
+
 def ask_frame(correlation: int = 1) -> bytes:
     return encode_request(ASK, correlation=correlation, deadline_ms=PATIENT_MS)
 
 
 async def test_no_answer_in_time_is_timed_out_and_drops_the_socket(
-    host: Host, connect: Connect, until: Until
+    host: Host, until: Until
 ) -> None:
-    connection = connect(host.address)
+    connection = host.connect()
     await connection.request(ASK, timeout_ms=PATIENT_MS)
     host.answering = False
     patient = asyncio.ensure_future(connection.request(ASK, timeout_ms=PATIENT_MS))
@@ -53,11 +65,9 @@ async def test_no_answer_in_time_is_timed_out_and_drops_the_socket(
     await until(lambda: bool(host.lost))
 
 
-async def test_a_held_request_that_times_out_costs_nobody_else(
-    host: Host, connect: Connect, until: Until
-) -> None:
+async def test_a_held_request_that_times_out_costs_nobody_else(host: Host, until: Until) -> None:
     clock = ManualClock()
-    connection = connect(host.address, clock=clock)
+    connection = host.connect(clock=clock)
     host.answering = False
     held = asyncio.ensure_future(connection.request(ASK, timeout_ms=HASTY_MS))
     await until(lambda: len(host.frames) == 1)
@@ -77,9 +87,9 @@ async def test_a_held_request_that_times_out_costs_nobody_else(
 
 
 async def test_a_refused_send_is_an_answer_though_it_names_no_message(
-    host: Host, connect: Connect, until: Until
+    host: Host, until: Until
 ) -> None:
-    connection = connect(host.address)
+    connection = host.connect()
     host.answering = False
     send = SendMessage(
         producer_group="p",
@@ -182,10 +192,8 @@ async def test_a_killed_server_ends_what_is_in_flight_at_once(connect: Connect) 
     assert not connection.connected
 
 
-async def test_an_answer_given_just_before_the_end_is_heard(
-    host: Host, connect: Connect, until: Until
-) -> None:
-    connection = connect(host.address)
+async def test_an_answer_given_just_before_the_end_is_heard(host: Host, until: Until) -> None:
+    connection = host.connect()
     await connection.request(ASK, timeout_ms=PATIENT_MS)
     host.answering = False
     asked = asyncio.ensure_future(
@@ -197,9 +205,9 @@ async def test_an_answer_given_just_before_the_end_is_heard(
     assert (await asked).code == 0
 
 
-async def test_closing_ends_everything(host: Host, connect: Connect, until: Until) -> None:
+async def test_closing_ends_everything(host: Host, until: Until) -> None:
     host.answering = False
-    connection = connect(host.address)
+    connection = host.connect()
     asked = asyncio.ensure_future(connection.request(ASK, timeout_ms=PATIENT_MS))
     await until(lambda: bool(host.frames))
     connection.close()
@@ -210,10 +218,8 @@ async def test_closing_ends_everything(host: Host, connect: Connect, until: Unti
         await connection.request(ASK, timeout_ms=PATIENT_MS)
 
 
-async def test_a_callback_may_close_the_connection(
-    host: Host, connect: Connect, until: Until
-) -> None:
-    connection = connect(host.address)
+async def test_a_callback_may_close_the_connection(host: Host, until: Until) -> None:
+    connection = host.connect()
     outcomes: list[object] = []
 
     def ended(outcome: Frame | KourouError) -> None:
@@ -246,11 +252,9 @@ async def test_too_many_waiting_requests_are_refused(
     )
 
 
-async def test_a_reply_that_is_no_reply_is_a_decode_error(
-    host: Host, connect: Connect, until: Until
-) -> None:
+async def test_a_reply_that_is_no_reply_is_a_decode_error(host: Host, until: Until) -> None:
     host.answering = False
-    connection = connect(host.address)
+    connection = host.connect()
     asked = asyncio.ensure_future(
         connection.request(
             QueryDataVersion(broker_name="b", broker_addr="a", cluster_name="c", broker_id=0),
@@ -276,8 +280,8 @@ def outcome_in_child(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-async def test_a_child_process_never_uses_its_parents_sockets(host: Host, connect: Connect) -> None:
-    connection = connect(host.address)
+async def test_a_child_process_never_uses_its_parents_sockets(host: Host) -> None:
+    connection = host.connect()
     await connection.request(ASK, timeout_ms=PATIENT_MS)
     parent = process_context()
 
@@ -290,10 +294,8 @@ async def test_a_child_process_never_uses_its_parents_sockets(host: Host, connec
     assert (await connection.request(ASK, timeout_ms=PATIENT_MS)).code == 0
 
 
-async def test_who_wants_to_know_is_told_of_each_loss_once(
-    host: Host, connect: Connect, until: Until
-) -> None:
-    connection = connect(host.address)
+async def test_who_wants_to_know_is_told_of_each_loss_once(host: Host, until: Until) -> None:
+    connection = host.connect()
     told: list[str] = []
     connection.on_connected = lambda: told.append("connected")
     connection.on_lost = lambda: told.append("lost")

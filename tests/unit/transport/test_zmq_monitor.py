@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import zmq
 
-from kourou.transport.zmq_monitor import ConnectionEvent, Happening, ZmqMonitor
+from kourou.transport.wire import Happening
+from kourou.transport.zmq_monitor import ConnectionEvent, ZmqMonitor
 
 
 def read_until(monitor: ZmqMonitor, kind: Happening) -> list[ConnectionEvent]:

@@ -1,0 +1,366 @@
+"""An encrypted ZeroMQ listener: a ROUTER socket of libzmq on an event loop.
+
+Lives here: receiving, sending, noticing lost peers, and refusing those that misbehave.
+May not live here: what frames mean; `on_frames` gets them decoded, header unread.
+
+To its owner it is a kourou.transport.zmq_server.ZmqServer.
+
+Receiving: all that has arrived (bounded per turn of the loop) is handed over in one call, since a
+batch is the unit of work. Bodies are not copied: they are views of the library's own buffers.
+
+Sending: never waits and never drops silently. A peer whose pipe is full gets a bounded queue; one
+that is stuck for 5 s, or whose queue overflows, is cut off and reported lost, and so is one that
+sends frame after frame that cannot be decoded.
+
+Losing: the socket's monitor tells when a connection ended, and every message carries the descriptor
+of its connection. `on_disconnect` is called once per peer, after the last frames that came from it.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import zmq
+
+from kourou.clock import Clock, SystemClock
+from kourou.engine.peer import Peer
+from kourou.errors import BadRequest, DecodeError
+from kourou.model import limits
+from kourou.protocol.frames import decode_frame
+from kourou.transport.addresses import cannot_bind, listening_address, split_address
+from kourou.transport.curve import ServerCurve, refusal_of
+from kourou.transport.curve_gate import close_domain
+from kourou.transport.edge_reader import EdgeReader
+from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.rate_limited_log import RateLimitedLog
+from kourou.transport.tcp_link import Buffer
+from kourou.transport.tcp_server import TcpServerStatistics
+from kourou.transport.wire import FAILED, Happening
+from kourou.transport.zmq_link import Link, LinkTable, cut, far_end, server_assigned
+from kourou.transport.zmq_monitor import ZmqMonitor
+from kourou.transport.zmq_server import Inbound
+from kourou.transport.zmq_socket import (
+    NOBLOCK,
+    SNDMORE,
+    arm_listener,
+    has_input,
+    open_router,
+    receive_rest,
+    send_parts,
+)
+
+_log = logging.getLogger("kourou.transport")
+
+RETRY_INTERVAL_S = 0.05  # how often a full pipe is tried besides the socket's own signals
+
+
+class CurveServer:
+    """Listens on one address. All calls belong on the thread of the loop that `start` ran on."""
+
+    def __init__(
+        self,
+        bind_address: str,
+        on_frames: Callable[[list[Inbound]], None],
+        on_disconnect: Callable[[Peer], None],
+        *,
+        listener: str = "internal",
+        curve: ServerCurve,
+        clock: Clock | None = None,
+    ) -> None:
+        """It may be open to the network: nobody gets in but whom `curve` knows."""
+        self.host, self.port = listening_address(bind_address, insecure_network=True)
+        self._curve = curve
+        self._domain = ""
+        self.listener = listener
+        self._on_frames = on_frames
+        self._on_disconnect = on_disconnect
+        self._clock: Clock = clock or SystemClock()
+        self._complaints = RateLimitedLog(_log, self._clock)
+        self._links = LinkTable()
+        self._lost: list[Link] = []
+        self._banned: set[bytes] = set()
+        self._blocked: dict[int, Link] = {}
+        self._retry: asyncio.TimerHandle | None = None
+        self._paused = False
+        self._frames_in = self._frames_out = self._bytes_in = self._bytes_out = 0
+        self._undecodable = self._refused = self._unroutable = self._cut = 0
+        self._socket: zmq.Socket[bytes] | None = None
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bind and begin to receive on the running loop; ConfigError if the address is taken."""
+        self._loop = asyncio.get_running_loop()
+        socket = open_router()
+        v6 = ":" in self.host
+        socket.set(zmq.IPV6, int(v6))
+        self._monitor = ZmqMonitor(socket)
+        self._domain = arm_listener(socket, self._curve, lambda: self.address)
+        try:
+            socket.bind(
+                f"tcp://[{self.host}]:{self.port}" if v6 else f"tcp://{self.host}:{self.port}"
+            )
+        except zmq.ZMQError as error:
+            self._monitor.close()
+            socket.close(linger=0)
+            self._disarm()
+            raise cannot_bind(self.host, self.port, OSError(error.errno, error.strerror)) from error
+        self.port = split_address(socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0"))[1]
+        self._socket = self._open = socket
+        self._send_part = socket.send
+        self._reader = EdgeReader(self._loop, socket, self._receive)
+        self._monitor_reader = EdgeReader(self._loop, self._monitor.socket, self._read_monitor)
+        self._reader.start()
+        self._monitor_reader.start()
+
+    def pause(self) -> None:
+        """Receive nothing more (draining before a stop); answers still leave."""
+        self._paused = True
+        self._reader.stop()
+
+    def close(self) -> None:
+        """Unbind. What was already handed to the library may still leave for a moment."""
+        if self._socket is None:
+            return
+        self._reader.stop()
+        self._monitor_reader.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._monitor.close()
+        self._socket.close()
+        self._socket = None
+        self._disarm()
+
+    def _disarm(self) -> None:
+        if self._domain:
+            close_domain(self._domain)
+            self._domain = ""
+
+    @property
+    def address(self) -> str:
+        """`host:port` as bound."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def statistics(self) -> TcpServerStatistics:
+        """What this socket has done so far."""
+        return TcpServerStatistics(
+            peers=len(self._links),
+            frames_in=self._frames_in,
+            frames_out=self._frames_out,
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            frames_undecodable=self._undecodable,
+            peers_refused=self._refused,
+            peers_idle=0,
+            peers_cut=self._cut,
+            frames_unroutable=self._unroutable,
+            queued_bytes=sum(link.queued_bytes for link in self._blocked.values()),
+            unfinished_bytes=0,
+        )
+
+    # -- receiving --------------------------------------------------------------------------------
+
+    def _receive(self) -> bool:
+        """Hand over what has arrived; True if it stopped at its limit."""
+        batch: list[Inbound] = []
+        more = self._fill(batch)
+        if batch:
+            self._frames_in += len(batch)
+            self._on_frames(batch)
+        if self._blocked:
+            self._retry_blocked()
+        if not more:
+            self._report_lost()
+        return more
+
+    def _fill(self, batch: list[Inbound]) -> bool:
+        receive = self._open.recv
+        links = self._links.by_routing_id
+        budget = limits.FRAME_BYTES_PER_TURN_MAX
+        try:
+            for _ in range(limits.FRAMES_PER_TURN_MAX):
+                routing_id = receive(NOBLOCK)
+                head: zmq.Frame = receive(NOBLOCK, False)
+                parts, size = receive_rest(receive, head)
+                self._bytes_in += size
+                link = links.get(routing_id) or self._welcome(routing_id, head)
+                if link is None or link.faults >= limits.PEER_FAULTS_MAX:
+                    self._refused += 1
+                else:
+                    try:
+                        batch.append(Inbound(link.peer, decode_frame(parts)))
+                    except (DecodeError, BadRequest) as error:
+                        self._complain(link, str(error))
+                budget -= size
+                if budget < 0:
+                    return True
+        except zmq.Again:
+            return False
+        return True
+
+    def _welcome(self, routing_id: bytes, head: zmq.Frame) -> Link | None:
+        """The first frame of a connection: learn who it is. None if it may not speak."""
+        if routing_id in self._banned:
+            return None
+        if not server_assigned(routing_id):
+            self._complaints.warning("own id", "refusing a peer that chose its own routing id")
+            return None
+        if self._links.full:
+            self._complaints.warning(
+                "full", "refusing a new peer: %d are connected", len(self._links)
+            )
+            return None
+        self._note_monitor()  # so that `standing` knows of this connection
+        descriptor = int(head.get(zmq.SRCFD))
+        host = str(head.get("Peer-Address"))
+        address = far_end(descriptor) if descriptor in self._links.standing else None
+        if address is None or address[0] != host:
+            address = (host, 0)
+        link = Link(routing_id, descriptor, Peer(next_peer_id(), "zmq", address, self.listener))
+        former = self._links.add(link)
+        if former is not None:
+            self._lost.append(former)
+        if descriptor not in self._links.standing:  # it said something and left
+            self._lost.append(link)
+        return link
+
+    def _complain(self, link: Link, reason: str) -> None:
+        self._undecodable += 1
+        link.faults += 1
+        self._complaints.warning(
+            link.peer.address[0], "dropping a frame from %s: %s", link.peer, reason
+        )
+        if link.faults == limits.PEER_FAULTS_MAX:
+            if len(self._banned) >= limits.PEERS_MAX:
+                self._banned.clear()
+            self._banned.add(link.routing_id)  # what it sent already may still lie in the socket
+            self._cut_off(link, f"{link.faults} undecodable frames")
+
+    # -- losing peers -----------------------------------------------------------------------------
+
+    def _read_monitor(self) -> bool:
+        self._note_monitor()
+        if self._lost:
+            if self._paused:
+                self._report_lost()
+            else:
+                self._reader.touched()  # their last frames first
+                self._loop.call_soon(self._report_if_idle)
+        return False
+
+    def _note_monitor(self) -> None:
+        for event in self._monitor.read():
+            if event.kind is Happening.ACCEPTED:
+                self._links.standing.add(event.descriptor)
+            elif event.kind is Happening.LOST:
+                self._links.standing.discard(event.descriptor)
+                link = self._links.on_descriptor(event.descriptor)
+                if link is not None:
+                    self._lost.append(link)
+            elif event.kind in FAILED and (why := refusal_of(event.kind)):
+                self._complaints.warning(why, "refused at %s: %s", self.address, why)
+
+    def _report_if_idle(self) -> None:
+        """Report the lost unless frames wait, in which case their reading will."""
+        if self._socket is None:
+            return
+        if self._paused or not has_input(self._open):
+            self._report_lost()
+        else:
+            self._reader.touched()
+
+    def _report_lost(self) -> None:
+        while self._lost:
+            self._lose(self._lost.pop())
+
+    def _lose(self, link: Link) -> None:
+        if self._links.remove(link):
+            self._blocked.pop(link.peer.id, None)
+            self._on_disconnect(link.peer)
+
+    def _cut_off(self, link: Link, reason: str) -> None:
+        """Close a peer's connection; its loss is reported like any other."""
+        self._cut += 1
+        self._complaints.warning("cut", "cutting off %s: %s", link.peer, reason)
+        cut(link.descriptor, link.peer.address)
+        self._lost.append(link)
+        self._loop.call_soon(self._report_lost)
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
+        """Send one message. False if the peer is gone: it is, or will be, reported lost.
+
+        Buffers of 128 KiB and more are not copied: whoever passes one must not write to it again.
+        """
+        link = self._links.by_peer.get(peer.id)
+        if link is None:
+            self._unroutable += 1
+            return False
+        size = sum(map(len, parts))
+        if not link.queue:
+            try:
+                self._transmit(link, parts)
+            except zmq.Again:
+                pass
+            except zmq.ZMQError as error:
+                return self._unreachable(link, error)
+            else:
+                self._frames_out += 1
+                self._bytes_out += size
+                self._reader.touched()
+                return True
+        return self._keep(link, parts, size)
+
+    def _transmit(self, link: Link, parts: Sequence[Buffer]) -> None:
+        """Put a message into the peer's pipe; only its first part can be refused."""
+        self._send_part(link.routing_id, SNDMORE | NOBLOCK)
+        send_parts(self._send_part, parts, NOBLOCK)
+
+    def _keep(self, link: Link, parts: Sequence[Buffer], size: int) -> bool:
+        if not link.enqueue(parts, size, self._clock.monotonic_ms()):
+            self._cut_off(link, f"{len(link.queue)} answers ({link.queued_bytes} bytes) wait")
+            return False
+        self._blocked[link.peer.id] = link
+        if self._retry is None:
+            self._retry = self._loop.call_later(RETRY_INTERVAL_S, self._retry_later)
+        return True
+
+    def _unreachable(self, link: Link, error: zmq.ZMQError) -> bool:
+        if error.errno != zmq.EHOSTUNREACH:
+            raise error
+        self._unroutable += 1
+        self._lost.append(link)
+        self._loop.call_soon(self._report_lost)
+        return False
+
+    def _retry_later(self) -> None:
+        self._retry = None
+        self._retry_blocked()
+        self._reader.touched()
+        if self._blocked:
+            self._retry = self._loop.call_later(RETRY_INTERVAL_S, self._retry_later)
+
+    def _retry_blocked(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for link in list(self._blocked.values()):
+            try:
+                while link.queue:
+                    parts, size = link.queue[0]
+                    self._transmit(link, parts)
+                    link.sent_first(now_ms)
+                    self._frames_out += 1
+                    self._bytes_out += size
+            except zmq.Again:
+                if now_ms - link.stuck_since_ms >= limits.PEER_STUCK_MS_MAX:
+                    self._blocked.pop(link.peer.id)
+                    self._cut_off(link, f"it has read nothing for {limits.PEER_STUCK_MS_MAX} ms")
+            except zmq.ZMQError as error:
+                self._blocked.pop(link.peer.id)
+                self._unreachable(link, error)
+            else:
+                self._blocked.pop(link.peer.id)

@@ -1,0 +1,126 @@
+"""A client's encrypted connection: a DEALER socket of libzmq, watched by its monitor.
+
+Lives here: one socket and its events. May not live here: requests, reconnecting.
+
+A socket carries one connection and is thrown away with it; the library's own reconnecting is not
+used, so nothing that was queued for a lost connection leaves on the next one.
+
+State: soft. All calls belong on the loop on which it was opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import zmq
+
+from kourou.errors import ConfigError
+from kourou.model import limits
+from kourou.transport.curve import ClientCurve
+from kourou.transport.edge_reader import EdgeReader
+from kourou.transport.tcp_link import Buffer
+from kourou.transport.wire import Happening, Patience, WireOwner
+from kourou.transport.zmq_monitor import ZmqMonitor
+from kourou.transport.zmq_socket import (
+    NOBLOCK,
+    arm_dealer,
+    endpoint_of,
+    open_dealer,
+    receive_rest,
+    send_parts,
+)
+
+FULL_PIPE_RETRY_S = 0.05  # besides the socket's own signal, which another call may swallow
+
+
+class CurveWire:
+    """A connection to `address`, whose key is known under `named`."""
+
+    def __init__(
+        self, address: str, patience: Patience, owner: WireOwner, curve: ClientCurve, named: str
+    ) -> None:
+        self._endpoint = endpoint_of(address)
+        self._patience = patience
+        self._owner = owner
+        self._curve = curve
+        self._named = named
+        self._retry: asyncio.TimerHandle | None = None
+        self._open = False
+
+    def open(self) -> None:
+        """Begin to connect; ConfigError if no key is known for the server."""
+        socket = open_dealer(self._patience)
+        try:
+            arm_dealer(socket, self._curve, self._named)
+        except ConfigError:
+            socket.close(linger=0)
+            raise
+        self._socket = socket
+        self._monitor = ZmqMonitor(socket)
+        socket.connect(self._endpoint)
+        loop = self._loop = asyncio.get_running_loop()
+        self._reader = EdgeReader(loop, socket, self._receive)
+        self._monitor_reader = EdgeReader(loop, self._monitor.socket, self._watch)
+        self._reader.start()
+        self._monitor_reader.start()
+        self._open = True
+
+    def close(self) -> None:
+        """End it."""
+        if self._open:
+            self._open = False
+            if self._retry is not None:
+                self._retry.cancel()
+            self._reader.stop()
+            self._monitor_reader.stop()
+            self._monitor.close()
+            self._socket.close(linger=0)
+
+    def send(self, parts: Sequence[Buffer]) -> bool:
+        """Send a message; False if the library's pipe is full."""
+        try:
+            send_parts(self._socket.send, parts, NOBLOCK)
+        except zmq.Again:
+            if self._retry is None:
+                self._retry = self._loop.call_later(FULL_PIPE_RETRY_S, self._room)
+            return False
+        self._reader.touched()
+        return True
+
+    def _room(self) -> None:
+        self._retry = None
+        self._owner.room()
+
+    def _receive(self) -> bool:
+        receive = self._socket.recv
+        budget = limits.FRAME_BYTES_PER_TURN_MAX
+        try:
+            for _ in range(limits.FRAMES_PER_TURN_MAX):
+                parts, size = receive_rest(receive, receive(NOBLOCK, False))
+                budget -= size
+                self._owner.arrived(parts)
+                if not self._open:  # a callback closed it
+                    return False
+                if budget < 0:
+                    return True
+        except zmq.Again:
+            if self._retry is not None:
+                self._retry.cancel()
+                self._room()
+            return False
+        return True
+
+    def _watch(self) -> bool:
+        for event in self._monitor.read():
+            if event.kind in (Happening.LOST, Happening.REFUSED):
+                while self._open and self._receive():  # the answers that came before the end
+                    pass
+                if self._open:
+                    self.close()
+                    self._owner.happened(event.kind)
+                return False
+            self._owner.happened(event.kind)
+            if not self._open:
+                return False
+        return False

@@ -1,0 +1,467 @@
+"""A TCP listener on an event loop: whole bursts of frames in, answers out.
+
+Lives here: accepting, reading, writing, noticing lost peers, and closing those that misbehave.
+May not live here: one protocol's frames and rules (transport.remoting_server, .zmq_server).
+
+Receiving: each connection that has something is read once a turn of the loop, and all frames of all
+of them are handed over in one call, since a batch is the unit of work.
+
+Sending: never waits and never drops silently. What is sent within a turn leaves in one system call
+a connection. A peer that does not read gets a bounded queue; one that is stuck for 5 s, or whose
+queue overflows, is cut off and reported lost.
+
+Losing: `on_disconnect` is called once per peer, after the last frames that came from it.
+
+State: soft. All calls belong on the thread of the loop that `start` ran on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import select
+import socket as socketlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from kourou.clock import Clock, SystemClock
+from kourou.engine.peer import Peer
+from kourou.errors import DecodeError
+from kourou.model import limits
+from kourou.transport.addresses import (
+    CLEAR_TEXT,
+    CLEAR_TEXT_WARNING_S,
+    cannot_bind,
+    is_loopback,
+    listening_address,
+)
+from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.rate_limited_log import RateLimitedLog
+from kourou.transport.tcp_link import READ_BYTES, Buffer, TcpLink
+
+_log = logging.getLogger("kourou.transport")
+
+SWEEP_S = 1.0
+"""How often idle and stuck connections are looked for."""
+
+ACCEPT_RETRY_S = 0.5
+"""How long nobody is accepted after the system had no descriptor left."""
+
+ACCEPTS_A_TURN = 64
+BACKLOG = 1_024
+FLUSH_AT_BYTES = 1 << 20
+"""So much for one peer does not wait for the end of the turn."""
+
+LINGER_S = 1.0
+"""How long a listener that closes waits for peers to take what was sent to them."""
+
+LinkT = TypeVar("LinkT", bound=TcpLink[Any])
+FrameT = TypeVar("FrameT")
+InboundT = TypeVar("InboundT")
+
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(frozen=True, slots=True)
+class TcpServerStatistics:
+    """Counters since the start, and what stands now."""
+
+    peers: int
+    frames_in: int
+    frames_out: int
+    bytes_in: int
+    bytes_out: int
+    frames_undecodable: int
+    peers_refused: int
+    peers_idle: int
+    peers_cut: int
+    frames_unroutable: int
+    queued_bytes: int
+    unfinished_bytes: int
+
+
+class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
+    """Listens on one address; a subclass knows the protocol.
+
+    LinkT: a connection. FrameT: what is cut out of its bytes. InboundT: what `on_frames` gets.
+    """
+
+    carrier: ClassVar[str]
+    """What the peers of this kind of listener are called."""
+
+    def __init__(
+        self,
+        bind_address: str,
+        on_frames: Callable[[list[InboundT]], None],
+        on_disconnect: Callable[[Peer], None],
+        *,
+        listener: str = "internal",
+        insecure_network: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.host, self.port = listening_address(bind_address, insecure_network=insecure_network)
+        self.listener = listener
+        self._on_frames = on_frames
+        self._on_disconnect = on_disconnect
+        self._clock: Clock = clock or SystemClock()
+        self._complaints = RateLimitedLog(_log, self._clock)
+        self._links: dict[int, LinkT] = {}
+        self._batch: list[InboundT] = []
+        self._batch_bytes = 0
+        self._lost: list[LinkT] = []
+        self._dirty: dict[int, LinkT] = {}
+        self._blocked: dict[int, LinkT] = {}
+        self._due: asyncio.Handle | None = None
+        self._flush_due: asyncio.Handle | None = None
+        self._sweep_later: asyncio.TimerHandle | None = None
+        self._accept_later: asyncio.TimerHandle | None = None
+        self._warning: asyncio.TimerHandle | None = None
+        self._delivering = False
+        self._paused = False
+        self._socket: socketlib.socket | None = None
+        self._frames_in = self._frames_out = self._bytes_in = self._bytes_out = 0
+        self._undecodable = self._refused = self._idle = self._cut = self._unroutable = 0
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bind and begin to accept on the running loop; ConfigError if the address is taken."""
+        self._loop = asyncio.get_running_loop()
+        family = socketlib.AF_INET6 if ":" in self.host else socketlib.AF_INET
+        listening = socketlib.socket(family, socketlib.SOCK_STREAM | socketlib.SOCK_NONBLOCK)
+        try:
+            listening.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEADDR, 1)
+            listening.bind((self.host, self.port))
+            listening.listen(BACKLOG)
+        except OSError as error:
+            listening.close()
+            raise cannot_bind(self.host, self.port, error) from error
+        self.port = int(listening.getsockname()[1])
+        self._socket = listening
+        self._loop.add_reader(listening.fileno(), self._accept)
+        self._sweep_later = self._loop.call_later(SWEEP_S, self._sweep)
+        if not is_loopback(self.host):
+            self._warn_clear_text()
+
+    def pause(self) -> None:
+        """Accept nobody and hand over nothing more (draining before a stop); answers still leave.
+
+        What arrives is dropped: its senders learn from the end of the connection that nobody knows
+        what became of it.
+        """
+        if self._paused:
+            return
+        self._paused = True
+        self._batch.clear()
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+
+    def close(self) -> None:
+        """Close every connection; for LINGER_S at most it waits until what was sent has left."""
+        if self._socket is None:
+            return
+        self.pause()
+        for timer in (
+            self._due,
+            self._flush_due,
+            self._sweep_later,
+            self._accept_later,
+            self._warning,
+        ):
+            if timer is not None:
+                timer.cancel()
+        self._flush()
+        self._linger()
+        for link in list(self._links.values()):
+            self._shut(link)
+        self._socket.close()
+        self._socket = None
+
+    def _linger(self) -> None:
+        end_ms = self._clock.monotonic_ms() + int(LINGER_S * 1_000)
+        poll = select.poll()
+        waiting = {link.socket.fileno(): link for link in self._blocked.values()}
+        for descriptor in waiting:
+            poll.register(descriptor, select.POLLOUT)
+        while waiting and (left_ms := end_ms - self._clock.monotonic_ms()) > 0:
+            ready = poll.poll(left_ms)
+            if not ready:
+                return
+            for descriptor, _ in ready:
+                link = waiting[descriptor]
+                with contextlib.suppress(OSError):  # it is gone: nothing more leaves
+                    link.write(0)
+                    if link.queue:
+                        continue
+                poll.unregister(descriptor)
+                del waiting[descriptor]
+
+    @property
+    def address(self) -> str:
+        """`host:port` as bound."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def statistics(self) -> TcpServerStatistics:
+        """What this listener has done so far."""
+        return TcpServerStatistics(
+            peers=len(self._links),
+            frames_in=self._frames_in,
+            frames_out=self._frames_out,
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            frames_undecodable=self._undecodable,
+            peers_refused=self._refused,
+            peers_idle=self._idle,
+            peers_cut=self._cut,
+            frames_unroutable=self._unroutable,
+            queued_bytes=sum(link.queued_bytes for link in self._links.values()),
+            unfinished_bytes=sum(link.unfinished_bytes for link in self._links.values()),
+        )
+
+    def _warn_clear_text(self) -> None:
+        _log.warning(CLEAR_TEXT, self.address)
+        self._warning = self._loop.call_later(CLEAR_TEXT_WARNING_S, self._warn_clear_text)
+
+    # -- the protocol -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _make_link(self, socket: socketlib.socket, peer: Peer) -> LinkT:
+        """A connection that was just accepted; what it has to say first is in its queue."""
+
+    @abstractmethod
+    def _inbound(self, link: LinkT, frames: list[FrameT]) -> list[InboundT]:
+        """What to hand over of the frames that came."""
+
+    def _put(self, link: LinkT, parts: Sequence[Buffer]) -> None:
+        link.put(parts)
+
+    def _ended(self, link: LinkT) -> None:
+        """Its other side closed it; to be told why, if that is known."""
+
+    @abstractmethod
+    def _look_at(self, link: LinkT, now_ms: int) -> None:
+        """Called every SWEEP_S for each connection: part with it, or ask whether it is there."""
+
+    # -- accepting --------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        listening = self._socket
+        assert listening is not None
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                socket, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                self._rest(error)
+                return
+            if len(self._links) >= limits.PEERS_MAX:
+                self._refused += 1
+                socket.close()
+                self._complaints.warning(
+                    "full", "refusing a new peer: %d are connected", len(self._links)
+                )
+                continue
+            self._welcome(socket, address)
+
+    def _rest(self, error: OSError) -> None:
+        """Nobody can be accepted now; those who are here go on."""
+        if error.errno not in _NO_DESCRIPTOR:
+            raise error
+        self._refused += 1
+        self._complaints.warning("accept", "connections cannot be accepted: %s", error.strerror)
+        assert self._socket is not None
+        self._loop.remove_reader(self._socket.fileno())
+        self._accept_later = self._loop.call_later(ACCEPT_RETRY_S, self._accept_again)
+
+    def _accept_again(self) -> None:
+        self._accept_later = None
+        if self._socket is not None and not self._paused:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _welcome(self, socket: socketlib.socket, address: tuple[str, int]) -> None:
+        socket.setblocking(False)
+        with contextlib.suppress(OSError):  # it is gone already; the first read will say so
+            socket.setsockopt(socketlib.IPPROTO_TCP, socketlib.TCP_NODELAY, 1)
+        where = (str(address[0]), int(address[1]))
+        peer = Peer(next_peer_id(), self.carrier, where, self.listener)
+        link = self._make_link(socket, peer)
+        self._links[peer.id] = link
+        self._loop.add_reader(socket.fileno(), self._readable, link)
+        if link.queue:
+            self._mark_dirty(link)
+
+    # -- receiving --------------------------------------------------------------------------------
+
+    def _readable(self, link: LinkT) -> None:
+        """Read a connection once; the frames of this turn are handed over together."""
+        if not link.open:
+            return
+        frames: list[FrameT] = []
+        now_ms = self._clock.monotonic_ms()
+        trouble = ""
+        try:
+            count = link.read(frames, now_ms)
+        except (BlockingIOError, InterruptedError):
+            return
+        except DecodeError as error:
+            count, trouble = READ_BYTES, str(error)
+        except OSError:  # reset, or timed out: it is gone, whatever the reason
+            count = 0
+        if count:
+            link.last_ms = now_ms
+            self._bytes_in += count
+            self._batch_bytes += count
+        if frames and not self._paused:
+            self._batch += self._inbound(link, frames)
+        if link.queue:
+            self._mark_dirty(link)
+        if trouble:
+            self._undecodable += 1
+            self._cut_off(link, trouble)
+        elif not count:
+            self._ended(link)
+            self._lost.append(link)
+            self._loop.remove_reader(link.socket.fileno())
+        elif link.unfinished_bytes > READ_BYTES:
+            self._check_unfinished(link)
+        if (
+            len(self._batch) >= limits.FRAMES_PER_TURN_MAX
+            or self._batch_bytes >= limits.FRAME_BYTES_PER_TURN_MAX
+        ):
+            self._deliver()
+        elif self._due is None and (self._batch or self._lost):
+            self._due = self._loop.call_soon(self._deliver)
+
+    def _check_unfinished(self, link: LinkT) -> None:
+        total = sum(each.unfinished_bytes for each in self._links.values())
+        if total > limits.UNFINISHED_BYTES_MAX:
+            self._cut_off(link, f"frames that are not whole yet take {total} bytes")
+
+    def _deliver(self) -> None:
+        """Hand over what has come since the last time, then say who is gone."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if self._delivering:
+            return
+        batch, self._batch, self._batch_bytes = self._batch, [], 0
+        if batch:
+            self._frames_in += len(batch)
+            self._delivering = True
+            try:
+                self._on_frames(batch)
+            finally:
+                self._delivering = False
+        self._flush()
+        self._report_lost()
+
+    # -- losing peers -----------------------------------------------------------------------------
+
+    def cut(self, peer: Peer, reason: str) -> None:
+        """Close a peer's connection, because of what it sent."""
+        link = self._links.get(peer.id)
+        if link is not None:
+            self._undecodable += 1
+            self._cut_off(link, reason)
+
+    def _cut_off(self, link: LinkT, reason: str) -> None:
+        if not link.open or link in self._lost:
+            return
+        self._cut += 1
+        self._complaints.warning("cut", "closing the connection of %s: %s", link.peer, reason)
+        self._part(link)
+
+    def _part(self, link: LinkT) -> None:
+        """Let a connection go; its loss is reported like any other."""
+        self._loop.remove_reader(link.socket.fileno())
+        self._lost.append(link)
+        if self._due is None and not self._delivering:
+            self._due = self._loop.call_soon(self._deliver)
+
+    def _report_lost(self) -> None:
+        while self._lost:
+            link = self._lost.pop()
+            if link.open:
+                self._shut(link)
+                self._on_disconnect(link.peer)
+
+    def _shut(self, link: LinkT) -> None:
+        link.open = False
+        del self._links[link.peer.id]
+        self._dirty.pop(link.peer.id, None)
+        self._blocked.pop(link.peer.id, None)
+        descriptor = link.socket.fileno()
+        self._loop.remove_reader(descriptor)
+        self._loop.remove_writer(descriptor)
+        link.socket.close()
+        link.forget()
+
+    def _sweep(self) -> None:
+        """Part with those who are stuck, and look at every other."""
+        now_ms = self._clock.monotonic_ms()
+        self._sweep_later = self._loop.call_later(SWEEP_S, self._sweep)
+        for link in list(self._blocked.values()):
+            if now_ms - link.blocked_since_ms >= limits.PEER_STUCK_MS_MAX:
+                self._cut_off(link, f"it has read nothing for {limits.PEER_STUCK_MS_MAX} ms")
+        if not self._paused:
+            for link in list(self._links.values()):
+                self._look_at(link, now_ms)
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
+        """Send one message. False if the peer is gone: it is, or will be, reported lost.
+
+        Nothing is copied: whoever passes a buffer must not write to it again.
+        """
+        link = self._links.get(peer.id)
+        if link is None:
+            self._unroutable += 1
+            return False
+        self._put(link, parts)
+        self._frames_out += 1
+        if link.blocked_since_ms:
+            if link.overfull:
+                self._cut_off(link, f"answers of {link.queued_bytes} bytes wait")
+                return False
+            return True
+        if link.queued_bytes >= FLUSH_AT_BYTES:
+            self._write(link)
+        else:
+            self._mark_dirty(link)
+        return True
+
+    def _mark_dirty(self, link: LinkT) -> None:
+        """It has something to say: at the end of this turn."""
+        self._dirty[link.peer.id] = link
+        if self._flush_due is None and not self._delivering:
+            self._flush_due = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._flush_due is not None:
+            self._flush_due.cancel()
+            self._flush_due = None
+        dirty, self._dirty = self._dirty, {}
+        for link in dirty.values():
+            if link.queue and not link.blocked_since_ms:
+                self._write(link)
+
+    def _write(self, link: LinkT) -> None:
+        was_blocked = link.blocked_since_ms
+        try:
+            self._bytes_out += link.write(self._clock.monotonic_ms())
+        except OSError:  # reset by the other side: it is gone
+            link.forget()
+            self._part(link)
+            return
+        if link.blocked_since_ms and not was_blocked:
+            self._blocked[link.peer.id] = link
+            self._loop.add_writer(link.socket.fileno(), self._write, link)
+        elif was_blocked and not link.blocked_since_ms:
+            del self._blocked[link.peer.id]
+            self._loop.remove_writer(link.socket.fileno())

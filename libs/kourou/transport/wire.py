@@ -1,0 +1,86 @@
+"""What a connection needs of the wire under it, whoever reads and writes its socket.
+
+Lives here: the two sides of that seam, and how patient a connection is.
+May not live here: sockets (kourou.transport.zmtp_wire, kourou.transport.curve_wire), requests.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kourou.model import limits
+from kourou.transport.tcp_link import Buffer
+
+
+class Happening(enum.Enum):
+    """What becomes of a connection; everything but ACCEPTED and READY is its end, or announces it.
+
+    REFUSED: none came to be. BAD_GREETING, OTHER_MECHANISM, NOT_LET_IN: it stood, but the handshake
+    came to nothing. LOST: it ended.
+    """
+
+    ACCEPTED = enum.auto()
+    READY = enum.auto()
+    REFUSED = enum.auto()
+    BAD_GREETING = enum.auto()
+    OTHER_MECHANISM = enum.auto()
+    NOT_LET_IN = enum.auto()
+    LOST = enum.auto()
+
+
+FAILED = (Happening.BAD_GREETING, Happening.OTHER_MECHANISM, Happening.NOT_LET_IN)
+"""Handshakes that came to nothing; LOST follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client's connection waits for a server that is silent, in ms.
+
+    `reconnect_ms_max`: between two attempts. `connect_ms`: for one attempt to connect, 0 as long as
+    the system does. `unread_ms`: for the other machine to take what was sent, 0 as long as the
+    system does. `greeting_ms`, `probe_ms` and `silence_ms` are for the process there: it greets,
+    and it answers the probes that are sent so often. `pipe_messages` may wait for the socket.
+    """
+
+    reconnect_ms_max: int = 2_000
+    connect_ms: int = 0
+    unread_ms: int = 0
+    greeting_ms: int = limits.HANDSHAKE_MS_MAX
+    probe_ms: int = 2_000
+    silence_ms: int = 6_000
+    pipe_messages: int = limits.SOCKET_HWM_MESSAGES
+
+
+PATIENT = Patience()
+"""That of clients."""
+
+
+class WireOwner(Protocol):
+    """Who is told of what happens on a wire, always on its loop; it may close the wire at once."""
+
+    def arrived(self, parts: list[Buffer]) -> None:
+        """A message came."""
+
+    def room(self) -> None:
+        """What waited has left: what was refused may be sent now."""
+
+    def happened(self, kind: Happening) -> None:
+        """The connection stands (READY), or it ended; after LOST and REFUSED the wire is closed."""
+
+
+class Wire(Protocol):
+    """One connection, from the first attempt to its end; never used again."""
+
+    def open(self) -> None:
+        """Begin to connect. ConfigError where a key is missing."""
+
+    def send(self, parts: Sequence[Buffer]) -> bool:
+        """Send a message; False if too much waits. Nobody may write to the parts again."""
+
+    def close(self) -> None:
+        """End it; its owner hears nothing more. May be called twice."""

@@ -1,0 +1,211 @@
+"""A client's connection in clear text: dialled, read and written on the event loop itself.
+
+Lives here: dialling, the handshake's time, probes. May not live here: requests, reconnecting.
+
+State: soft. All calls belong on the loop on which it was opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket as socketlib
+from collections.abc import Sequence
+
+from kourou.engine.peer import Peer
+from kourou.errors import DecodeError
+from kourou.transport.addresses import split_address
+from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.tcp_link import Buffer
+from kourou.transport.wire import Happening, Patience, WireOwner
+from kourou.transport.zmtp import DEALER, OtherMechanism, Parts, ZmtpLink
+
+
+class ZmtpWire:
+    """A DEALER's connection to `address` (`host:port`)."""
+
+    def __init__(self, address: str, patience: Patience, owner: WireOwner) -> None:
+        self._host, self._port = split_address(address)
+        self._patience = patience
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._link: ZmtpLink | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ready = False
+        self._behind = 0
+        self._closed = False
+
+    def open(self) -> None:
+        """Begin to connect."""
+        self._dialling = self._loop.create_task(self._dial())
+
+    def close(self) -> None:
+        """End it."""
+        self._closed = True
+        if self._dialling is not None:
+            self._dialling.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        link, self._link = self._link, None
+        if link is not None:
+            descriptor = link.socket.fileno()
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
+            link.socket.close()
+            link.forget()
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    async def _dial(self) -> None:
+        limit_s = self._patience.connect_ms / 1_000 or None
+        try:
+            async with asyncio.timeout(limit_s):
+                socket = await self._connected()
+        except (OSError, TimeoutError):
+            self._end(Happening.REFUSED)
+            return
+        self._dialling = None
+        where = (self._host, self._port)
+        self._link = ZmtpLink(socket, Peer(next_peer_id(), "zmq", where), self._now_ms(), DEALER)
+        self._loop.add_reader(socket.fileno(), self._readable)
+        self._write(self._link)
+        self._timer = self._loop.call_later(
+            self._patience.greeting_ms / 1_000, self._fail, Happening.BAD_GREETING
+        )
+
+    async def _connected(self) -> socketlib.socket:
+        """A connection to the first of the host's addresses that answers; OSError."""
+        trouble = OSError("no address")
+        for family, address in await self._addresses():
+            socket = socketlib.socket(family, socketlib.SOCK_STREAM | socketlib.SOCK_NONBLOCK)
+            try:
+                socket.setsockopt(socketlib.IPPROTO_TCP, socketlib.TCP_NODELAY, 1)
+                if self._patience.unread_ms and hasattr(socketlib, "TCP_USER_TIMEOUT"):
+                    socket.setsockopt(
+                        socketlib.IPPROTO_TCP, socketlib.TCP_USER_TIMEOUT, self._patience.unread_ms
+                    )
+                await self._loop.sock_connect(socket, address)
+            except OSError as error:
+                socket.close()
+                trouble = error
+            except BaseException:
+                socket.close()
+                raise
+            else:
+                return socket
+        raise trouble
+
+    async def _addresses(self) -> list[tuple[int, tuple[str, int]]]:
+        try:
+            version = ipaddress.ip_address(self._host).version
+        except ValueError:  # a name: asking for it may take a while
+            found = await self._loop.getaddrinfo(self._host, self._port, type=socketlib.SOCK_STREAM)
+            return [(family, (str(to[0]), int(to[1]))) for family, _, _, _, to in found]
+        family = socketlib.AF_INET if version == 4 else socketlib.AF_INET6
+        return [(family, (self._host, self._port))]
+
+    def _greeted(self, link: ZmtpLink) -> None:
+        self._ready = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._probe_later(link)
+        self._owner.happened(Happening.READY)
+
+    def _probe_later(self, link: ZmtpLink) -> None:
+        self._timer = self._loop.call_later(self._patience.probe_ms / 1_000, self._probe, link)
+
+    def _probe(self, link: ZmtpLink) -> None:
+        if link.silent_probes * self._patience.probe_ms >= self._patience.silence_ms:
+            self._end(Happening.LOST)
+            return
+        link.probe()
+        self._write(link)
+        self._probe_later(link)
+
+    def _fail(self, kind: Happening) -> None:
+        """The handshake came to nothing."""
+        self._owner.happened(kind)
+        self._end(Happening.LOST)
+
+    def _end(self, kind: Happening) -> None:
+        if not self._closed:
+            self.close()
+            self._owner.happened(kind)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1_000)
+
+    # -- in and out -------------------------------------------------------------------------------
+
+    def _readable(self) -> bool:
+        """Read once; False if nothing came."""
+        link = self._link
+        assert link is not None
+        frames: list[Parts] = []
+        trouble: Happening | None = None
+        try:
+            count = link.read(frames, self._now_ms())
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OtherMechanism:
+            count, trouble = 0, Happening.OTHER_MECHANISM
+        except DecodeError:
+            count, trouble = 0, None if self._ready else Happening.BAD_GREETING
+        except OSError:  # reset: it is gone, whatever the reason
+            count = 0
+        if link.queue:
+            self._write(link)
+        if link.ready and not self._ready:
+            self._greeted(link)
+        for parts in frames:
+            if self._closed:  # by a callback
+                return False
+            self._owner.arrived(parts)
+        if count or self._closed:
+            return bool(count)
+        if trouble is None and not self._ready:
+            trouble = Happening.BAD_GREETING
+        if trouble is not None:
+            self._owner.happened(trouble)
+        self._end(Happening.LOST)
+        return False
+
+    def send(self, parts: Sequence[Buffer]) -> bool:
+        """Send a message; False if too much waits."""
+        link = self._link
+        if link is None:
+            return False
+        if link.blocked_since_ms:
+            if self._behind >= self._patience.pipe_messages or link.overfull:
+                return False
+            self._behind += 1
+            link.put_message(parts)
+        else:
+            link.put_message(parts)
+            self._write(link)
+        return True
+
+    def _write(self, link: ZmtpLink) -> None:
+        was_blocked = link.blocked_since_ms
+        try:
+            link.write(self._now_ms())
+        except OSError:  # what came before the end is read first
+            link.forget()
+            self._loop.call_soon(self._broken, link)
+        if link.blocked_since_ms and not was_blocked:
+            self._loop.add_writer(link.socket.fileno(), self._writable, link)
+
+    def _broken(self, link: ZmtpLink) -> None:
+        while self._link is link and self._readable():
+            pass
+        if self._link is link:
+            self._end(Happening.LOST)
+
+    def _writable(self, link: ZmtpLink) -> None:
+        self._write(link)
+        if not link.queue:
+            link.blocked_since_ms = 0
+            self._behind = 0
+            self._loop.remove_writer(link.socket.fileno())
+            self._owner.room()
