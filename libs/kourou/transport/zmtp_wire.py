@@ -62,7 +62,8 @@ class ZmtpWire:
         try:
             async with asyncio.timeout(limit_s):
                 socket = await self._connected()
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, UnicodeError):  # UnicodeError: no DNS name can be so long
+            self._dialling = None
             self._end(Happening.REFUSED)
             return
         self._dialling = None

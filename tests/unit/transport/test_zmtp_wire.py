@@ -63,8 +63,21 @@ async def test_a_server_may_have_a_name(host: Host, connect: Connect) -> None:
     assert (await connection.request(ASK, timeout_ms=PATIENT_MS)).code == 0
 
 
-async def test_a_name_that_nobody_knows_is_unavailable(connect: Connect) -> None:
-    connection = connect("no-such-host.invalid:1", connect_wait_ms=60)
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 64 + ".invalid"])
+async def test_a_name_that_cannot_be_resolved_is_tried_again(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, until: Until, host: str
+) -> None:
+    loop = asyncio.get_running_loop()
+    resolve, asked = loop.getaddrinfo, 0
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await resolve(*arguments, **options)
+
+    monkeypatch.setattr(loop, "getaddrinfo", counted)
+    connection = connect(f"{host}:1", connect_wait_ms=60)
+    await until(lambda: asked >= 2)
     with pytest.raises(Unavailable, match="cannot reach"):
         await connection.request(ASK, timeout_ms=PATIENT_MS)
 
