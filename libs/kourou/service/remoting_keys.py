@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kourou.errors import ConfigError
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import SAME, setting
-from kourou.transport.addresses import bindable, is_loopback
+from kourou.transport.addresses import bindable, is_loopback, join_address
 from kourou.transport.curve import ServerCurve
 from kourou.transport.curve_keys import AllowedKeys, read_pair
 
@@ -89,4 +89,4 @@ class RemotingKeys(ProcessKeys):
     def tcp_address(self, port: int) -> str:
         """`host:port` to bind for RocketMQ's clients."""
         host = bindable(self.tcp_bind_address or self.bind_address)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return join_address(host, port)

@@ -23,7 +23,7 @@ from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.setting import SAME, setting
 from kourou.serving.address_server import list_url
 from kourou.serving.registration import REMOTING
-from kourou.transport.addresses import split_address
+from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve import ServerCurve
 
 ZMQ_PORT_SHIFT = 10_000
@@ -285,7 +285,7 @@ class NetworkKeys(RemotingKeys):
         host, port = split_address(self.ha_master_address)
         if port < 2 * ZMQ_PORT_SHIFT:
             port += ZMQ_PORT_SHIFT
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return join_address(host, port)
 
     @property
     def name_server_list_url(self) -> str:
@@ -327,8 +327,7 @@ class NetworkKeys(RemotingKeys):
 
     def zmq_address(self, port: int) -> str:
         """`host:port` to bind for Kourou's clients, on that port."""
-        host = self.bind_address
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return join_address(self.bind_address, port)
 
     @property
     def broker_ip(self) -> str:

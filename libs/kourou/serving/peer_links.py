@@ -59,7 +59,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.inputs import Buffer, Message
 from kourou.telemetry.metrics import Family
-from kourou.transport.addresses import split_address
+from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.rate_limited_log import RateLimitedLog
@@ -418,7 +418,7 @@ def _place_of(address: str) -> str:
     """`address:port` of a host by its name. Blocks; raises OSError, UnicodeError."""
     host, port = split_address(address)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
-    return f"[{found}]:{port}" if ":" in str(found) else f"{found}:{port}"
+    return join_address(str(found), port)
 
 
 def _whole(parts: Sequence[Buffer]) -> Buffer:

@@ -55,6 +55,11 @@ def split_address(address: str) -> tuple[str, int]:
     return host, port
 
 
+def join_address(host: str, port: int | str) -> str:
+    """`host:port`, with brackets around an IPv6 address; `split_address` is the inverse."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def bindable(host: str) -> str:
     """A literal IP address for `host`, since ZeroMQ takes no names where it binds."""
     if host == "*":

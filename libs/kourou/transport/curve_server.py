@@ -31,7 +31,12 @@ from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.frames import decode_frame
-from kourou.transport.addresses import cannot_bind, listening_address, split_address
+from kourou.transport.addresses import (
+    cannot_bind,
+    join_address,
+    listening_address,
+    split_address,
+)
 from kourou.transport.curve import ServerCurve, refusal_of
 from kourou.transport.curve_gate import close_domain
 from kourou.transport.edge_reader import EdgeReader
@@ -96,14 +101,11 @@ class CurveServer:
         """Bind and begin to receive on the running loop; ConfigError if the address is taken."""
         self._loop = asyncio.get_running_loop()
         socket = open_router()
-        v6 = ":" in self.host
-        socket.set(zmq.IPV6, int(v6))
+        socket.set(zmq.IPV6, int(":" in self.host))
         self._monitor = ZmqMonitor(socket)
         self._domain = arm_listener(socket, self._curve, lambda: self.address)
         try:
-            socket.bind(
-                f"tcp://[{self.host}]:{self.port}" if v6 else f"tcp://{self.host}:{self.port}"
-            )
+            socket.bind(f"tcp://{self.address}")
         except zmq.ZMQError as error:
             self._monitor.close()
             socket.close(linger=0)
@@ -143,7 +145,7 @@ class CurveServer:
     @property
     def address(self) -> str:
         """`host:port` as bound."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
     def statistics(self) -> TcpServerStatistics:
         """What this socket has done so far."""

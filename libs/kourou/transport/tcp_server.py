@@ -37,6 +37,7 @@ from kourou.transport.addresses import (
     CLEAR_TEXT_WARNING_S,
     cannot_bind,
     is_loopback,
+    join_address,
     listening_address,
 )
 from kourou.transport.peer_ids import next_peer_id
@@ -203,7 +204,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
     @property
     def address(self) -> str:
         """`host:port` as bound."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
     def statistics(self) -> TcpServerStatistics:
         """What this listener has done so far."""

@@ -18,7 +18,7 @@ import zmq
 
 from kourou.model import limits
 from kourou.model.limits import HANDSHAKE_MS_MAX
-from kourou.transport.addresses import split_address
+from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve import ClientCurve, ServerCurve
 from kourou.transport.curve_gate import open_domain
 from kourou.transport.tcp_link import Buffer
@@ -113,7 +113,7 @@ def receive_rest(receive: Callable[..., Any], head: zmq.Frame) -> tuple[list[Buf
 def endpoint_of(address: str) -> str:
     """`host:port`, `[v6]:port` or `tcp://host:port` as a ZeroMQ endpoint; else ConfigError."""
     host, port = split_address(address)
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    return f"tcp://{join_address(host, port)}"
 
 
 # -- keys -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from kourou.transport.addresses import (
     bindable,
     cannot_bind,
     is_loopback,
+    join_address,
     listening_address,
     split_address,
 )
@@ -52,3 +53,8 @@ def test_what_is_open_to_the_network_must_be_wanted() -> None:
 def test_a_taken_port_is_told_from_other_trouble() -> None:
     assert "port 1 on h is taken" in str(cannot_bind("h", 1, OSError(errno.EADDRINUSE, "busy")))
     assert "h:1: denied" in str(cannot_bind("h", 1, OSError(errno.EACCES, "denied")))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9876", "broker-1:1", "[::1]:65535"])
+def test_an_address_joined_of_its_parts_is_the_same(address: str) -> None:
+    assert join_address(*split_address(address)) == address
