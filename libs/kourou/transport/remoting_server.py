@@ -12,9 +12,10 @@ State: soft.
 from __future__ import annotations
 
 import socket as socketlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from kourou.clock import Clock
 from kourou.engine.peer import Peer
 from kourou.transport.remoting_link import RawFrame, RemotingLink
 from kourou.transport.tcp_server import TcpServer
@@ -36,8 +37,25 @@ class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
 
     carrier = "tcp"
 
-    def __init__(self, *arguments: Any, idle_ms: int = IDLE_MS, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(
+        self,
+        bind_address: str,
+        on_frames: Callable[[list[InboundFrame]], None],
+        on_disconnect: Callable[[Peer], None],
+        *,
+        listener: str = "internal",
+        insecure_network: bool = False,
+        idle_ms: int = IDLE_MS,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(
+            bind_address,
+            on_frames,
+            on_disconnect,
+            listener=listener,
+            insecure_network=insecure_network,
+            clock=clock,
+        )
         self._idle_ms = idle_ms
 
     def _make_link(self, socket: socketlib.socket, peer: Peer) -> RemotingLink:

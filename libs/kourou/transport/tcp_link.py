@@ -134,7 +134,7 @@ class TcpLink(ABC, Generic[FrameT]):
     # -- out --------------------------------------------------------------------------------------
 
     def put(self, parts: Sequence[Buffer]) -> None:
-        """Add a message to what shall leave."""
+        """Add bytes to what shall leave."""
         queue = self.queue
         size = 0
         for part in parts:
@@ -142,6 +142,10 @@ class TcpLink(ABC, Generic[FrameT]):
                 queue.append(part)
                 size += len(part) + QUEUED_OVERHEAD_BYTES
         self.queued_bytes += size
+
+    def put_message(self, parts: Sequence[Buffer]) -> None:
+        """Add a message to what shall leave, in the protocol's framing; here it is framed."""
+        self.put(parts)
 
     @property
     def overfull(self) -> bool:

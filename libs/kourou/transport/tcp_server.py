@@ -237,9 +237,6 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
     def _inbound(self, link: LinkT, frames: list[FrameT]) -> list[InboundT]:
         """What to hand over of the frames that came."""
 
-    def _put(self, link: LinkT, parts: Sequence[Buffer]) -> None:
-        link.put(parts)
-
     def _ended(self, link: LinkT) -> None:
         """Its other side closed it; to be told why, if that is known."""
 
@@ -424,7 +421,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         if link is None:
             self._unroutable += 1
             return False
-        self._put(link, parts)
+        link.put_message(parts)
         self._frames_out += 1
         if link.blocked_since_ms:
             if link.overfull:

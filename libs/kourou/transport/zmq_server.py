@@ -13,14 +13,12 @@ State: soft.
 from __future__ import annotations
 
 import socket as socketlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.frames import Frame, decode_frame
-from kourou.transport.tcp_link import Buffer
 from kourou.transport.tcp_server import TcpServer
 from kourou.transport.zmtp import ROUTER, Parts, ZmtpLink
 
@@ -40,9 +38,6 @@ class ZmqServer(TcpServer[ZmtpLink, Parts, Inbound]):
 
     def _make_link(self, socket: socketlib.socket, peer: Peer) -> ZmtpLink:
         return ZmtpLink(socket, peer, self._clock.monotonic_ms(), ROUTER)
-
-    def _put(self, link: ZmtpLink, parts: Sequence[Buffer]) -> None:
-        link.put_message(parts)
 
     def _inbound(self, link: ZmtpLink, frames: list[Parts]) -> list[Inbound]:
         peer = link.peer

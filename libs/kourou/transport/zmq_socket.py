@@ -25,8 +25,6 @@ from kourou.transport.tcp_link import Buffer
 from kourou.transport.wire import PATIENT, Patience
 from kourou.transport.zmq_context import process_context
 
-HEARTBEAT_INTERVAL_MS = 2_000
-HEARTBEAT_TIMEOUT_MS = 6_000
 # As plain integers: the library's enums cost microseconds at every `|` and `&`.
 NOBLOCK = int(zmq.NOBLOCK)
 SNDMORE = int(zmq.SNDMORE)
@@ -73,8 +71,8 @@ def _limit(socket: zmq.Socket[bytes]) -> None:
     socket.set(zmq.RCVHWM, limits.SOCKET_HWM_MESSAGES)
     socket.set(zmq.MAXMSGSIZE, limits.FRAME_SIZE_BYTES_MAX)
     socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS_MAX)
-    socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
-    socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.set(zmq.HEARTBEAT_IVL, PATIENT.probe_ms)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, PATIENT.silence_ms)
     socket.set(zmq.LINGER, LINGER_MS)
 
 
