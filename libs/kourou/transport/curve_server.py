@@ -76,7 +76,7 @@ class CurveServer:
         curve: ServerCurve,
         clock: Clock | None = None,
     ) -> None:
-        """It may be open to the network: nobody gets in but whom `curve` knows."""
+        """It may listen on the network: only clients whose keys `curve` allows get in."""
         self.host, self.port = listening_address(bind_address, insecure_network=True)
         self._curve = curve
         self._domain = ""

@@ -50,7 +50,7 @@ SWEEP_S = 1.0
 """How often idle and stuck connections are looked for."""
 
 ACCEPT_RETRY_S = 0.5
-"""How long nobody is accepted after the system had no descriptor left."""
+"""How long no connection is accepted after the system ran out of descriptors."""
 
 ACCEPTS_A_TURN = 64
 BACKLOG = 1_024
@@ -149,10 +149,9 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             self._warn_clear_text()
 
     def pause(self) -> None:
-        """Accept nobody and hand over nothing more (draining before a stop); answers still leave.
+        """Accept no connection and hand over no frame (a stop begins); replies still leave.
 
-        What arrives is dropped: its senders learn from the end of the connection that nobody knows
-        what became of it.
+        Frames that arrive are dropped. Their senders get UnknownOutcome when the connection closes.
         """
         if self._paused:
             return
@@ -231,18 +230,18 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
 
     @abstractmethod
     def _make_link(self, socket: socketlib.socket, peer: Peer) -> LinkT:
-        """A connection that was just accepted; what it has to say first is in its queue."""
+        """A connection that was just accepted; its queue holds what the server sends first."""
 
     @abstractmethod
     def _inbound(self, link: LinkT, frames: list[FrameT]) -> list[InboundT]:
         """What to hand over of the frames that came."""
 
     def _ended(self, link: LinkT) -> None:
-        """Its other side closed it; to be told why, if that is known."""
+        """The peer closed the connection; a subclass may log why."""
 
     @abstractmethod
     def _look_at(self, link: LinkT, now_ms: int) -> None:
-        """Called every SWEEP_S for each connection: part with it, or ask whether it is there."""
+        """Called every SWEEP_S for each connection: close it, or probe its peer."""
 
     # -- accepting --------------------------------------------------------------------------------
 
@@ -435,7 +434,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         return True
 
     def _mark_dirty(self, link: LinkT) -> None:
-        """It has something to say: at the end of this turn."""
+        """Write its queue at the end of this turn of the loop."""
         self._dirty[link.peer.id] = link
         if self._flush_due is None and not self._delivering:
             self._flush_due = self._loop.call_soon(self._flush)

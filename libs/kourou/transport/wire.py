@@ -1,4 +1,4 @@
-"""What a connection needs of the wire under it, whoever reads and writes its socket.
+"""The interface between a client connection and the socket under it, in clear text or encrypted.
 
 Lives here: the two sides of that seam, and how patient a connection is.
 May not live here: sockets (kourou.transport.zmtp_wire, kourou.transport.curve_wire), requests.
@@ -18,10 +18,10 @@ from kourou.transport.tcp_link import Buffer
 
 
 class Happening(enum.Enum):
-    """What becomes of a connection; everything but ACCEPTED and READY is its end, or announces it.
+    """An event of a connection; each but ACCEPTED and READY ends it, or comes just before its end.
 
-    REFUSED: none came to be. BAD_GREETING, OTHER_MECHANISM, NOT_LET_IN: it stood, but the handshake
-    came to nothing. LOST: it ended.
+    REFUSED: it could not be opened. BAD_GREETING, OTHER_MECHANISM, NOT_LET_IN: it was opened, but
+    the handshake failed. LOST: it closed.
     """
 
     ACCEPTED = enum.auto()
@@ -34,7 +34,7 @@ class Happening(enum.Enum):
 
 
 FAILED = (Happening.BAD_GREETING, Happening.OTHER_MECHANISM, Happening.NOT_LET_IN)
-"""Handshakes that came to nothing; LOST follows."""
+"""Failed handshakes; LOST follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,16 @@ PATIENT = Patience()
 
 
 class WireOwner(Protocol):
-    """Who is told of what happens on a wire, always on its loop; it may close the wire at once."""
+    """Receives a wire's events, on the wire's loop; it may close the wire in any of these calls."""
 
     def arrived(self, parts: list[Buffer]) -> None:
         """A message came."""
 
     def room(self) -> None:
-        """What waited has left: what was refused may be sent now."""
+        """The send queue is empty again: messages that were refused may be sent now."""
 
     def happened(self, kind: Happening) -> None:
-        """The connection stands (READY), or it ended; after LOST and REFUSED the wire is closed."""
+        """READY: messages may be sent. After LOST and REFUSED the wire is closed."""
 
 
 class Wire(Protocol):
@@ -80,7 +80,7 @@ class Wire(Protocol):
         """Begin to connect. ConfigError where a key is missing."""
 
     def send(self, parts: Sequence[Buffer]) -> bool:
-        """Send a message; False if too much waits. Nobody may write to the parts again."""
+        """Send a message; False if the queue is full. The parts must not be changed afterwards."""
 
     def close(self) -> None:
-        """End it; its owner hears nothing more. May be called twice."""
+        """Close it; the owner gets no further events. May be called twice."""

@@ -84,7 +84,9 @@ async def test_a_name_that_cannot_be_resolved_is_tried_again(
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    "says", [b"", GREETING[:10], GREETING], ids=["nothing", "part", "no READY"]
+    "says",
+    [b"", GREETING[:10], GREETING, b"HTTP/1.1 400 Bad Request\r\n"],
+    ids=["nothing", "part", "no READY", "HTTP"],
 )
 async def test_a_server_that_does_not_finish_the_handshake_is_dialled_again(
     bare: Callable[[bytes], Bare], connect: Connect, until: Until, says: bytes
@@ -95,18 +97,6 @@ async def test_a_server_that_does_not_finish_the_handshake_is_dialled_again(
     with pytest.raises(Unavailable) as caught:
         await connection.request(ASK, timeout_ms=60)
     assert "does not speak ZeroMQ, or refused this client" in str(caught.value)
-
-
-@pytest.mark.fault
-async def test_a_server_that_speaks_otherwise_is_named(
-    bare: Callable[[bytes], Bare], connect: Connect, until: Until
-) -> None:
-    server = bare(b"HTTP/1.1 400 Bad Request\r\n")
-    connection = connect(await server.start())
-    await until(lambda: bool(server.writers))
-    with pytest.raises(Unavailable) as caught:
-        await connection.request(ASK, timeout_ms=200)
-    assert "does not speak ZeroMQ" in str(caught.value)
 
 
 @pytest.mark.fault
