@@ -104,7 +104,9 @@ class Heartbeats:
     async def _keep_telling(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(self._wanted.wait(), self._interval_ms / 1000)
+                # Not wait_for: before Python 3.12 it ignores a cancellation that meets the event.
+                async with asyncio.timeout(self._interval_ms / 1000):
+                    await self._wanted.wait()
                 await asyncio.sleep(SOON_MS / 1000)
             except TimeoutError:
                 # Filter servers hear no heartbeat, but their connections are in use.

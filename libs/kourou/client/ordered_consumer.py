@@ -227,7 +227,8 @@ class OrderedConsumer(PushConsumer):
         # `wait_for` may lose the cancellation of this task when its event comes at the same time.
         while not self._closing:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._locks_doubtful.wait(), pause_ms / 1000)
+                async with asyncio.timeout(pause_ms / 1000):  # see Heartbeats
+                    await self._locks_doubtful.wait()
             self._locks_doubtful.clear()
             lost, complete = await locks.renew()
             pause_ms = RENEW_MS if complete else RENEW_AGAIN_MS

@@ -253,7 +253,8 @@ class PushConsumer:
         # `wait_for` may lose the cancellation of this task when its event comes at the same time.
         while not self._closing:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._rebalance_wanted.wait(), interval_s)
+                async with asyncio.timeout(interval_s):  # see Heartbeats
+                    await self._rebalance_wanted.wait()
             self._rebalance_wanted.clear()
             await self._rebalance_once()
 
@@ -349,7 +350,8 @@ class PushConsumer:
         # `wait_for` may lose the cancellation of this task when its event comes at the same time.
         while not self._closing:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._commit_wanted.wait(), interval_s)
+                async with asyncio.timeout(interval_s):  # see Heartbeats
+                    await self._commit_wanted.wait()
             self._commit_wanted.clear()
             await self._commit(list(self._queues.values()), "for now")
 

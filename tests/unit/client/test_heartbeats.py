@@ -229,3 +229,14 @@ async def test_what_brokers_say_of_other_subscriptions_is_logged_once(
     answers("g: a and b differ", "")
     await heart.beat()
     assert len(logged()) == 3, "it has come back"
+
+
+async def test_closing_ends_it_although_something_changed_in_the_same_turn(hearts):
+    one = hearts()
+    one.start()
+    await asyncio.sleep(0)  # it waits now
+    one.soon()
+    one.close()
+    async with asyncio.timeout(20):
+        await asyncio.wait([one._task])
+    assert one._task.cancelled()
