@@ -38,9 +38,14 @@ def url(postgres: PostgresServer) -> str:
     return postgres.new_database()
 
 
-def settings(url: str, brokers: int = 1) -> ClusterSettings:
+def settings(url: str, brokers: int = 1, flush_interval_ms: int = 100) -> ClusterSettings:
     """What is flushed is projected, so it is flushed often."""
-    broker = {"eventStoreUrl": url, "adminPort": "0", "flushCommitLogThoroughInterval": "100"}
+    broker = {
+        "eventStoreUrl": url,
+        "adminPort": "0",
+        "flushCommitLogLeastPages": "1000",
+        "flushCommitLogThoroughInterval": str(flush_interval_ms),
+    }
     return ClusterSettings(brokers=brokers, broker=broker)
 
 
@@ -162,6 +167,17 @@ async def test_a_broker_starts_without_its_database_and_catches_up(
         await nothing_lost_nothing_twice(url, broker)
         assert projected(url)[: len(kept)] == kept
         assert broker.stop() == 0
+
+
+async def test_a_stop_projects_what_was_not_flushed_yet(url: str, tmp_path: Path) -> None:
+    """The log is flushed once a minute here; the stop comes before that."""
+    with LocalCluster(tmp_path, settings(url, flush_interval_ms=60_000)) as cluster:
+        async with Client(cluster.address, group="till") as mq:
+            await work(mq, "before")
+        assert cluster.brokers[0].stop() == 0
+        kept = projected(url)
+        assert kept == (await logged(cluster.start_broker(0)))[: len(kept)]
+        assert {"topic/before", "group/group-before"} <= {one[3] for one in kept}
 
 
 @pytest.mark.fault

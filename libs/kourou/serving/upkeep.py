@@ -13,6 +13,7 @@ State: none of its own; its parts say what theirs is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from kourou.engine.desks import Desks
 from kourou.engine.effects import Flush
 from kourou.engine.events import Event
 from kourou.engine.inputs import Input
+from kourou.errors import StoreFaulted
 from kourou.service.carrier import Carriers
 from kourou.serving.config import BrokerSettings
 from kourou.serving.figures import Figures
@@ -115,8 +117,7 @@ class Upkeep:
 
         def safe() -> int:
             """History has no event that a power loss, or another leader, may still take back."""
-            known = desks.confirmations
-            return min(known.flushed, known.confirmed)
+            return min(self.store.flushed, desks.confirmations.confirmed)
 
         if self.projector is None:
             self.projector = Projector(self.store, self.events, desks.control, safe)
@@ -129,8 +130,13 @@ class Upkeep:
     # -- the end -----------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """End what runs beside the loop: projections, and work in threads."""
+        """End what runs beside the loop: projections, and work in threads.
+
+        The log is flushed first: only what is on disk goes to the event store.
+        """
         if self.projector is not None:
+            with contextlib.suppress(StoreFaulted):  # told when the log failed first
+                await asyncio.to_thread(self.store.flush)
             await self.projector.stop()
         else:
             self.events.close()

@@ -18,9 +18,10 @@ def test_history_has_nothing_that_another_leader_may_take_back() -> None:
     upkeep = Upkeep.__new__(Upkeep)
     upkeep.projector = SimpleNamespace(attach=lambda _control, safe: told.append(safe))  # type: ignore[assignment]  # as much of one as is asked
     upkeep.mirror = SimpleNamespace(renew=lambda: None)  # type: ignore[assignment]  # likewise
+    flushed = engine.core.desks.confirmations.flushed
+    upkeep.store = SimpleNamespace(flushed=flushed)  # type: ignore[assignment]  # likewise
     upkeep.serve(engine.core.desks)
     (safe,) = told
-    flushed = engine.core.desks.confirmations.flushed
     assert flushed > 0 == safe()
     quorum.confirm(engine)
     assert safe() == flushed
