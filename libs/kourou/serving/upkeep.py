@@ -129,14 +129,15 @@ class Upkeep:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    async def settle(self) -> None:
+    async def settle(self, *, flush: bool) -> None:
         """End what runs beside the loop: projections, and work in threads.
 
-        The log is flushed first: only what is on disk goes to the event store.
+        Only what is on disk goes to the event store: with `flush`, all that was appended.
         """
         if self.projector is not None:
-            with contextlib.suppress(StoreFaulted):  # told when the log failed first
-                await asyncio.to_thread(self.store.flush)
+            if flush:
+                with contextlib.suppress(StoreFaulted):  # told when the log failed first
+                    await asyncio.to_thread(self.store.flush)
             await self.projector.stop()
         else:
             self.events.close()
@@ -152,7 +153,7 @@ class Upkeep:
         `settle` it is left as by a killed process. Raises what `leave` raises.
         """
         try:
-            await self.settle()
+            await self.settle(flush=settle)
             if leave is not None:
                 await asyncio.to_thread(leave, self.store)
         finally:
