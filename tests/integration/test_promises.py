@@ -8,16 +8,16 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from kourou import DeadLetter, ProducerSettings
-from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.client.settings import ClientSettings
 from kourou.errors import GroupNotFound, KourouError, NoPermission, Rejected, TopicNotFound
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.message_id import decode_offset_id
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
@@ -26,9 +26,6 @@ TOPIC = "orders"
 SYNC_MASTER = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "60000"}
 COPIED = {"brokerRole": "ASYNC_MASTER"}
 SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
-FROM_FIRST = ConsumerSettings(
-    consumer_group="readers", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-)
 ONCE = ProducerSettings(producer_group="once", retry_times_when_send_failed=0)
 ONE_RETRY = ProducerSettings(producer_group="once-again", retry_times_when_send_failed=1)
 """That is enough where the second attempt goes to another broker."""
@@ -447,26 +444,42 @@ def refuse(message: object) -> None:
 
 @pytest.mark.feature("F177")
 def test_every_kind_of_client_has_the_common_settings(tmp_path: Path) -> None:
-    """Under RocketMQ's names, readable afterwards; brokers know all four kinds by them."""
-    common = ClientSettings.from_rocketmq(clientIP="10.9.8.7", instanceName="till-7")
-    assert (common.client_ip, common.instance_name) == ("10.9.8.7", "till-7")
-    expected = "10.9.8.7@till-7"
-    seen = threading.Event()
-    with (
-        Cluster(tmp_path) as cluster,
-        cluster.client("shop", settings=common, consumer=FROM_FIRST) as mq,
-    ):
+    """Under RocketMQ's names, readable afterwards; the broker knows each kind by its own ID."""
+    kinds = ("producer", "transaction", "push", "pull")
+    common = {
+        kind: ClientSettings.from_rocketmq(clientIP="10.9.8.7", instanceName=f"till-{kind}")
+        for kind in kinds
+    }
+    for kind, settings in common.items():
+        assert (settings.client_ip, settings.instance_name) == ("10.9.8.7", f"till-{kind}")
+    handled = threading.Event()
+    transacting = ProducerSettings(producer_group="transaction")
+    with Cluster(tmp_path) as cluster, ExitStack() as stack:
         cluster.create_topic(TOPIC, queues=1)
-        queue = at("broker-a")
-        mq.transaction_check(TOPIC)(lambda message: None)
-        with mq.transaction(TOPIC, b"half"):
-            pass
-        mq.send(TOPIC, b"whole", queue=queue)
-        puller = mq.pull_consumer("pulling")
-        assert [one.body for one in puller.pull(queue, 0).messages] == [b"half", b"whole"]
-        with mq.listen(TOPIC, lambda message: seen.set()):
-            assert seen.wait(60)
-            members = mq.admin.groups.members("readers")
-            assert [one.client_id for one in members] == [expected]
-        producers = mq.admin.groups.producers("shop")
-        assert [one.client_id for one in producers] == [expected]
+        clients = {
+            kind: stack.enter_context(cluster.client(kind, settings=settings))
+            for kind, settings in common.items()
+        }
+        clients["producer"].send(TOPIC, b"whole")
+        producer = stack.enter_context(
+            clients["transaction"].transaction_producer(
+                transacting, execute=lambda *_: True, check=lambda _: True
+            )
+        )
+        producer.send_in_transaction(TOPIC, b"half")
+        stack.enter_context(clients["push"].listen(TOPIC, lambda _: handled.set()))
+        assert handled.wait(60)
+        puller = clients["pull"].pull_consumer("pull")
+        pulled = puller.pull(at("broker-a"), 0)
+        assert [one.body for one in pulled.messages] == [b"whole", b"half"]
+        cluster.clock.advance(seconds=1)  # heartbeats follow a moment later
+        groups = clients["producer"].admin.groups
+        known = {
+            "producer": groups.producers("producer"),
+            "transaction": groups.producers("transaction"),
+            "push": groups.members("push"),
+            "pull": groups.members("pull"),
+        }
+        assert {kind: [one.client_id for one in ones] for kind, ones in known.items()} == {
+            kind: [f"10.9.8.7@till-{kind}"] for kind in kinds
+        }
