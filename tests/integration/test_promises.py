@@ -341,33 +341,41 @@ def test_topics_and_groups_are_made_on_demand_offline_only(tmp_path: Path, at_st
 
 @pytest.mark.feature("F180")
 def test_one_queue_and_one_consumer_at_a_time_order_everything(tmp_path: Path) -> None:
-    """Two consumers share one queue: one has it, and never two messages at once."""
-    count, seen, busy = 200, list[bytes](), list[int]()
-    enough, entered = threading.Event(), threading.Semaphore(0)
-    mutex = threading.Lock()
+    """While the first handler blocks, more messages come and the queue goes to another consumer."""
+    count, calls = 20, list[tuple[str, bytes]]()
+    entered, released, enough = (threading.Event() for _ in range(3))
 
     def handler(message: object) -> None:
-        with mutex:
-            busy.append(1)
-        entered.release()
-        with mutex:
-            assert len(busy) == 1, "two at once"
-            seen.append(message.body)  # type: ignore[attr-defined]  # a test's shorthand
-            busy.pop()
-            if len(seen) == count:
-                enough.set()
+        body = message.body  # type: ignore[attr-defined]  # a test's shorthand
+        calls.append(("begin", body))
+        entered.set()
+        assert released.wait(60)
+        calls.append(("end", body))
+        if len(calls) == 2 * count:
+            enough.set()
 
-    with Cluster(tmp_path, brokers=1) as cluster:
+    # The queue belongs to the consumer with the smallest ID.
+    second, first = (ClientSettings(client_ip="10.9.8.7", instance_name=name) for name in "ab")
+    with Cluster(tmp_path) as cluster:
         cluster.create_topic(TOPIC, queues=1)
-        with cluster.client("one") as mq, cluster.client("one") as other:
-            for number in range(count):
+        with (
+            cluster.client("one", settings=first) as mq,
+            cluster.client("one", settings=second) as other,
+            mq.listen(TOPIC, handler, ordered=True) as losing,
+        ):
+            mq.send(TOPIC, b"0")
+            assert entered.wait(60)
+            for number in range(1, count):
                 mq.send(TOPIC, b"%d" % number)
-            with (
-                mq.listen(TOPIC, handler, ordered=True),
-                other.listen(TOPIC, handler, ordered=True),
-            ):
+            cluster.clock.advance(seconds=1)
+            with other.listen(TOPIC, handler, ordered=True) as gaining:
+                cluster.clock.advance(minutes=2)  # locks lapse after one, unless renewed
+                assert (losing.assigned, gaining.assigned) == ([], [])
+                assert calls == [("begin", b"0")]
+                released.set()
                 assert enough.wait(60)
-    assert seen == [b"%d" % number for number in range(count)]
+                assert gaining.assigned == [at("broker-a")]
+    assert calls == [(step, b"%d" % number) for number in range(count) for step in ("begin", "end")]
 
 
 # -- the key index --------------------------------------------------------------------------------
