@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +21,19 @@ from kourou.eventstore.event_store import EventStore
 from kourou.model.queue import MessageQueue
 from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.record import decode_record
+from kourou.store.config_json import (
+    decode_delays,
+    decode_groups,
+    decode_offsets,
+    decode_topics,
+)
 from kourou.testing.cluster import Cluster
 from kourou.testing.reading import read_topic
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "rocketmq-4.9.8"
+SEGMENT_BYTES = 16384
 SETTINGS = {
-    "mappedFileSizeCommitLog": 16384,
+    "mappedFileSizeCommitLog": SEGMENT_BYTES,
     "mappedFileSizeConsumeQueue": 400,
     "maxHashSlotNum": 100,
     "maxIndexNum": 60,
@@ -143,18 +152,58 @@ async def test_a_store_of_rocketmq_is_taken_over_once(
     assert [one.offset for one in imported] == list(range(IMPORTED))
 
 
-async def test_it_goes_on_where_rocketmq_stopped(folder: Path) -> None:
-    """New messages stand behind theirs, and a group of theirs goes on with the first new one."""
+@pytest.mark.feature("F061", "F083")
+async def test_it_goes_on_where_rocketmq_stopped(folder: Path, golden: Path) -> None:
+    """New messages stand behind theirs, and a group of theirs goes on with the first new one.
+
+    After the stop RocketMQ's files have what they had before and what is new.
+    """
     ends = MESSAGES["TopicA"]
     with Cluster(folder, storage="disk", settings=SETTINGS) as cluster:
         async with Client(cluster.address, group="till") as mq:
             for queue_id, end in ends.items():
                 queue = MessageQueue("TopicA", "broker-a", queue_id)
                 assert (await mq.send("TopicA", b"ours", queue=queue)).offset == end
-            async with mq.subscribe("TopicA", group="CG1") as messages:
+            async with mq.subscribe("TopicA", group="CG1", auto_ack=False) as messages:
                 seen = {}
                 async for message in messages:
+                    message.ack()
                     seen[message.queue.queue_id] = (message.offset, message.raw_body)
                     if len(seen) == len(ends):
                         break
             assert seen == {queue_id: (end, b"ours") for queue_id, end in ends.items()}
+            await mq.send("TopicR", b"ours", delay_level=1)
+        cluster.clock.advance(seconds=2)
+    check_files(folder / "broker-a", golden)
+
+
+def check_files(ours: Path, theirs: Path) -> None:
+    """What RocketMQ reads when it takes the store back.
+
+    Each queue of TopicA has one more message, and delay level 1 has delivered one more.
+    """
+    first = "0" * 20
+    log = (theirs / "commitlog" / first).read_bytes()
+    end = sum(map(len, records(log)))
+    assert (ours / "commitlog" / first).read_bytes()[:end] == log[:end]
+    for queue_id, offset in MESSAGES["TopicA"].items():
+        units = (ours / "consumequeue" / "TopicA" / str(queue_id) / first).read_bytes()
+        position, size, _ = struct.unpack_from(">qiq", units, 20 * offset)
+        segment, at = position // SEGMENT_BYTES * SEGMENT_BYTES, position % SEGMENT_BYTES
+        data = (ours / "commitlog" / f"{segment:020d}").read_bytes()[at : at + size]
+        assert bytes(decode_record(data).body) == b"ours"
+    assert not (ours / "abort").exists()
+
+    def table(root: Path, name: str, decode: Callable[[bytes], Any]) -> Any:
+        return decode((root / "config" / name).read_bytes())
+
+    for name, decode, of in (
+        ("topics.json", decode_topics, "topics"),
+        ("subscriptionGroup.json", decode_groups, "groups"),
+    ):
+        kept, had = (getattr(table(root, name, decode), of) for root in (ours, theirs))
+        assert {key: kept[key] for key in had} == had
+    offsets = table(ours, "consumerOffset.json", decode_offsets)
+    assert offsets["TopicA@CG1"] == {key: at + 1 for key, at in MESSAGES["TopicA"].items()}
+    assert offsets["TopicA@CGO"] == MESSAGES["TopicA"]
+    assert table(ours, "delayOffset.json", decode_delays) == {1: 2, 3: 1}

@@ -21,6 +21,7 @@ from kourou.protocol.record import decode_record, encode_draft, encode_host
 from kourou.serving.config import BrokerSettings
 from kourou.store.config_files import GROUPS, TOPICS
 from kourou.store.config_json import GroupTable, TopicTable, encode_groups, encode_topics
+from kourou.store.real_disk import RealDisk, RealFile
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.testing.disk import SimFile
@@ -35,12 +36,22 @@ GROUP_NAMES = [f"group-{number:02}" for number in range(GROUP_COUNT)]
 FRAME = 1_000
 
 
-class CountingDisk(MemoryDisk):
+class CountingMemory(MemoryDisk):
     """Counts the files that are opened."""
 
     opened = 0
 
     def open(self, path: Path, **how: Any) -> SimFile:
+        self.opened += 1
+        return super().open(path, **how)
+
+
+class CountingDisk(RealDisk):
+    """The same for the machine's own files."""
+
+    opened = 0
+
+    def open(self, path: Path, **how: Any) -> RealFile:
         self.opened += 1
         return super().open(path, **how)
 
@@ -77,7 +88,7 @@ def control_of(store: Store) -> ControlState:
 @pytest.mark.timeout(300)
 @pytest.mark.feature("F055")
 def test_a_restart_opens_few_files_and_walks_no_record_twice() -> None:
-    disk = CountingDisk()
+    disk = CountingMemory()
     root = Path("/store")
     settings = StoreSettings(
         root=root, segment_size_bytes=16 << 20, queue_file_units=20, index_enabled=False
@@ -102,7 +113,7 @@ def test_a_restart_opens_few_files_and_walks_no_record_twice() -> None:
     # Killed: what came after the last checkpoint is walked, and that once.
     store.checkpoint()
     StoreWriter(store).write([Draft(name, 0, b"y") for name in NAMES[:FRAME]])
-    after = CountingDisk()
+    after = CountingMemory()
     after.take_over(disk.kill())
     again = Store.open(settings, after)
     assert again.report.records_walked <= records + FRAME
@@ -119,7 +130,7 @@ def test_a_restart_opens_few_files_and_walks_no_record_twice() -> None:
 async def test_a_broker_with_many_topics_restarts(
     tmp_path: Path, record_property: Any, topic_count: int
 ) -> None:
-    """On real files; the report of the run has the seconds of each start (at most 30 expected)."""
+    """On real files. What a start does is bounded; its seconds are printed."""
     names = NAMES[:topic_count]
     root = tmp_path / "store"
     (root / "config").mkdir(parents=True)
@@ -135,19 +146,26 @@ async def test_a_broker_with_many_topics_restarts(
         )  # fmt: skip
         failures: list[BaseException] = []
         begun = time.monotonic()
-        broker = MortalBroker(settings, SystemClock(), None, [], lambda: None)
+        disk = CountingDisk()
+        broker = MortalBroker(settings, SystemClock(), disk, [], lambda: None)
         await broker.recover(failures.append)
         address = (await broker.serve())["zmq"].removeprefix("tcp://")
         seconds = time.monotonic() - begun
         record_property(f"start {life}", seconds)
+        print(f"\nstart {life} with {topic_count} topics: {seconds:.1f} s")  # noqa: T201 - a result
         assert set(names) <= set(broker.desks.control.topics.table)
         if life == 0:
             await _sent(address, names)
             for group in GROUP_NAMES:
                 for name in names:
                     broker.desks.commits.commit(group, name, 0, 1)
+            control = (0, broker.store.queue_range(CONTROL_TOPIC, 0)[1] + GROUP_COUNT)
         else:
-            assert not broker.store.report.rebuilt
+            report = broker.store.report
+            assert report.records_walked == report.records_dispatched == 0
+            assert not report.rebuilt
+            assert disk.opened <= topic_count + 50, "no file is opened twice"
+            assert broker.store.queue_range(CONTROL_TOPIC, 0) == control, "a start records nothing"
             assert [broker.store.queue_range(name, 0) for name in names] == [(0, 1)] * topic_count
             progress = broker.desks.control.progress
             assert {progress.offset(group, name, 0) for group in GROUP_NAMES for name in names} == {

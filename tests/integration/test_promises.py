@@ -6,17 +6,18 @@ The cluster is in this process, and its time is the test's.
 from __future__ import annotations
 
 import itertools
+import random
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from kourou import DeadLetter, ProducerSettings
-from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.client.settings import ClientSettings
 from kourou.errors import GroupNotFound, KourouError, NoPermission, Rejected, TopicNotFound
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.message_id import decode_offset_id
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
@@ -25,9 +26,6 @@ TOPIC = "orders"
 SYNC_MASTER = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "60000"}
 COPIED = {"brokerRole": "ASYNC_MASTER"}
 SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
-FROM_FIRST = ConsumerSettings(
-    consumer_group="readers", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-)
 ONCE = ProducerSettings(producer_group="once", retry_times_when_send_failed=0)
 ONE_RETRY = ProducerSettings(producer_group="once-again", retry_times_when_send_failed=1)
 """That is enough where the second attempt goes to another broker."""
@@ -115,10 +113,18 @@ def test_a_sender_who_needs_strict_order_sends_again_until_it_is_ok(tmp_path: Pa
 
 
 @pytest.mark.feature("F113")
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-@pytest.mark.parametrize("fault", ["stop", "kill", "power loss"])
-def test_one_machine_keeps_what_its_disk_has(tmp_path: Path, flush: str, fault: str) -> None:
-    """Only the machine's power takes something, and only what was not flushed before the answer."""
+@pytest.mark.parametrize(
+    ("flush", "fault"),
+    [
+        ("SYNC_FLUSH", "stop"),
+        ("SYNC_FLUSH", "kill"),
+        ("SYNC_FLUSH", "power loss"),
+        ("ASYNC_FLUSH", "stop"),
+        ("ASYNC_FLUSH", "kill"),
+    ],
+)
+def test_one_machine_keeps_all_messages(tmp_path: Path, flush: str, fault: str) -> None:
+    """The broker flushes for its senders or when it stops, never by the clock."""
     rests = {"flushIntervalCommitLog": 3_600_000, "flushCommitLogThoroughInterval": 3_600_000}
     with Cluster(tmp_path, settings={"flushDiskType": flush, **rests}) as cluster:
         cluster.create_topic(TOPIC, queues=1)
@@ -133,15 +139,36 @@ def test_one_machine_keeps_what_its_disk_has(tmp_path: Path, flush: str, fault: 
                 case _:
                     cluster.chaos.power_loss("broker-a")
             cluster.chaos.restart("broker-a")
-            lost = (flush, fault) == ("ASYNC_FLUSH", "power loss")
-            if lost and TOPIC not in mq.admin.topics.list():
-                return  # the topic itself was not flushed
+            assert bodies(mq, at("broker-a")) == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.feature("F113")
+@pytest.mark.parametrize(
+    ("size", "seconds"), [(16_384, 1.0), (10, 11.0)], ids=["pages", "a few bytes"]
+)
+def test_without_synchronous_flush_a_power_loss_takes_the_last_seconds_only(
+    tmp_path: Path, size: int, seconds: float
+) -> None:
+    """By default four pages are flushed within half a second, and anything within ten and a half.
+
+    The disk keeps as little as it may of everything else.
+    """
+    flushed = [random.Random(number).randbytes(size) for number in range(20)]
+    fresh = [b"fresh %d" % number for number in range(10)]
+    with Cluster(tmp_path, settings={"flushDiskType": "ASYNC_FLUSH"}) as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        with cluster.client() as mq:
+            for body in flushed:
+                assert mq.send(TOPIC, body, queue=at("broker-a")).status is SendStatus.SEND_OK
+            cluster.clock.advance(seconds=seconds)
+            for body in fresh:
+                assert mq.send(TOPIC, body, queue=at("broker-a")).status is SendStatus.SEND_OK
+            cluster.members[0].disk._rng.choice = min
+            cluster.chaos.power_loss("broker-a")
+            cluster.chaos.restart("broker-a")
             found = bodies(mq, at("broker-a"))
-    wanted = [b"%d" % number for number in range(20)]
-    if lost:
-        assert found == wanted[: len(found)], "a beginning of it"
-    else:
-        assert found == wanted
+    assert found[: len(flushed)] == flushed
+    assert found[len(flushed) :] == [body for body in fresh if body in found]
 
 
 @pytest.mark.feature("F113", "F141")
@@ -314,33 +341,41 @@ def test_topics_and_groups_are_made_on_demand_offline_only(tmp_path: Path, at_st
 
 @pytest.mark.feature("F180")
 def test_one_queue_and_one_consumer_at_a_time_order_everything(tmp_path: Path) -> None:
-    """Two consumers share one queue: one has it, and never two messages at once."""
-    count, seen, busy = 200, list[bytes](), list[int]()
-    enough, entered = threading.Event(), threading.Semaphore(0)
-    mutex = threading.Lock()
+    """While the first handler blocks, more messages come and the queue goes to another consumer."""
+    count, calls = 20, list[tuple[str, bytes]]()
+    entered, released, enough = (threading.Event() for _ in range(3))
 
     def handler(message: object) -> None:
-        with mutex:
-            busy.append(1)
-        entered.release()
-        with mutex:
-            assert len(busy) == 1, "two at once"
-            seen.append(message.body)  # type: ignore[attr-defined]  # a test's shorthand
-            busy.pop()
-            if len(seen) == count:
-                enough.set()
+        body = message.body  # type: ignore[attr-defined]  # a test's shorthand
+        calls.append(("begin", body))
+        entered.set()
+        assert released.wait(60)
+        calls.append(("end", body))
+        if len(calls) == 2 * count:
+            enough.set()
 
-    with Cluster(tmp_path, brokers=1) as cluster:
+    # The queue belongs to the consumer with the smallest ID.
+    second, first = (ClientSettings(client_ip="10.9.8.7", instance_name=name) for name in "ab")
+    with Cluster(tmp_path) as cluster:
         cluster.create_topic(TOPIC, queues=1)
-        with cluster.client("one") as mq, cluster.client("one") as other:
-            for number in range(count):
+        with (
+            cluster.client("one", settings=first) as mq,
+            cluster.client("one", settings=second) as other,
+            mq.listen(TOPIC, handler, ordered=True) as losing,
+        ):
+            mq.send(TOPIC, b"0")
+            assert entered.wait(60)
+            for number in range(1, count):
                 mq.send(TOPIC, b"%d" % number)
-            with (
-                mq.listen(TOPIC, handler, ordered=True),
-                other.listen(TOPIC, handler, ordered=True),
-            ):
+            cluster.clock.advance(seconds=1)
+            with other.listen(TOPIC, handler, ordered=True) as gaining:
+                cluster.clock.advance(minutes=2)  # locks lapse after one, unless renewed
+                assert (losing.assigned, gaining.assigned) == ([], [])
+                assert calls == [("begin", b"0")]
+                released.set()
                 assert enough.wait(60)
-    assert seen == [b"%d" % number for number in range(count)]
+                assert gaining.assigned == [at("broker-a")]
+    assert calls == [(step, b"%d" % number) for number in range(count) for step in ("begin", "end")]
 
 
 # -- the key index --------------------------------------------------------------------------------
@@ -417,26 +452,42 @@ def refuse(message: object) -> None:
 
 @pytest.mark.feature("F177")
 def test_every_kind_of_client_has_the_common_settings(tmp_path: Path) -> None:
-    """Under RocketMQ's names, readable afterwards; brokers know all four kinds by them."""
-    common = ClientSettings.from_rocketmq(clientIP="10.9.8.7", instanceName="till-7")
-    assert (common.client_ip, common.instance_name) == ("10.9.8.7", "till-7")
-    expected = "10.9.8.7@till-7"
-    seen = threading.Event()
-    with (
-        Cluster(tmp_path) as cluster,
-        cluster.client("shop", settings=common, consumer=FROM_FIRST) as mq,
-    ):
+    """Under RocketMQ's names, readable afterwards; the broker knows each kind by its own ID."""
+    kinds = ("producer", "transaction", "push", "pull")
+    common = {
+        kind: ClientSettings.from_rocketmq(clientIP="10.9.8.7", instanceName=f"till-{kind}")
+        for kind in kinds
+    }
+    for kind, settings in common.items():
+        assert (settings.client_ip, settings.instance_name) == ("10.9.8.7", f"till-{kind}")
+    handled = threading.Event()
+    transacting = ProducerSettings(producer_group="transaction")
+    with Cluster(tmp_path) as cluster, ExitStack() as stack:
         cluster.create_topic(TOPIC, queues=1)
-        queue = at("broker-a")
-        mq.transaction_check(TOPIC)(lambda message: None)
-        with mq.transaction(TOPIC, b"half"):
-            pass
-        mq.send(TOPIC, b"whole", queue=queue)
-        puller = mq.pull_consumer("pulling")
-        assert [one.body for one in puller.pull(queue, 0).messages] == [b"half", b"whole"]
-        with mq.listen(TOPIC, lambda message: seen.set()):
-            assert seen.wait(60)
-            members = mq.admin.groups.members("readers")
-            assert [one.client_id for one in members] == [expected]
-        producers = mq.admin.groups.producers("shop")
-        assert [one.client_id for one in producers] == [expected]
+        clients = {
+            kind: stack.enter_context(cluster.client(kind, settings=settings))
+            for kind, settings in common.items()
+        }
+        clients["producer"].send(TOPIC, b"whole")
+        producer = stack.enter_context(
+            clients["transaction"].transaction_producer(
+                transacting, execute=lambda *_: True, check=lambda _: True
+            )
+        )
+        producer.send_in_transaction(TOPIC, b"half")
+        stack.enter_context(clients["push"].listen(TOPIC, lambda _: handled.set()))
+        assert handled.wait(60)
+        puller = clients["pull"].pull_consumer("pull")
+        pulled = puller.pull(at("broker-a"), 0)
+        assert [one.body for one in pulled.messages] == [b"whole", b"half"]
+        cluster.clock.advance(seconds=1)  # heartbeats follow a moment later
+        groups = clients["producer"].admin.groups
+        known = {
+            "producer": groups.producers("producer"),
+            "transaction": groups.producers("transaction"),
+            "push": groups.members("push"),
+            "pull": groups.members("pull"),
+        }
+        assert {kind: [one.client_id for one in ones] for kind, ones in known.items()} == {
+            kind: [f"10.9.8.7@till-{kind}"] for kind in kinds
+        }

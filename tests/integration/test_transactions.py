@@ -167,7 +167,7 @@ async def all_are_done(mq: Client) -> None:
 
 @pytest.mark.fault
 @pytest.mark.timeout(600)
-@pytest.mark.feature("F252", "F254", "F258", "F259", "F006")
+@pytest.mark.feature("F252", "F254", "F259", "F006")
 async def test_what_the_table_says_is_delivered_once_and_nothing_else(
     tmp_path: Path, rounds: Callable[[int], int]
 ) -> None:

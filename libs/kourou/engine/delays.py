@@ -194,6 +194,11 @@ class Delays:
         """
         return dict(sorted(self._flushed_offsets.items()))
 
+    def flushed_to(self, position: int) -> None:
+        """The disk holds everything below `position`."""
+        while self._unflushed and self._unflushed[0][0] <= position:
+            self._flushed_offsets = self._unflushed.popleft()[1]
+
     def all_offsets(
         self, _now_ms: int, received: Received, _request: GetAllDelayOffset
     ) -> list[Effect]:
@@ -217,6 +222,7 @@ class Delays:
         warnings: list[Effect] = [LogWarning(text) for text in self._problems]
         if offsets != self._offsets:
             self._offsets = offsets
+            self._flushed_offsets = dict(offsets)
             self._announce(wall_ms)
         return warnings
 
@@ -283,9 +289,7 @@ class Delays:
 
     def _mirror(self, now_ms: int) -> list[Effect]:
         """delayOffset.json follows what is flushed."""
-        flushed = self._confirmations.flushed
-        while self._unflushed and self._unflushed[0][0] <= flushed:
-            self._flushed_offsets = self._unflushed.popleft()[1]
+        self.flushed_to(self._confirmations.flushed)
         if now_ms < self._mirrored_ms or self._flushed_offsets == self._mirrored:
             return []
         self._mirrored_ms = now_ms + MIRROR_INTERVAL_MS

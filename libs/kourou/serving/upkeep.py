@@ -111,6 +111,7 @@ class Upkeep:
         """A core was made: its state is what figures and files tell."""
         self.figures.attach(desks, self._carriers, self._spans, self._measures)
         self.mirror.attach(desks.control, desks.commits, desks.delays)
+        self._delays = desks.delays
 
     def serve(self, desks: Desks) -> None:
         """That core begins: what it decides goes to the event store and to the files."""
@@ -138,6 +139,7 @@ class Upkeep:
             if flush:
                 with contextlib.suppress(StoreFaulted):  # told when the log failed first
                     await asyncio.to_thread(self.store.flush)
+                self._delays.flushed_to(self.store.flushed)
             await self.projector.stop()
         else:
             self.events.close()

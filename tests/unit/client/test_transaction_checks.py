@@ -1,7 +1,6 @@
 """Questions about half messages are answered within the bounds of the settings."""
 
 import asyncio
-import logging
 import threading
 
 import pytest
@@ -13,6 +12,7 @@ from kourou.client.transaction_checks import Check, TransactionChecks
 from kourou.errors import KourouError, Unavailable
 from kourou.model.transaction import TransactionState
 from kourou.protocol.messages.transactions import CheckTransactionState, EndTransaction
+from kourou.testing.cluster import Cluster
 from kourou.testing.records import RecordRun
 
 COMMIT, ROLLBACK = 8, 12
@@ -60,9 +60,8 @@ def question(number: int) -> CheckTransactionState:
     )
 
 
-def checks(wires: Wires, **settings) -> TransactionChecks:
-    made = ProducerSettings.from_rocketmq(producerGroup="shop", **settings)
-    return TransactionChecks(made, wires, nothing)
+def checks(wires: Wires) -> TransactionChecks:
+    return TransactionChecks(ProducerSettings(producer_group="shop"), wires, nothing)
 
 
 class Gate:
@@ -99,46 +98,65 @@ async def until(satisfied) -> None:
             await asyncio.sleep(0)
 
 
-async def crowded(questions: int, **settings) -> tuple[int, int]:
-    """Ask so many at once; how many ran at once, and how many were answered in all."""
-    wires, gate = Wires(), Gate()
-    desk = checks(wires, **settings)
-    await desk.add(Check("orders", gate.check), None)
-    for number in range(questions):
-        desk.take("broker", question(number), record(number))
-    await asyncio.to_thread(gate.wait_for, desk._running)
-    running = gate.inside
-    gate.open()
-    await until(lambda: desk._running == 0)
-    await desk.close(1_000)
-    return running, len(wires.told)
+@pytest.fixture
+def broker(tmp_path):
+    with Cluster(tmp_path) as cluster:
+        yield cluster
 
 
-@pytest.mark.feature("F255", "F298")
-@pytest.mark.parametrize("threads", [1, 3])
-async def test_so_many_run_at_once_before_any_is_held(threads):
-    maximum = str(threads + 2)
-    running, answered = await crowded(
-        8, checkThreadPoolMinSize=str(threads), checkThreadPoolMaxSize=maximum
-    )
-    assert (running, answered) == (threads, 8)
+def open_halves(broker) -> int:
+    return len(broker.each()["broker-a"].transactions.halves)
 
 
-@pytest.mark.feature("F255", "F299", "F300")
-async def test_more_run_only_when_no_more_can_be_held_and_what_is_beyond_is_dropped(caplog):
-    with caplog.at_level(logging.WARNING):
-        running, answered = await crowded(
-            9, checkThreadPoolMinSize="1", checkThreadPoolMaxSize="3", checkRequestHoldMax="4"
+@pytest.mark.parametrize(
+    ("settings", "running", "dropped"),
+    [
+        pytest.param(
+            {"checkThreadPoolMinSize": threads, "checkThreadPoolMaxSize": threads + 2}, threads, 0,
+            marks=pytest.mark.feature("F298"), id=f"{threads} run before any is held",
         )
-    assert (running, answered) == (3, 3 + 4)
-    assert sum("checkRequestHoldMax" in line for line in caplog.messages) == 2
-
-
-@pytest.mark.feature("F300")
-@pytest.mark.parametrize("held", [1, 2])
-async def test_so_many_are_held(held):
-    running, answered = await crowded(9, checkRequestHoldMax=str(held))
-    assert (running, answered) == (1, 1 + held)
+        for threads in (1, 3)
+    ]
+    + [
+        pytest.param(
+            {"checkThreadPoolMaxSize": threads, "checkRequestHoldMax": 4}, threads, 5 - threads,
+            marks=pytest.mark.feature("F299"), id=f"{threads} run when no more can be held",
+        )
+        for threads in (1, 3)
+    ]
+    + [
+        pytest.param(
+            {"checkRequestHoldMax": held}, 1, 8 - held,
+            marks=pytest.mark.feature("F300"), id=f"{held} are held",
+        )
+        for held in (1, 2)
+    ],
+)  # fmt: skip
+@pytest.mark.feature("F255")
+def test_nine_questions_of_a_broker_at_once(broker, caplog, settings, running, dropped):
+    """So many run, so many are dropped, and all others are answered."""
+    gate, topic = Gate(), broker.create_topic()
+    texts = {name: str(value) for name, value in settings.items()}
+    producer = ProducerSettings.from_rocketmq(producerGroup="shop", **texts)
+    with broker.client(producer=producer) as mq:
+        mq.transaction_check(topic)(gate.check)
+        for number in range(9):
+            with mq.transaction(topic, b"%d" % number) as transaction:
+                transaction.unknown()
+        producers = broker.each()["broker-a"].membership.producers
+        assert broker._thread.run(broker.until(lambda: bool(producers("shop")), 60))
+        broker.clock.leap(minutes=1)
+        try:
+            gate.wait_for(running)
+            mq.send(topic, b"its reply follows the questions")
+            broker.clock.advance(0)
+            assert gate.inside == running
+            assert sum("checkRequestHoldMax" in line for line in caplog.messages) == dropped
+        finally:
+            gate.open()
+        assert broker._thread.run(broker.until(lambda: open_halves(broker) <= dropped, 60))
+    assert open_halves(broker) == dropped
+    assert len(gate.seen) == 9 - dropped
 
 
 @pytest.mark.feature("F255")
@@ -160,6 +178,7 @@ async def test_what_a_broker_asked_that_is_gone_delays_nobody():
     assert [told.msg_id for told in wires.told] == ["U1", "U5"]
 
 
+@pytest.mark.feature("F298", "F299", "F300")
 async def test_the_defaults_are_rocketmqs():
     settings = ProducerSettings()
     assert settings.transaction_check_listener is None

@@ -331,6 +331,7 @@ def test_the_file_follows_what_is_flushed(engine, records) -> None:
 def test_another_broker_s_progress_is_taken_over(engine, records) -> None:
     engine.ask(*records([delayed(1, f"{n}") for n in range(5)]))
     again = Engine(left=engine.store, wall_ms=engine.wall_ms, delays={1: 3, 2: 9})
+    assert again.core.desks.delays.safe_offsets() == {1: 3, 2: 9}, "the file has them already"
     again.advance(1_000)
     assert bodies(again) == ["3", "4"]
     third = Engine(left=again.store, wall_ms=again.wall_ms, delays={1: 2})
