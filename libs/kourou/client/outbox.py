@@ -136,20 +136,23 @@ class Port(Protocol):
 class LoopPort:
     """Crossing for one event loop of the application.
 
-    All methods but `deliver` are called on that loop. When more than the given numbers of messages
-    or bytes wait for their outcome, `full` is True and a sender awaits `room` first.
+    All methods but `deliver` are called on that loop; if it is the I/O loop, nothing has to cross
+    (`here`), and `send` takes a turn's messages at once. When more than the given numbers of
+    messages or bytes wait for their outcome, `full` is True and a sender awaits `room` first.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        outgoing: Handover[list[Unsent]],
+        send: Callable[[list[Unsent]], object],
         *,
+        here: bool,
         count_max: int,
         size_bytes_max: int,
     ) -> None:
         self.loop = loop
-        self._outgoing = outgoing
+        self.here = here
+        self._send = send
         self._count_max = count_max
         self._size_max = size_bytes_max
         self._turn: list[Unsent] = []
@@ -192,7 +195,7 @@ class LoopPort:
         if self._turn:
             self._turn.append(message)
         elif self.count == 1:
-            self._outgoing.put([message])
+            self._send([message])
         else:
             self._turn.append(message)
             self.loop.call_soon(self.cross)
@@ -211,10 +214,13 @@ class LoopPort:
         """Let what this turn has gathered cross now."""
         if self._turn:
             turn, self._turn = self._turn, []
-            self._outgoing.put(turn)
+            self._send(turn)
 
     def deliver(self, outcomes: Outcomes) -> None:
         """Bring outcomes to the loop; if it is closed, nobody waits for them any more."""
+        if self.here:
+            self._settle(outcomes)
+            return
         try:
             self.loop.call_soon_threadsafe(self._settle, outcomes)
         except RuntimeError:
