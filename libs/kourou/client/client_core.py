@@ -49,6 +49,7 @@ from kourou.client.settings import (
     ProducerSettings,
     PullConsumerSettings,
 )
+from kourou.client.standby import Standby
 from kourou.client.tracing import ClientTracing, client_tracing
 from kourou.clock import Clock
 from kourou.model.names import check_group
@@ -95,7 +96,9 @@ class ClientCore:
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list
         self._io: Io | None = None
+        self._thread: Io | None = None
         self._twin: ClientCore | None = None
+        self._standby: Standby | None = None
         self._making_twin = asyncio.Lock()
         self._client_id = ""
         self.tracing: ClientTracing | None = None
@@ -170,22 +173,38 @@ class ClientCore:
         await session.open()
         self._session = session
 
-    async def consuming(self) -> ClientCore:
-        """The client to consume with: this one, unless it runs on the application's loop.
+    async def consuming(self, *, ordered: bool = False) -> ClientCore:
+        """The client to consume with: this one, but in order not on the application's loop.
 
-        Then it is another one of the same name on the I/O thread, made when it is first needed: a
-        handler may block the application's loop for longer than a broker waits for a heartbeat.
+        There a handler may block the loop for longer than brokers wait. So in order it is another
+        one of the same name on the I/O thread, and without order that thread stands by for the
+        heartbeats; either is made when it is first needed.
         """
         io = self.io
-        return await io.run(self._make_twin()) if isinstance(io, IoLoop) else self
+        if not isinstance(io, IoLoop):
+            return self
+        if ordered:
+            return await io.run(self._made_twin())
+        if self._standby is None:
+            session = self.session
+            self._standby = Standby(
+                session.heartbeats, io.loop, self._acquired_thread(), self._dial
+            )
+            self._standby.start()
+        return self
 
-    async def _make_twin(self) -> ClientCore:
+    def _acquired_thread(self) -> Io:
+        if self._thread is None:
+            self._thread = io_thread.acquire(_key(self._found))
+        return self._thread
+
+    async def _made_twin(self) -> ClientCore:
         async with self._making_twin:
             if self._twin is None:
                 twin = copy(self)
-                twin._io = None
+                twin._standby = None
                 twin._consumers, twin._producers, twin._trace_writers = [], [], {}
-                io = twin._io = await asyncio.to_thread(io_thread.acquire, _key(self._found))
+                io = twin._io = self._acquired_thread()
                 await io.run(twin._begin(io))
                 self._twin = twin
             return self._twin
@@ -199,8 +218,9 @@ class ClientCore:
             twin, self._twin = self._twin, None
         if twin is not None:
             await twin.io.run(twin.close())
-            twin.tracing = None  # this one closes it
-            await asyncio.to_thread(twin.release)
+        standby, self._standby = self._standby, None
+        if standby is not None:
+            await standby.close()
         await asyncio.gather(*(self._close_one(one) for one in list(self._consumers)))
         await asyncio.gather(*(producer.close() for producer in self._producers))
         await asyncio.gather(*(writer.close() for writer in self._trace_writers.values()))
@@ -217,9 +237,10 @@ class ClientCore:
 
     def release(self) -> None:
         """Give thread or loop back; the last step of closing. Blocks until a thread has ended."""
-        io, self._io = self._io, None
-        if io is not None:
-            io_thread.release(io)
+        for io in (self._io, self._thread):
+            if io is not None:
+                io_thread.release(io)
+        self._io = self._thread = None
         tracing, self.tracing = self.tracing, None
         if tracing is not None:
             tracing.close()

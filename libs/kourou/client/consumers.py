@@ -45,7 +45,7 @@ class Consuming:
     async def start(self) -> Self:
         """Join the group and begin."""
         loop = asyncio.get_running_loop()
-        self._client = await self._owner.consuming()
+        self._client = await self._owner.consuming(ordered=self._wanted.ordered)
         work = self._open(lambda report: self._make_runner(loop, report))
         self._consumer = await self._client.io.run(work)
         return self

@@ -4,9 +4,10 @@ Lives here: one thread with its own uvloop per process and set of name servers, 
 clients of that set; the application's own loop in that part; how work gets there; what becomes of
 it at a fork and at exit. May not live here: any conversation.
 
-An asynchronous client produces on the loop that opened it, so that a send crosses no threads. It
-consumes on the thread, as a blocking client does everything: because heartbeats, pulls and commits
-run there, a handler that blocks its own loop or thread never costs a group its queues.
+An asynchronous client runs on the loop that opened it, so that its messages cross no threads. It
+consumes in order on the thread, as a blocking client does everything: because locks are renewed
+there, and heartbeats sent, a handler that blocks its own loop or thread never costs a group its
+queues. Without order heartbeats are enough (kourou.client.standby).
 
 Fork: threads do not survive it. In the child every inherited `Io` is marked `orphaned`; its
 clients then raise `ForkedClient`, and a client opened in the child gets a fresh one. The
@@ -70,13 +71,15 @@ class LoopEnded(ClientClosed):
 class Io:
     """The loop of a client's conversations.
 
-    `seats` are the members, as client id and group, that its clients are: two consumers under one
-    name would both be given all that is the one member's.
+    `seats` are the members, as client id and group, that clients of this process and these name
+    servers (`key`) are: two consumers under one name would both be given all that is the one
+    member's.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+    def __init__(self, key: str, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self.key = key
         self.orphaned = False
-        self.seats: set[tuple[str, str]] = set()
+        self.seats: set[tuple[str, str]] = _registry.seats.setdefault(key, set())
         self.clock = clock
         self.loop = loop
 
@@ -110,8 +113,8 @@ class Io:
 class IoLoop(Io):
     """The application's own loop, for one client that was opened on it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop, SystemClock())
+    def __init__(self, key: str, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(key, loop, SystemClock())
         _loops.add(self)
 
     def check(self) -> None:
@@ -134,8 +137,7 @@ class IoThread(Io):
         loop: asyncio.AbstractEventLoop | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(loop or uvloop.new_event_loop(), clock or SystemClock())
-        self.key = key
+        super().__init__(key, loop or uvloop.new_event_loop(), clock or SystemClock())
         self.lent = False
         self._thread = threading.Thread(target=self._run, name=f"kourou-io-{key}", daemon=True)
         self._thread.start()
@@ -171,10 +173,7 @@ class IoThread(Io):
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The loop that runs in this thread, if one does."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+    return asyncio._get_running_loop()  # of those who write loops; without an exception
 
 
 class OnIo(Protocol):
@@ -208,6 +207,7 @@ class _Registry:
         self.lock = threading.Lock()
         self.threads: dict[str, IoThread] = {}
         self.users: dict[str, int] = {}
+        self.seats: dict[str, set[tuple[str, str]]] = {}
 
     def acquire(self, key: str) -> IoThread:
         with self.lock:
@@ -268,7 +268,7 @@ def acquire(key: str, loop: asyncio.AbstractEventLoop | None = None) -> Io:
     A thread that was lent is taken whatever `loop` is.
     """
     if loop is not None and _registry.lent(key) is None:
-        return IoLoop(loop)
+        return IoLoop(key, loop)
     return _registry.acquire(key)
 
 

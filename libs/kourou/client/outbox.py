@@ -133,6 +133,11 @@ class Port(Protocol):
         ...
 
 
+FRAME_MIN = 16
+"""Where nothing crosses threads, half of all messages under way leave before the turn is over, but
+no fewer: the broker handles the first half while this loop prepares the second."""
+
+
 class LoopPort:
     """Crossing for one event loop of the application.
 
@@ -192,12 +197,15 @@ class LoopPort:
         """Send this message with the others of this turn."""
         self.size_bytes += len(message.draft)
         self.count += 1
-        if self._turn:
-            self._turn.append(message)
+        turn = self._turn
+        if turn:
+            turn.append(message)
+            if self.here and len(turn) >= FRAME_MIN and 2 * len(turn) >= self.count:
+                self.cross()
         elif self.count == 1:
             self._send([message])
         else:
-            self._turn.append(message)
+            turn.append(message)
             self.loop.call_soon(self.cross)
 
     def add_all(self, messages: list[Unsent]) -> None:
