@@ -1,9 +1,13 @@
 import java.io.ByteArrayOutputStream;
+import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Locale;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -20,8 +24,13 @@ final class Mqadmin {
 
     private final RocketmqDriver driver;
 
-    Mqadmin(RocketmqDriver driver) {
+    /** The tool of 4.9 wants a configuration of its log in the home of a RocketMQ. */
+    Mqadmin(RocketmqDriver driver) throws IOException {
         this.driver = driver;
+        Path home = Files.createDirectories(Path.of(System.getProperty("user.home"), "mqadmin"));
+        Files.writeString(Files.createDirectories(home.resolve("conf")).resolve("logback_tools.xml"),
+            "<configuration><root level=\"OFF\"/></configuration>");
+        System.setProperty(MixAll.ROCKETMQ_HOME_PROPERTY, home.toString());
     }
 
     RocketmqDriver.Work checkingSendRt() throws Exception {
@@ -43,7 +52,6 @@ final class Mqadmin {
 
     RocketmqDriver.Work clusterRt() throws Exception {
         int amount = driver.number("messages");
-        driver.createTopic("broker-a");
         return seconds -> {
             long before = driver.stored("broker-a");
             long began = System.nanoTime();

@@ -103,7 +103,7 @@ def page(root: Path) -> str:
     lines += table(
         ("key", "accepted", "why any other value is refused", "instead"),
         [
-            (code(key), ", ".join(map(_shown, one.usual)), one.why, one.instead)
+            (code(key), ", ".join(map(_accepted, one.usual)), one.why, one.instead)
             for key, one in REFUSED.items()
         ],
     )
@@ -266,6 +266,11 @@ def _shown(text: str) -> str:
         return "empty"
     words = text == "none" or (" " in text and not re.search(r"\d", text))
     return text if words else code(text)
+
+
+def _accepted(text: str) -> str:
+    """A value that a refused key may have, as it is typed."""
+    return code(text) if text else "empty"
 
 
 def _other(text: str, ours: str, *, same: bool) -> str:

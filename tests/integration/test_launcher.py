@@ -287,6 +287,8 @@ def test_an_installation_that_was_killed_is_completed_by_the_next_start(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        # A shell ignores what was ignored when it began, as in a background job.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with gate.open("w"):  # opened when pip reads
         os.killpg(process.pid, signal.SIGINT)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kourou.cli import checks
+from kourou.cli.check_stages import Stage
 from kourou.cli.commands import command_names
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 
@@ -73,6 +75,17 @@ def test_its_commands_are_those_that_other_tests_run() -> None:
     figures = re.findall(r"^   (\w[\w, ]+?) +[\d,]+$", shown, re.MULTILINE)
     assert len(figures) >= 4
     assert [name for name in figures if f'("{name}", numbers.' not in view] == []
+
+
+def test_the_tests_end_with_the_line_that_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = blocks(README, "text")[1].strip()
+    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
+    monkeypatch.setattr(checks, "STAGES", (Stage("lint", "", commands=(("true",),)),))
+    assert checks.run_checks(checks.Options(stages=["lint"])) == 0
+    printed = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(shown.replace("…", r"\d+"), printed), printed
 
 
 def test_its_program_prints_what_it_shows(tmp_path: Path) -> None:

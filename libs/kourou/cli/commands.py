@@ -271,7 +271,7 @@ def up(
 
 
 # -- first minutes --------------------------------------------------------------------------------
-@app.command(short_help="Run the demo: a year of flights through all features.")
+@app.command(short_help="Run the demo: a year of flights in five acts.")
 def demo(
     context: typer.Context,
     plain: PlainFlag = False,

@@ -38,7 +38,7 @@ def write_results(
 ) -> None:
     """Put what was measured into the page. ConfigError if it has no place for it."""
     text = page.read_text(encoding="utf-8")
-    measured = f"Measured {date} on {machine}: `{command}`"
+    measured = f"Measured {date} on {machine}; to repeat all rows: `{command}`"
     peer = titles.get(FIRST, "RocketMQ")
     columns = ("work", "Kourou", peer, "ratio", "spread", f"{CPU}: Kourou", f"{peer}", "measured")
     first: dict[tuple[str, ...], tuple[str, ...]] = {

@@ -74,7 +74,7 @@ def test_a_row_has_both_figures_the_ratio_its_spread_and_cpu(page: Path) -> None
     lines = written(page, SEND, RESTART)
     at = lines.index("<!-- results: peers -->")
     assert lines[at + 1 : at + 6] == [
-        "Measured 2026-01-01 on 2 cores: `it`",
+        "Measured 2026-01-01 on 2 cores; to repeat all rows: `it`",
         "",
         "| work | Kourou | RocketMQ 4.9.7 | ratio | spread | CPU µs a message, server + client:"
         " Kourou | RocketMQ 4.9.7 | measured |",
@@ -104,7 +104,7 @@ def test_a_partial_run_keeps_the_other_rows(page: Path) -> None:
     assert rows[0].endswith("2026-01-01 |"), "what failed now keeps what it had"
     assert "| 3.00 |" in rows[1]
     assert rows[1].endswith("2026-01-02 |")
-    assert sum("Measured 2026-01-02 on 2 cores: `later`" in line for line in lines) == 1
+    assert lines.count("Measured 2026-01-02 on 2 cores; to repeat all rows: `later`") == 1
 
 
 def test_a_page_without_the_block_is_refused(page: Path) -> None:
