@@ -133,9 +133,9 @@ class Port(Protocol):
         ...
 
 
-FRAME_MIN = 16
-"""Where nothing crosses threads, half of all messages under way leave before the turn is over, but
-no fewer: the broker handles the first half while this loop prepares the second."""
+PART_MIN = 32
+"""Where nothing crosses threads, half of the messages that were under way leave together before the
+turn is over, but no fewer: the broker handles one half while this loop prepares the other."""
 
 
 class LoopPort:
@@ -161,6 +161,10 @@ class LoopPort:
         self._count_max = count_max
         self._size_max = size_bytes_max
         self._turn: list[Unsent] = []
+        self._width = 0
+        """How many were under way when the last outcomes came."""
+
+        self._part = PART_MIN if here else 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._let_in = 0
         self.count = 0
@@ -198,15 +202,14 @@ class LoopPort:
         self.size_bytes += len(message.draft)
         self.count += 1
         turn = self._turn
-        if turn:
-            turn.append(message)
-            if self.here and len(turn) >= FRAME_MIN and 2 * len(turn) >= self.count:
+        turn.append(message)
+        if len(turn) == 1:
+            if self.count == 1 and self._width <= 1:
                 self.cross()
-        elif self.count == 1:
-            self._send([message])
-        else:
-            turn.append(message)
-            self.loop.call_soon(self.cross)
+            else:
+                self.loop.call_soon(self.cross)
+        elif len(turn) == self._part:
+            self.cross()
 
     def add_all(self, messages: list[Unsent]) -> None:
         """Send these messages with the others of this turn."""
@@ -235,6 +238,9 @@ class LoopPort:
             self.count = self.size_bytes = 0
 
     def _settle(self, outcomes: Outcomes) -> None:
+        self._width = self.count
+        if self.here:
+            self._part = max(PART_MIN, self._width // 2)
         settled_bytes = 0
         for waiter, outcome, size in outcomes:
             settled_bytes += size
