@@ -1,4 +1,4 @@
-"""Messages on their way to the I/O thread, and their outcomes on the way back.
+"""Messages on their way to the loop that sends them, and their outcomes on the way back.
 
 Lives here: what is known of an unsent message, the lanes they gather in, and the ports by which
 they cross from the application's threads and loops. May not live here: frames, retries, sockets.
@@ -137,12 +137,17 @@ PART_MIN = 32
 """Where nothing crosses threads, half of the messages that were under way leave together before the
 turn is over, but no fewer: the broker handles one half while this loop prepares the other."""
 
+SLOW_MS = 2
+"""A broker that takes longer waits for its disk or its replicas, and waits once for all of a frame:
+then a turn's messages leave together."""
+
 
 class LoopPort:
     """Crossing for one event loop of the application.
 
     All methods but `deliver` are called on that loop; if it is the I/O loop, nothing has to cross
-    (`here`), and `send` takes a turn's messages at once. When more than the given numbers of
+    (`here`), and `send` takes a turn's messages at once. `round_trip_ms` says how long the last
+    reply took. When more than the given numbers of
     messages or bytes wait for their outcome, `full` is True and a sender awaits `room` first.
     """
 
@@ -152,12 +157,14 @@ class LoopPort:
         send: Callable[[list[Unsent]], object],
         *,
         here: bool,
+        round_trip_ms: Callable[[], int] = int,
         count_max: int,
         size_bytes_max: int,
     ) -> None:
         self.loop = loop
         self.here = here
         self._send = send
+        self._round_trip_ms = round_trip_ms
         self._count_max = count_max
         self._size_max = size_bytes_max
         self._turn: list[Unsent] = []
@@ -240,7 +247,8 @@ class LoopPort:
     def _settle(self, outcomes: Outcomes) -> None:
         self._width = self.count
         if self.here:
-            self._part = max(PART_MIN, self._width // 2)
+            slow = self._round_trip_ms() > SLOW_MS
+            self._part = 0 if slow else max(PART_MIN, self._width // 2)
         settled_bytes = 0
         for waiter, outcome, size in outcomes:
             settled_bytes += size

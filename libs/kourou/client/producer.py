@@ -150,6 +150,7 @@ class ProducerCore:
             loop,
             self._send_now if here else self.outgoing.put,
             here=here,
+            round_trip_ms=lambda: self.desk.round_trip_ms,
             count_max=self.settings.unsent_count_max,
             size_bytes_max=self.settings.unsent_size_bytes_max,
         )

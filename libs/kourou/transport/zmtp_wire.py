@@ -21,7 +21,7 @@ from kourou.transport.wire import Happening, Patience, WireOwner
 from kourou.transport.zmtp import DEALER, OtherMechanism, Parts, ZmtpLink
 
 TOGETHER_BYTES = 16_384
-"""So many bytes that wait for the end of the turn leave before it: a system call costs less then."""
+"""So many bytes do not wait for the end of the turn."""
 
 
 class ZmtpWire:

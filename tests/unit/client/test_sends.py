@@ -37,9 +37,10 @@ async def test_what_is_sent_in_one_turn_travels_in_few_frames(cluster, producing
         results = await asyncio.gather(
             *(mq.send("TU"[number % 2], b"%d" % number) for number in range(40))
         )
-    # The first one leaves at once since nothing is under way, the others by the half.
+    # The first one leaves at once since nothing is under way, of the others 32 before the turn is
+    # over, but together where the reply to an earlier one took long.
     carried = [len(frame.sizes) // 4 for frame in broker.frames[before:]]
-    assert carried == [1, 16, 17, 6]
+    assert carried in ([1, 32, 7], [1, 39])
     assert len({(one.queue, one.offset) for one in results}) == 40
 
 
