@@ -15,7 +15,7 @@ from kourou.client.client_core import ClientCore
 from kourou.client.consuming import ConsumeCounts
 from kourou.client.consumption import Consumption
 from kourou.client.handlers import Report, Runner, ThreadRunner
-from kourou.client.io_thread import ClientClosed, IoThread
+from kourou.client.io_thread import ClientClosed, Io
 from kourou.client.ordered_consumer import OrderedConsumer
 from kourou.client.ordered_turns import TurnLog, plain_turns
 from kourou.client.push_consumer import PushConsumer
@@ -27,7 +27,7 @@ from kourou.model.queue import MessageQueue
 class Blocking:
     """An object whose coroutines run on the I/O thread, with methods that block for them."""
 
-    def __init__(self, inner: Any, io: IoThread) -> None:
+    def __init__(self, inner: Any, io: Io) -> None:
         self._inner = inner
         self._io = io
 

@@ -72,7 +72,7 @@ class Client(Requesting, Transactions):
 
     async def open(self) -> Self:
         """Open the client; no server is spoken to before it is needed."""
-        io = await asyncio.to_thread(self._client.acquire)
+        io = self._client.acquire(asyncio.get_running_loop())
         try:
             await io.run(self._client.open())
         except BaseException:
@@ -233,8 +233,8 @@ class Client(Requesting, Transactions):
         """An open consumer that asks for itself; it closes with the client."""
         if settings is None:
             settings = PullConsumerSettings(consumer_group=group or self._consuming.consumer_group)
-        work = self._client.pull_consumer(settings, body_type=body_type)
-        return await self._client.io.run(work)
+        client = await self._client.consuming()
+        return await client.io.run(client.pull_consumer(settings, body_type=body_type))
 
 
 class Producer(Requesting, Transactions):

@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -34,7 +35,7 @@ from kourou.client.consumption import Consumption
 from kourou.client.discovery import NameServers, discover, host_of, zmq_endpoint
 from kourou.client.filters import ask_brokers, subscription_of
 from kourou.client.handlers import Report, Runner
-from kourou.client.io_thread import ClientClosed, IoThread
+from kourou.client.io_thread import ClientClosed, Io, IoLoop
 from kourou.client.message_filters import Filter
 from kourou.client.message_trace import TRACE_GROUP, ConsumeTrace, SendTrace, TraceWriter
 from kourou.client.ordered_consumer import OrderedConsumer
@@ -48,6 +49,7 @@ from kourou.client.settings import (
     ProducerSettings,
     PullConsumerSettings,
 )
+from kourou.client.standby import Standby
 from kourou.client.tracing import ClientTracing, client_tracing
 from kourou.clock import Clock
 from kourou.model.names import check_group
@@ -93,7 +95,12 @@ class ClientCore:
         self._dial = dial or zmq_dial(self.clock, client_curve(settings, os.environ))
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list
-        self._io: IoThread | None = None
+        self._io: Io | None = None
+        self._thread: Io | None = None
+        self._twin: ClientCore | None = None
+        self._standby: Standby | None = None
+        self._making_twin = asyncio.Lock()
+        self._client_id = ""
         self.tracing: ClientTracing | None = None
         self._session: Session | None = None
         self._client_ip = settings.client_ip
@@ -121,26 +128,26 @@ class ClientCore:
         return self._session is not None and not self._session.io.orphaned
 
     @property
-    def io(self) -> IoThread:
-        """The I/O thread of an open client."""
+    def io(self) -> Io:
+        """Where the conversations of an open client run."""
         return self.session.io
 
     # -- life -------------------------------------------------------------------------------------
 
-    def acquire(self) -> IoThread:
-        """Take the thread; the first step of opening, in any thread."""
+    def acquire(self, loop: asyncio.AbstractEventLoop | None = None) -> Io:
+        """Take `loop`, or the thread; the first step of opening, in any thread."""
         if self._io is None or self._io.orphaned:
             self.tracing = client_tracing(self.settings)
-            self._io = io_thread.acquire(_key(self._found))
+            self._io = io_thread.acquire(_key(self._found), loop)
         return self._io
 
     async def open(self) -> None:
-        """Build the session; on the I/O thread."""
+        """Build the session; where its conversations run."""
         io = self._io
         assert io is not None, "acquire comes first"
         if not self._client_ip:
             self._client_ip = await asyncio.to_thread(local_address, self._found)
-        identity = client_id(
+        self._client_id = client_id(
             self._client_ip,
             self.settings.instance_name,
             pid=os.getpid(),
@@ -148,12 +155,15 @@ class ClientCore:
             unit_name=self.settings.unit_name,
         )
         if self.tracing is not None:
-            self.tracing.client_id = identity
+            self.tracing.client_id = self._client_id
+        await self._begin(io)
+
+    async def _begin(self, io: Io) -> None:
         session = Session(
             io,
             self.settings,
             self._found,
-            identity,
+            self._client_id,
             dial=self._dial,
             clock=self.clock,
             chance=self._chance,
@@ -163,11 +173,54 @@ class ClientCore:
         await session.open()
         self._session = session
 
+    async def consuming(self, *, ordered: bool = False) -> ClientCore:
+        """The client to consume with: this one, but in order not on the application's loop.
+
+        There a handler may block the loop for longer than brokers wait. So in order it is another
+        one of the same name on the I/O thread, and without order that thread stands by for the
+        heartbeats; either is made when it is first needed.
+        """
+        io = self.io
+        if not isinstance(io, IoLoop):
+            return self
+        if ordered:
+            return await io.run(self._made_twin())
+        if self._standby is None:
+            session = self.session
+            self._standby = Standby(
+                session.heartbeats, io.loop, self._acquired_thread(), self._dial
+            )
+            self._standby.start()
+        return self
+
+    def _acquired_thread(self) -> Io:
+        if self._thread is None:
+            self._thread = io_thread.acquire(_key(self._found))
+        return self._thread
+
+    async def _made_twin(self) -> ClientCore:
+        async with self._making_twin:
+            if self._twin is None:
+                twin = copy(self)
+                twin._standby = None
+                twin._consumers, twin._producers, twin._trace_writers = [], [], {}
+                io = twin._io = self._acquired_thread()
+                await io.run(twin._begin(io))
+                self._twin = twin
+            return self._twin
+
     async def close(self) -> None:
-        """Close everything in order; on the I/O thread."""
+        """Close everything in order; where its conversations run."""
         session = self._session
         if session is None:
             return
+        async with self._making_twin:
+            twin, self._twin = self._twin, None
+        if twin is not None:
+            await twin.io.run(twin.close())
+        standby, self._standby = self._standby, None
+        if standby is not None:
+            await standby.close()
         await asyncio.gather(*(self._close_one(one) for one in list(self._consumers)))
         await asyncio.gather(*(producer.close() for producer in self._producers))
         await asyncio.gather(*(writer.close() for writer in self._trace_writers.values()))
@@ -183,10 +236,11 @@ class ClientCore:
             self._consumers.remove(consumer)
 
     def release(self) -> None:
-        """Give the thread back; the last step of closing. Blocks until it has ended."""
-        io, self._io = self._io, None
-        if io is not None:
-            io_thread.release(io)
+        """Give thread or loop back; the last step of closing. Blocks until a thread has ended."""
+        for io in (self._io, self._thread):
+            if io is not None:
+                io_thread.release(io)
+        self._io = self._thread = None
         tracing, self.tracing = self.tracing, None
         if tracing is not None:
             tracing.close()

@@ -35,7 +35,7 @@ class Consuming:
     """A push consumer on the I/O thread, opened and closed from the application's loop."""
 
     def __init__(self, client: ClientCore, wanted: Consumption) -> None:
-        self._client = client
+        self._owner = self._client = client
         self._wanted = wanted
         self._consumer: PushConsumer | None = None
 
@@ -45,6 +45,7 @@ class Consuming:
     async def start(self) -> Self:
         """Join the group and begin."""
         loop = asyncio.get_running_loop()
+        self._client = await self._owner.consuming(ordered=self._wanted.ordered)
         work = self._open(lambda report: self._make_runner(loop, report))
         self._consumer = await self._client.io.run(work)
         return self

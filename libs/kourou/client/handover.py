@@ -15,6 +15,7 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -46,7 +47,10 @@ class Handover(Generic[T]):
     def _ring(self) -> bool:
         self._coming = True
         try:
-            self._loop.call_soon_threadsafe(self._run)
+            if _get_running_loop() is self._loop:
+                self._loop.call_soon(self._run)
+            else:
+                self._loop.call_soon_threadsafe(self._run)
         except RuntimeError:  # the loop is closed: its owner has gone home
             self._coming = False
             return False

@@ -65,6 +65,9 @@ class Heartbeats:
         self._differing: dict[str, list[str]] = {}
         """Address -> what its last answer says of consumers with other subscriptions."""
 
+        self.last: tuple[bytes, list[str]] = (b"", [])
+        """What was told last, and to which brokers; any thread may read it."""
+
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -145,10 +148,11 @@ class Heartbeats:
             )
         )
         addresses = self._routes.addresses()
+        self.last = body, sorted(addresses)
         self._told &= addresses
         for gone in self._differing.keys() - addresses:
             del self._differing[gone]
-        await asyncio.gather(*(self._tell(address, body) for address in sorted(addresses)))
+        await asyncio.gather(*(self._tell(address, body) for address in self.last[1]))
 
     async def reach(self, addresses: Iterable[str]) -> None:
         """Tell everybody now if one of these brokers was not told before."""

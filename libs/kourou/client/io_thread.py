@@ -1,14 +1,16 @@
-"""The thread on which a client speaks with brokers and name servers.
+"""The event loop on which a client speaks with brokers and name servers: a thread's, or its own.
 
 Lives here: one thread with its own uvloop per process and set of name servers, shared by the
-clients of that set; how work gets there; what becomes of it at a fork and at exit. May not live
-here: any conversation.
+clients of that set; the application's own loop in that part; how work gets there; what becomes of
+it at a fork and at exit. May not live here: any conversation.
 
-Because heartbeats, pulls and commits run here, a handler that blocks its own loop or thread never
-costs a group its queues.
+An asynchronous client runs on the loop that opened it, so that its messages cross no threads. It
+consumes in order on the thread, as a blocking client does everything: because locks are renewed
+there, and heartbeats sent, a handler that blocks its own loop or thread never costs a group its
+queues. Without order heartbeats are enough (kourou.client.standby).
 
-Fork: threads do not survive it. In the child every inherited `IoThread` is marked `orphaned`; its
-clients then raise `ForkedClient`, and a client opened in the child gets a fresh thread. The
+Fork: threads do not survive it. In the child every inherited `Io` is marked `orphaned`; its
+clients then raise `ForkedClient`, and a client opened in the child gets a fresh one. The
 parent's sockets are left untouched in the child: nothing here closes or frees them.
 
 State: soft. `_threads` is this process's registry.
@@ -22,6 +24,7 @@ import concurrent.futures
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -54,11 +57,76 @@ class ClientClosed(Rejected):
         super().__init__(f"the {what} is not open", hint="use it inside `async with` or `with`")
 
 
-class IoThread:
-    """One thread, one loop. `acquire` gives a shared one, `release` gives it back.
+class LoopEnded(ClientClosed):
+    """The event loop that opened this client does not run any more."""
 
-    `seats` are the members, as client id and group, that its clients are: two consumers under one
-    name would both be given all that is the one member's.
+    def __init__(self) -> None:
+        Rejected.__init__(
+            self,
+            "the event loop that opened this client has ended, or does not run",
+            hint="open the client on the loop that uses it",
+        )
+
+
+class Io:
+    """The loop of a client's conversations.
+
+    `seats` are the members, as client id and group, that clients of this process and these name
+    servers (`key`) are: two consumers under one name would both be given all that is the one
+    member's.
+    """
+
+    def __init__(self, key: str, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self.key = key
+        self.orphaned = False
+        self.seats: set[tuple[str, str]] = _registry.seats.setdefault(key, set())
+        self.clock = clock
+        self.loop = loop
+
+    def check(self) -> None:
+        """Raise ForkedClient in a process that did not begin this, ClientClosed if it is over."""
+        if self.orphaned:
+            raise ForkedClient
+        if self.loop.is_closed():
+            raise ClientClosed("client's I/O thread")
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine there; the future may be waited for in any thread."""
+        self._check_for(work)
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and await its result here; cancelling here cancels there."""
+        if asyncio.get_running_loop() is not self.loop:
+            return await asyncio.wrap_future(self.submit(work))
+        self._check_for(work)
+        return await work
+
+    def _check_for(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            self.check()
+        except Rejected:
+            work.close()
+            raise
+
+
+class IoLoop(Io):
+    """The application's own loop, for one client that was opened on it."""
+
+    def __init__(self, key: str, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(key, loop, SystemClock())
+        _loops.add(self)
+
+    def check(self) -> None:
+        """Raise ForkedClient, and LoopEnded if that loop does not run (any more)."""
+        if self.orphaned:
+            raise ForkedClient
+        if not self.loop.is_running():
+            raise LoopEnded
+
+
+class IoThread(Io):
+    """One thread, one loop. `acquire` gives a shared one, `release` gives it back.
 
     With a loop and a clock of somebody's own, time on it may pass otherwise (kourou.testing).
     """
@@ -69,11 +137,8 @@ class IoThread:
         loop: asyncio.AbstractEventLoop | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.key = key
-        self.orphaned = False
-        self.seats: set[tuple[str, str]] = set()
-        self.clock: Clock = clock or SystemClock()
-        self.loop: asyncio.AbstractEventLoop = loop or uvloop.new_event_loop()
+        super().__init__(key, loop or uvloop.new_event_loop(), clock or SystemClock())
+        self.lent = False
         self._thread = threading.Thread(target=self._run, name=f"kourou-io-{key}", daemon=True)
         self._thread.start()
 
@@ -95,23 +160,6 @@ class IoThread:
         asyncio.set_event_loop(None)
         self.loop.close()
 
-    def check(self) -> None:
-        """Raise ForkedClient in a process that did not start this thread."""
-        if self.orphaned:
-            raise ForkedClient
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine there; the future may be waited for in any thread."""
-        if self.orphaned or self.loop.is_closed():
-            work.close()
-            self.check()
-            raise ClientClosed("client's I/O thread")
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and await its result here; cancelling here cancels there."""
-        return await asyncio.wrap_future(self.submit(work))
-
     def stop(self) -> None:
         """Cancel what runs, close the loop, end the thread. Waits, unless called on that thread."""
         if self.orphaned or self.loop.is_closed():
@@ -123,29 +171,31 @@ class IoThread:
                 _log.warning("client thread %s did not end within %s s", self.key, JOIN_S_MAX)
 
 
-class OnIoThread(Protocol):
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that runs in this thread, if one does."""
+    return asyncio._get_running_loop()  # of those who write loops; without an exception
+
+
+class OnIo(Protocol):
     """An object whose conversations run on `_io`."""
 
-    _io: IoThread
+    _io: Io
 
 
-SelfT = TypeVar("SelfT", bound=OnIoThread)
+SelfT = TypeVar("SelfT", bound=OnIo)
 
 
 def on_io_thread(
     method: Callable[Concatenate[SelfT, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SelfT, P], Coroutine[Any, Any, T]]:
-    """A method that may be awaited on any loop and runs on the object's I/O thread.
+    """A method that may be awaited on any loop and runs on the object's own.
 
     `__wrapped__` is the method itself, for faces that wait in another way.
     """
 
     @wraps(method)
     async def called(self: SelfT, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        io = self._io
-        if asyncio.get_running_loop() is io.loop:
-            return await method(self, *args, **kwargs)
-        return await io.run(method(self, *args, **kwargs))
+        return await self._io.run(method(self, *args, **kwargs))
 
     return called
 
@@ -157,6 +207,7 @@ class _Registry:
         self.lock = threading.Lock()
         self.threads: dict[str, IoThread] = {}
         self.users: dict[str, int] = {}
+        self.seats: dict[str, set[tuple[str, str]]] = {}
 
     def acquire(self, key: str) -> IoThread:
         with self.lock:
@@ -182,6 +233,7 @@ class _Registry:
             assert thread.key not in self.threads, thread.key
             self.threads[thread.key] = thread
             self.users[thread.key] = 1
+            thread.lent = True
 
     def reclaim(self, thread: IoThread) -> int:
         with self.lock:
@@ -190,10 +242,10 @@ class _Registry:
             del self.threads[thread.key]
             return self.users.pop(thread.key) - 1
 
-    def clock_at(self, key: str) -> Clock:
+    def lent(self, key: str) -> IoThread | None:
         with self.lock:
             thread = self.threads.get(key)
-            return SystemClock() if thread is None else thread.clock
+            return thread if thread is not None and thread.lent else None
 
     def stop_all(self) -> None:
         with self.lock:
@@ -205,18 +257,25 @@ class _Registry:
 
 
 _registry = _Registry()
-_orphans: list[IoThread] = []
+_loops: weakref.WeakSet[IoLoop] = weakref.WeakSet()
+_orphans: list[Io] = []
 """Kept for ever in a forked child: freeing them would touch the parent's sockets."""
 
 
-def acquire(key: str) -> IoThread:
-    """The shared thread for this set of name servers; pair with `release`."""
+def acquire(key: str, loop: asyncio.AbstractEventLoop | None = None) -> Io:
+    """`loop`, or the shared thread for this set of name servers; pair with `release`.
+
+    A thread that was lent is taken whatever `loop` is.
+    """
+    if loop is not None and _registry.lent(key) is None:
+        return IoLoop(key, loop)
     return _registry.acquire(key)
 
 
-def release(thread: IoThread) -> None:
-    """Give a thread back; the last user ends it. In a forked child this does nothing."""
-    _registry.release(thread)
+def release(io: Io) -> None:
+    """Give it back; the last user of a thread ends it. In a forked child this does nothing."""
+    if isinstance(io, IoThread):
+        _registry.release(io)
 
 
 def lend(thread: IoThread) -> None:
@@ -231,13 +290,14 @@ def reclaim(thread: IoThread) -> int:
 
 def clock_at(key: str) -> Clock:
     """The time for clients of this set of name servers."""
-    return _registry.clock_at(key)
+    thread = _registry.lent(key)
+    return SystemClock() if thread is None else thread.clock
 
 
 def _forked() -> None:
-    for thread in _registry.threads.values():
-        thread.orphaned = True
-        _orphans.append(thread)
+    for io in (*_registry.threads.values(), *_loops):
+        io.orphaned = True
+        _orphans.append(io)
     _registry.__init__()  # type: ignore[misc]  # a lock held by another thread stays locked here
 
 

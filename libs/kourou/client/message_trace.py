@@ -131,13 +131,7 @@ class TraceWriter:
         try:
             lanes = core.known(self.topic) or await core.find(self.topic)
             if self._port is None:
-                settings = core.settings
-                self._port = LoopPort(
-                    loop,
-                    core.outgoing,
-                    count_max=settings.unsent_count_max,
-                    size_bytes_max=settings.unsent_size_bytes_max,
-                )
+                self._port = core.port(loop)
             port = self._port
             terms = core.terms(timeout_ms=None, wait=True)
             sent: list[asyncio.Future[SendResult]] = []

@@ -1,4 +1,4 @@
-"""Messages on their way to the I/O thread, and their outcomes on the way back.
+"""Messages on their way to the loop that sends them, and their outcomes on the way back.
 
 Lives here: what is known of an unsent message, the lanes they gather in, and the ports by which
 they cross from the application's threads and loops. May not live here: frames, retries, sockets.
@@ -133,26 +133,45 @@ class Port(Protocol):
         ...
 
 
+PART_MIN = 32
+"""Where nothing crosses threads, half of the messages that were under way leave together before the
+turn is over, but no fewer: the broker handles one half while this loop prepares the other."""
+
+SLOW_MS = 2
+"""A broker that takes longer waits for its disk or its replicas, and waits once for all of a frame:
+then a turn's messages leave together."""
+
+
 class LoopPort:
     """Crossing for one event loop of the application.
 
-    All methods but `deliver` are called on that loop. When more than the given numbers of messages
-    or bytes wait for their outcome, `full` is True and a sender awaits `room` first.
+    All methods but `deliver` are called on that loop; if it is the I/O loop, nothing has to cross
+    (`here`), and `send` takes a turn's messages at once. `round_trip_ms` says how long the last
+    reply took. When more than the given numbers of
+    messages or bytes wait for their outcome, `full` is True and a sender awaits `room` first.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        outgoing: Handover[list[Unsent]],
+        send: Callable[[list[Unsent]], object],
         *,
+        here: bool,
+        round_trip_ms: Callable[[], int] = int,
         count_max: int,
         size_bytes_max: int,
     ) -> None:
         self.loop = loop
-        self._outgoing = outgoing
+        self.here = here
+        self._send = send
+        self._round_trip_ms = round_trip_ms
         self._count_max = count_max
         self._size_max = size_bytes_max
         self._turn: list[Unsent] = []
+        self._width = 0
+        """How many were under way when the last outcomes came."""
+
+        self._part = PART_MIN if here else 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._let_in = 0
         self.count = 0
@@ -189,13 +208,15 @@ class LoopPort:
         """Send this message with the others of this turn."""
         self.size_bytes += len(message.draft)
         self.count += 1
-        if self._turn:
-            self._turn.append(message)
-        elif self.count == 1:
-            self._outgoing.put([message])
-        else:
-            self._turn.append(message)
-            self.loop.call_soon(self.cross)
+        turn = self._turn
+        turn.append(message)
+        if len(turn) == 1:
+            if self.count == 1 and self._width <= 1:
+                self.cross()
+            else:
+                self.loop.call_soon(self.cross)
+        elif len(turn) == self._part:
+            self.cross()
 
     def add_all(self, messages: list[Unsent]) -> None:
         """Send these messages with the others of this turn."""
@@ -211,16 +232,23 @@ class LoopPort:
         """Let what this turn has gathered cross now."""
         if self._turn:
             turn, self._turn = self._turn, []
-            self._outgoing.put(turn)
+            self._send(turn)
 
     def deliver(self, outcomes: Outcomes) -> None:
         """Bring outcomes to the loop; if it is closed, nobody waits for them any more."""
+        if self.here:
+            self._settle(outcomes)
+            return
         try:
             self.loop.call_soon_threadsafe(self._settle, outcomes)
         except RuntimeError:
             self.count = self.size_bytes = 0
 
     def _settle(self, outcomes: Outcomes) -> None:
+        self._width = self.count
+        if self.here:
+            slow = self._round_trip_ms() > SLOW_MS
+            self._part = 0 if slow else max(PART_MIN, self._width // 2)
         settled_bytes = 0
         for waiter, outcome, size in outcomes:
             settled_bytes += size

@@ -25,7 +25,7 @@ from kourou.client.codecs import encode_body
 from kourou.client.delayed import delay_property
 from kourou.client.drafts import Drafting, joined_keys
 from kourou.client.handover import Handover
-from kourou.client.outbox import Gathering, Lane, Port, Slot, Terms, Unsent
+from kourou.client.outbox import Gathering, Lane, LoopPort, Port, Slot, Terms, Unsent
 from kourou.client.pauses import Pauses
 from kourou.client.request_reply import Replier
 from kourou.client.routes import QueueMap
@@ -142,6 +142,21 @@ class ProducerCore:
         self.replier = Replier(
             session, settings.producer_group, settings.send_timeout_ms, self._unique_keys
         )
+
+    def port(self, loop: asyncio.AbstractEventLoop) -> LoopPort:
+        """A way for the messages of this loop, and for their outcomes."""
+        here = loop is self.io.loop
+        return LoopPort(
+            loop,
+            self._send_now if here else self.outgoing.put,
+            here=here,
+            round_trip_ms=lambda: self.desk.round_trip_ms,
+            count_max=self.settings.unsent_count_max,
+            size_bytes_max=self.settings.unsent_size_bytes_max,
+        )
+
+    def _send_now(self, messages: list[Unsent]) -> None:
+        self.desk.take([messages])
 
     async def close(self) -> None:
         """Wait for outcomes, leave the group; on the I/O thread."""

@@ -122,6 +122,9 @@ class SendDesk:
         self._silent = SilentLeaders(session.routes, session.clock, self._judge)
         self._message_level = session.settings.message_log_level
         self._again: set[asyncio.Task[None]] = set()
+        self.round_trip_ms = 0
+        """How long the last reply took."""
+
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -203,6 +206,7 @@ class SendDesk:
 
     def _answered(self, frame: SendFrame, sent_ms: int, outcome: Frame | KourouError) -> None:
         now_ms = self._clock.monotonic_ms()
+        self.round_trip_ms = now_ms - sent_ms
         outcomes: list[Outcome]
         if isinstance(outcome, KourouError):
             outcomes = [outcome] * len(frame.messages)

@@ -302,13 +302,7 @@ class Sends:
     def _new_port(self, core: ProducerCore, loop: asyncio.AbstractEventLoop) -> LoopPort:
         for other in [other for other in self._ports if other.is_closed()]:
             del self._ports[other]
-        settings = core.settings
-        port = self._ports[loop] = LoopPort(
-            loop,
-            core.outgoing,
-            count_max=settings.unsent_count_max,
-            size_bytes_max=settings.unsent_size_bytes_max,
-        )
+        port = self._ports[loop] = core.port(loop)
         return port
 
     async def _find(self, core: ProducerCore, topic: str) -> TopicLanes:

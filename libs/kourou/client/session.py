@@ -18,7 +18,7 @@ from kourou.client.connections import Connections, Dial, body_of
 from kourou.client.discovery import NameServers
 from kourou.client.filter_pulls import FilterPulls
 from kourou.client.heartbeats import Heartbeats, Membership
-from kourou.client.io_thread import IoThread
+from kourou.client.io_thread import Io
 from kourou.client.member_answers import MemberAnswers
 from kourou.client.name_servers import NameServerChoice
 from kourou.client.offsets import QueueFacts
@@ -79,7 +79,7 @@ class Session:
 
     def __init__(
         self,
-        io: IoThread,
+        io: Io,
         settings: ClientSettings,
         found: NameServers,
         client_id: str,

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kourou.client.handover import Handover
+from kourou.client.io_thread import running_loop
 from kourou.client.session import Session
 from kourou.errors import (
     Code,
@@ -109,7 +110,9 @@ class TransactionEnds:
 
     def put(self, end: End) -> None:
         """Tell it; called in any thread."""
-        if not self._handover.put(end):
+        if running_loop() is self._loop:
+            self._take([end])
+        elif not self._handover.put(end):
             end.settle(Unavailable("the client is closed"))
 
     def _take(self, ends: list[End]) -> None:

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
+from kourou.client.io_thread import running_loop
 from kourou.client.producer import Choice, ProducerCore, choice_of_named
 from kourou.client.selectors import Selector
 from kourou.client.sends import Sends
@@ -355,6 +356,9 @@ class Transactions(Sends):
         told: asyncio.Future[KourouError | None] = port.loop.create_future()
 
         def settle(error: KourouError | None) -> None:
+            if port.here:
+                _settle(told, error)
+                return
             try:
                 port.loop.call_soon_threadsafe(_settle, told, error)
             except RuntimeError:  # the loop is closed: nobody waits any more
@@ -373,14 +377,6 @@ def begin_checks(
     for check in every:
         core.checks.know(check, loop)
         core.io.submit(core.checks.add(check, loop))
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The application's loop, if one runs here."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _settle(told: asyncio.Future[KourouError | None], error: KourouError | None) -> None:

@@ -301,7 +301,8 @@ class WireBroker:
     ) -> Answer:
         said = decode_heartbeat(body)
         self.producers.update(said.producer_groups)
-        self.clients[said.client_id] = wire
+        if said.producer_groups:
+            self.clients[said.client_id] = wire
         for consumer in said.consumers:
             self.topics.setdefault(retry_topic(consumer.group), (1, 1))
             members = self.members.setdefault(consumer.group, {})

@@ -323,6 +323,10 @@ class MemoryWire:
         frame = decode_frame([head, body] if body else [head])
         self._loop.call_soon_threadsafe(self._on_notify, frame)
 
+    def lose(self) -> None:
+        """Lose the connection; callable from any thread."""
+        self._loop.call_soon_threadsafe(self.cut, "lost")
+
     def cut(self, why: str) -> None:
         """End everything that is in flight, as a lost connection does."""
         for correlation in list(self._pending):

@@ -20,6 +20,9 @@ from kourou.transport.tcp_link import Buffer
 from kourou.transport.wire import Happening, Patience, WireOwner
 from kourou.transport.zmtp import DEALER, OtherMechanism, Parts, ZmtpLink
 
+TOGETHER_BYTES = 16_384
+"""So many bytes do not wait for the end of the turn."""
+
 
 class ZmtpWire:
     """A DEALER's connection to `address` (`host:port`)."""
@@ -34,6 +37,7 @@ class ZmtpWire:
         self._timer: asyncio.TimerHandle | None = None
         self._ready = False
         self._behind = 0
+        self._more: asyncio.Handle | None = None
         self._closed = False
 
     def open(self) -> None:
@@ -45,8 +49,9 @@ class ZmtpWire:
         self._closed = True
         if self._dialling is not None:
             self._dialling.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        for later in (self._timer, self._more):
+            if later is not None:
+                later.cancel()
         link, self._link = self._link, None
         if link is not None:
             descriptor = link.socket.fileno()
@@ -173,7 +178,10 @@ class ZmtpWire:
         return False
 
     def send(self, parts: Sequence[Buffer]) -> bool:
-        """Send a message; False if too much waits."""
+        """Send a message; False if too much waits.
+
+        The first of a turn of the loop leaves at once, the others of that turn leave together.
+        """
         link = self._link
         if link is None:
             return False
@@ -182,10 +190,18 @@ class ZmtpWire:
                 return False
             self._behind += 1
             link.put_message(parts)
-        else:
-            link.put_message(parts)
+            return True
+        link.put_message(parts)
+        if self._more is None or link.queued_bytes >= TOGETHER_BYTES:
             self._write(link)
+        if self._more is None:
+            self._more = self._loop.call_soon(self._send_more, link)
         return True
+
+    def _send_more(self, link: ZmtpLink) -> None:
+        self._more = None
+        if link.queue and not link.blocked_since_ms:
+            self._write(link)
 
     def _write(self, link: ZmtpLink) -> None:
         was_blocked = link.blocked_since_ms

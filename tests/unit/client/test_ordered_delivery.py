@@ -136,7 +136,7 @@ async def test_what_is_pulled_while_a_handler_runs_waits_for_its_end(
         await mq.send("T", b"later", queue=Q[0])
         await tools.until(broker, lambda: listener.counts.pulled == 2)
         for _ in range(20):  # all turns of the loop that a second handler would need
-            await mq._client.io.run(asyncio.sleep(0))
+            await (mq._client._twin or mq._client).io.run(asyncio.sleep(0))
         assert begun == [b"0"]
         gate.set()
         await tools.until(broker, lambda: len(begun) == 2)

@@ -44,7 +44,11 @@ def unsent(port, waiter=None, size=10):
 
 def loop_port(outgoing, count_max=100, size_bytes_max=10_000):
     return LoopPort(
-        asyncio.get_running_loop(), outgoing, count_max=count_max, size_bytes_max=size_bytes_max
+        asyncio.get_running_loop(),
+        outgoing.put,
+        here=False,
+        count_max=count_max,
+        size_bytes_max=size_bytes_max,
     )
 
 

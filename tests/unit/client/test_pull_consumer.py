@@ -178,7 +178,7 @@ async def test_changes_of_registered_topics_are_told(cluster, broker, tools):
         consumer = await mq.pull_consumer(settings=settings)
         assert await told.get() == ("T", 4)
         cluster.topics["T"] = (6, 6)
-        await mq._client.io.run(consumer._session.routes.refresh("T"))
+        await (mq._client._twin or mq._client).io.run(consumer._session.routes.refresh("T"))
         assert await told.get() == ("T", 6)
         await consumer.pull(QUEUE, 0)
         await consumer.close()

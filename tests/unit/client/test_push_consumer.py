@@ -224,7 +224,9 @@ async def test_a_changed_route_shares_queues_out_again_at_once(broker, cluster, 
     ):
         for count in (6, 1):
             cluster.topics["T"] = (count, count)
-            await mq._client.io.run(mq._client.session.routes.refresh("T"))
+            await (mq._client._twin or mq._client).io.run(
+                (mq._client._twin or mq._client).session.routes.refresh("T")
+            )
             await tools.until(broker, lambda n=count: len(listener.assigned) == n)
 
 
@@ -257,7 +259,9 @@ async def test_a_change_during_a_rebalance_is_not_lost(broker, cluster, tools):
             return None
 
         broker.intercept = comes_meanwhile
-        mq._client.io.loop.call_soon_threadsafe(listener._started.rebalance_soon)
+        (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(
+            listener._started.rebalance_soon
+        )
         while len(listener.assigned) != 2:  # noqa: ASYNC110 - nothing else tells of it
             await asyncio.sleep(0)
 
@@ -291,7 +295,7 @@ async def test_a_queue_whose_pulling_ended_by_itself_is_begun_anew(
             await asyncio.sleep(0)
             consumer.rebalance_soon()
 
-        await mq._client.io.run(end_one())
+        await (mq._client._twin or mq._client).io.run(end_one())
         await mq.send("T", b"new", queue=MessageQueue("T", "broker-a", 2))
         await inbox.full.wait()
     assert sorted(inbox.bodies) == [b"0", b"1", b"2", b"3", b"new"]
@@ -309,7 +313,7 @@ async def test_a_member_tells_of_itself(broker, consuming, cluster, tools):
             consumer.look()
             return consumer.status("T"), consumer.running_info()
 
-        status, info = await mq._client.io.run(told())
+        status, info = await (mq._client._twin or mq._client).io.run(told())
     queue = MessageQueue("T", "broker-a", 0)
     assert status == {queue: 3}
     assert [one.topic for one in info.subscriptions] == ["T", "%RETRY%g"]
@@ -326,7 +330,9 @@ async def test_a_topic_that_appears_later(broker, consuming, cluster, tools):
         assert listener.assigned == []
         cluster.topics["T"] = (2, 2)
         await mq.send("T", b"x")
-        await mq._client.io.run(mq._client.session.routes.refresh("T"))
+        await (mq._client._twin or mq._client).io.run(
+            (mq._client._twin or mq._client).session.routes.refresh("T")
+        )
         await inbox.full.wait()
 
 
@@ -336,7 +342,9 @@ async def test_a_lost_queue_commits_and_forgets(broker, consuming, cluster, tool
     async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
         await inbox.full.wait()
         cluster.topics["T"] = (1, 1)
-        await mq._client.io.run(mq._client.session.routes.refresh("T"))
+        await (mq._client._twin or mq._client).io.run(
+            (mq._client._twin or mq._client).session.routes.refresh("T")
+        )
         lost = [("g", "T", number) for number in (1, 2, 3)]
         await tools.until(broker, lambda: [broker.committed.get(key) for key in lost] == [2] * 3)
         assert len(listener.assigned) == 1
@@ -380,8 +388,8 @@ async def test_a_broker_that_comes_back(broker, consuming, cluster, tools):
         # The connection ends under the held pulls, and the broker forgets its members.
         broker.members.clear()
         broker.holds.clear()
-        [wire] = cluster.wires_to(broker)
-        mq._client.io.loop.call_soon_threadsafe(wire.cut, "lost")
+        for wire in cluster.wires_to(broker):
+            wire.lose()
         await mq.send("T", b"after")
         await inbox.full.wait()
         await tools.until(broker, lambda: mq.client_id in broker.members.get("g", {}))

@@ -9,7 +9,9 @@ import pytest
 from kourou.client.outcomes import ConsumeResult
 from kourou.client.request_reply import ReplyTimedOut
 from kourou.client.requesting import replying
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, Code
+from kourou.protocol.messages.reply import SendReplyMessage
+from kourou.testing.wire_broker import Answer
 
 
 @pytest.fixture
@@ -83,9 +85,13 @@ async def test_a_reply_that_nobody_takes_does_not_fail_the_message(
     asked, producing, consuming, tools, caplog
 ) -> None:
     async def handler(message):
-        asked.clients.clear()
         return b"reply"
 
+    def refuse(request):
+        refused = isinstance(request, SendReplyMessage)
+        return Answer(Code.SYSTEM_ERROR, remark="channel not found") if refused else None
+
+    asked.intercept = refuse
     async with producing() as mq, consuming() as other:
         async with other.listen("T", handler, replies=True) as listener:
             tools.no_reply_in_time(mq, asked)

@@ -27,7 +27,7 @@ async def test_one_message(cluster, producing):
     assert broker.frames[0].producer_group == "p"
 
 
-async def test_what_is_sent_in_one_turn_travels_in_one_frame(cluster, producing):
+async def test_what_is_sent_in_one_turn_travels_in_few_frames(cluster, producing):
     broker = cluster.broker()
     cluster.topics.update(T=(2, 2), U=(2, 2))
     async with producing() as mq:
@@ -37,9 +37,10 @@ async def test_what_is_sent_in_one_turn_travels_in_one_frame(cluster, producing)
         results = await asyncio.gather(
             *(mq.send("TU"[number % 2], b"%d" % number) for number in range(40))
         )
-    # The first one crosses at once since nothing is under way, the others together.
+    # The first one leaves at once since nothing is under way, of the others 32 before the turn is
+    # over, but together where the reply to an earlier one took long.
     carried = [len(frame.sizes) // 4 for frame in broker.frames[before:]]
-    assert carried in ([1, 39], [40])
+    assert carried in ([1, 32, 7], [1, 39])
     assert len({(one.queue, one.offset) for one in results}) == 40
 
 

@@ -67,7 +67,7 @@ async def test_how_long_a_handler_may_take(one_queue, cluster, consumer, tools):
         await anext(aiter(messages))
         for passed_ms, given_back in ((0, 0), (119_999, 0), (1, 1)):
             clock.advance(passed_ms)
-            await mq._client.io.run(look())
+            await (mq._client._twin or mq._client).io.run(look())
             assert messages.counts.timed_out == given_back
         await tools.until(one_queue, lambda: bool(one_queue.stored("%RETRY%g")))
 

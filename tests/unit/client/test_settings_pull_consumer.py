@@ -126,7 +126,9 @@ async def test_the_listener_hears_of_registered_topics_only(cluster, broker, mq,
     await one.queues("V")
     for topic in ("T", "U", "V"):
         cluster.topics[topic] = (2, 2)
-        await mq._client.io.run(mq._client.session.routes.refresh(topic))
+        await (mq._client._twin or mq._client).io.run(
+            (mq._client._twin or mq._client).session.routes.refresh(topic)
+        )
     assert {await told.get(), await told.get()} == {("T", 2), ("U", 2)}
     await one.close()
     assert told.empty()
@@ -144,7 +146,9 @@ async def test_a_registered_topic_that_comes_later_is_told(cluster, broker, tool
             messageQueueListener=lambda *_: loop.call_soon_threadsafe(told.set),
         )
         cluster.topics["Later"] = (1, 1)
-        await mq._client.io.run(mq._client.session.routes.refresh("Later"))
+        await (mq._client._twin or mq._client).io.run(
+            (mq._client._twin or mq._client).session.routes.refresh("Later")
+        )
         async with asyncio.timeout(PATIENCE_S):
             await told.wait()
 

@@ -264,7 +264,9 @@ async def test_what_belongs_to_another_member_is_not_given_back(
     async with consuming() as mq, mq.listen("T", handler) as listener:
         await started.wait()
         cluster.topics["T"] = (0, 1)
-        await mq._client.io.run(mq._client.session.routes.refresh("T"))
+        await (mq._client._twin or mq._client).io.run(
+            (mq._client._twin or mq._client).session.routes.refresh("T")
+        )
         await tools.until(one_queue, lambda: listener.assigned == [])
         gate.set()
         await tools.until(one_queue, lambda: listener.counts.failed == 1)
