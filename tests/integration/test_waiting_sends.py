@@ -90,7 +90,7 @@ async def test_a_message_that_is_not_on_disk_in_time_is_sent_elsewhere(resend: s
 
 @pytest.mark.feature("F164")
 async def test_what_a_broker_refuses_raises_and_what_left_with_it_does_not() -> None:
-    """The client believes that U can be written to; both messages leave in one frame."""
+    """The client believes that U can be written to; the last two messages leave in one frame."""
     made = Flushing("broker-a")
     [broker] = made.brokers
     async with made.client(retryTimesWhenSendFailed="0") as mq:
@@ -99,13 +99,13 @@ async def test_what_a_broker_refuses_raises_and_what_left_with_it_does_not() -> 
         await mq._client.io.run(_read_only(broker, "U"))
         frames = len(broker.frames)
         outcomes = await asyncio.gather(
-            *(mq.send(topic, b"1", wait_store_ok=False) for topic in ("T", "U")),
+            *(mq.send(topic, b"1", wait_store_ok=False) for topic in ("T", "T", "U")),
             return_exceptions=True,
         )
-    assert len(broker.frames) == frames + 1
-    assert isinstance(outcomes[0], SendResult)
-    assert isinstance(outcomes[1], Rejected)
-    assert [len(broker.stored(topic)) for topic in ("T", "U")] == [2, 1]
+    assert len(broker.frames) == frames + 2
+    assert isinstance(outcomes[1], SendResult)
+    assert isinstance(outcomes[2], Rejected)
+    assert [len(broker.stored(topic)) for topic in ("T", "U")] == [3, 1]
 
 
 async def _read_only(broker: CoreBroker, topic: str) -> None:

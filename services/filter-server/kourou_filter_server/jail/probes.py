@@ -9,6 +9,7 @@ State: none; the asking process is left as it was.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import resource
 import signal
@@ -161,9 +162,12 @@ def _try_limits() -> str:
     if not 0 <= resource.getrlimit(resource.RLIMIT_AS)[1] <= _TRIAL_MEMORY_BYTES:
         raise NoEffect("rlimits: the limit of memory is not set")
     try:
-        bytearray(_TRIAL_MEMORY_BYTES)
-    except MemoryError:
-        return ""
+        # Not from the allocator, which may have so much from before.
+        mmap.mmap(-1, _TRIAL_MEMORY_BYTES).close()
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            return ""
+        raise
     raise NoEffect("rlimits: more memory could be allocated than the limit allows")
 
 

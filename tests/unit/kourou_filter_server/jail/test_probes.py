@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +85,24 @@ def test_they_hold_where_a_library_starts_a_thread_in_every_child() -> None:
         assert found_when(lambda: None) == {}
     finally:
         wanted.clear()  # from here on no child starts it
+
+
+HOARDING = """
+import ctypes
+allocator = ctypes.CDLL(None)
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+allocator.mallopt(M_MMAP_MAX, 0)
+allocator.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+bytearray(2**30)
+from kourou_filter_server.jail import probes
+print([layer.name for layer in probes.look() if not layer.there])
+"""
+"""The allocator keeps a GiB that was freed, and would give it out below any limit."""
+
+
+def test_they_hold_where_the_allocator_has_free_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", HOARDING], check=True, capture_output=True)
+    assert done.stdout == b"[]\n"
 
 
 @X86
