@@ -32,7 +32,7 @@ from kourou.model.queue import MessageQueue
 
 
 class Consuming:
-    """A push consumer on the I/O thread, opened and closed from the application's loop."""
+    """A push consumer, opened and closed from the application's loop."""
 
     def __init__(self, client: ClientCore, wanted: Consumption) -> None:
         self._owner = self._client = client

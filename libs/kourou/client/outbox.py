@@ -147,8 +147,8 @@ class LoopPort:
 
     All methods but `deliver` are called on that loop; if it is the I/O loop, nothing has to cross
     (`here`), and `send` takes a turn's messages at once. `round_trip_ms` says how long the last
-    reply took. When more than the given numbers of
-    messages or bytes wait for their outcome, `full` is True and a sender awaits `room` first.
+    reply took. When more than the given numbers of messages or bytes wait for their outcome, `full`
+    is True and a sender awaits `room` first.
     """
 
     def __init__(

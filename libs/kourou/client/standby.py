@@ -47,6 +47,7 @@ class Standby:
     def start(self) -> None:
         """Watch the loop from now on."""
         self._watch = self._thread.submit(self._keep_watching())
+        self._watch.add_done_callback(_ended)
 
     async def close(self) -> None:
         """Watch it no more; on the loop."""
@@ -61,9 +62,12 @@ class Standby:
     async def _keep_watching(self) -> None:
         connections: Connections | None = None
         try:
-            while not self._loop.is_closed():
+            while True:
                 self._turned = False
-                self._loop.call_soon_threadsafe(self._turn)
+                try:
+                    self._loop.call_soon_threadsafe(self._turn)
+                except RuntimeError:  # the loop is closed
+                    return
                 await asyncio.sleep(LOOK_MS / 1_000)
                 if not self._turned:
                     if connections is None:
@@ -97,6 +101,11 @@ class Standby:
         except TimeoutError:
             return False
         return True
+
+
+def _ended(watch: concurrent.futures.Future[None]) -> None:
+    if not watch.cancelled() and (error := watch.exception()) is not None:
+        _log.error("watching the event loop failed unexpectedly", exc_info=error)
 
 
 def _ignore(_address: str, _frame: Frame) -> None:
