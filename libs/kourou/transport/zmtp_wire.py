@@ -49,11 +49,13 @@ class ZmtpWire:
         self._closed = True
         if self._dialling is not None:
             self._dialling.cancel()
-        for later in (self._timer, self._more):
-            if later is not None:
-                later.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         link, self._link = self._link, None
         if link is not None:
+            if self._more is not None:
+                self._more.cancel()
+                self._send_more(link)
             descriptor = link.socket.fileno()
             self._loop.remove_reader(descriptor)
             self._loop.remove_writer(descriptor)

@@ -127,3 +127,15 @@ async def test_what_a_server_does_not_read_is_refused_beyond_its_pipe(
     connection.oneway(ASK, timeout_ms=PATIENT_MS)
     await until(lambda: connection.statistics().waiting == 0)
     assert connection.statistics().sent == sent + 1
+
+
+async def test_what_was_sent_in_the_turn_of_the_close_still_leaves(
+    host: Host, connect: Connect, until: Until
+) -> None:
+    connection = connect(host.address)
+    await connection.request(ASK, timeout_ms=PATIENT_MS)
+    for _ in range(3):
+        connection.oneway(ASK, timeout_ms=PATIENT_MS)
+    connection.close()
+    await until(lambda: bool(host.lost))
+    assert len(host.frames) == 4
