@@ -52,6 +52,7 @@ final class Mqadmin {
 
     RocketmqDriver.Work clusterRt() throws Exception {
         int amount = driver.number("messages");
+        driver.createTopic("bench-mqadmin"); // waits until the broker has registered
         return seconds -> {
             long before = driver.stored("broker-a");
             long began = System.nanoTime();
