@@ -32,7 +32,8 @@ PRIVATE = re.compile(
     r"|lies at|lie at|redrives? (of|by|all|\d)|no member|how far behind|told|tells|desks?|lanes?"
     r"|rehears\w+|let(ting)? (them|it) go|(?<!there )is no (?!longer|more)|furthest|anybody"
     r"|passed over|dealt with|is away|gives? up|given up|cannot judge|taken back|more letters"
-    r"|meanwhile|goes? on|to be had|is meant|says nothing)\b",
+    r"|meanwhile|go(?:es|ing)? on|went on|insists?|lets? in|hung up|handed over|hands? over"
+    r"|to be had|is meant|says nothing)\b",
     re.IGNORECASE,
 )
 """Words that only this project uses so: name the actor, and use the words of Kafka and RocketMQ."""

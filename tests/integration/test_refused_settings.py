@@ -34,13 +34,13 @@ def test_no_service_starts_with_a_promise_that_it_does_not_keep(
     file.write_text("tls.server.mode=enforcing\n", encoding="utf-8")
     if source == "file":
         done = started(service, "-c", str(file))
-        told = f"in {file}: tls.server.mode=enforcing is refused: Kourou does not speak TLS yet"
+        told = f"in {file}: tls.server.mode=enforcing is refused: Kourou does not support TLS yet"
     elif source == "argument":
         done = started(service, "--set", "aclEnable=true")
         told = "on the command line: aclEnable=true is refused: Kourou does not check RocketMQ's"
     else:
         done = started(service, KOUROU_USE_TLS="true")
-        told = "in the environment: useTLS=true is refused: Kourou does not speak TLS yet"
+        told = "in the environment: useTLS=true is refused: Kourou does not support TLS yet"
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert told in line

@@ -156,7 +156,10 @@ def test_a_killed_broker_is_reported_and_restarted_once_and_the_console_stays(
             f"broker-a (pid {second}) was killed by SIGKILL, again within 60 s of its restart; "
             f"its log is {folder}/broker-a.log"
         )
-        assert said[-2] == "The others go on. To start it again, in another terminal:"
+        assert (
+            said[-2]
+            == "The other services keep running. To start it again, type in another terminal:"
+        )
         command, _, name_server = said[-1].rpartition(" -n ")
         assert command == f"    kourou broker -c {folder}/broker-a.conf"
         assert plain_address(name_server) == address

@@ -233,7 +233,10 @@ class Watch:
     def _leave_down(self, what: str, child: Child) -> None:
         self.down.add(child.name)
         again = start_again(child, self._called_as)
-        _print(f"{what}\nThe others go on. To start it again, in another terminal:\n    {again}")
+        _print(
+            f"{what}\nThe other services keep running. "
+            f"To start it again, type in another terminal:\n    {again}"
+        )
 
 
 @contextmanager
@@ -253,7 +256,10 @@ def take_off(address: str, called_as: str) -> LiveFlights:
 
     def report(failure: BaseException) -> None:
         why = str(failure) if isinstance(failure, KourouError) else repr(failure)
-        again = f"The services go on. For flights, stop them and type {called_as} up --flights"
+        again = (
+            "The services keep running. To send flights again, stop them and type "
+            f"{called_as} up --flights"
+        )
         _print(f"the flights have ended: {why}\n{again}")
 
     live = LiveFlights(address, on_failure=report)

@@ -145,7 +145,7 @@ class ClientSettings(Settings):
     )
     trace_otlp_endpoint: str = setting(
         "",
-        "Where spans go, as http://host:4318; empty: as OTEL_… variables say, else nowhere.",
+        "Trace collector, as http://host:4318; empty: from OTEL_… variables, else none.",
         form=forms.URL,
     )
     trace_sample_ratio: float = setting(
@@ -217,7 +217,7 @@ class ProducerSettings(Settings):
     )
     retry_another_broker_when_not_store_ok: bool = setting(
         False,
-        "Send once more elsewhere when a message is stored but not yet safe.",
+        "Send to another broker if a message is stored but not flushed or replicated as wanted.",
         rocketmq="retryAnotherBrokerWhenNotStoreOK",
     )
     message_trace: bool = setting(

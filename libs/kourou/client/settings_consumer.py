@@ -198,7 +198,7 @@ class ConsumerSettings(Settings):
     )
     consume_timeout_minutes: int = setting(
         15,
-        "A message whose handler takes longer is sent back, to come again elsewhere.",
+        "A message whose handler takes longer is sent back to the broker and redelivered.",
         rocketmq="consumeTimeout",
         unit="minutes",
         minimum=1,
@@ -206,7 +206,7 @@ class ConsumerSettings(Settings):
     )
     local_redelivery_delay_ms: int = setting(
         5_000,
-        "Pause before a failed message that no broker takes back is handed over again.",
+        "Delay before a failed message that no broker accepts is redelivered locally.",
         unit="ms",
         minimum=1,
         maximum=HOUR_MS,
@@ -219,7 +219,7 @@ class ConsumerSettings(Settings):
     )
     redelivery_delay_ms: int = setting(
         1_000,
-        "Pause before an ordered queue hands over its failed message again.",
+        "Delay before an ordered queue redelivers its failed message.",
         rocketmq="suspendCurrentQueueTimeMillis",
         unit="ms",
         minimum=10,

@@ -71,7 +71,9 @@ class Standby:
                 await asyncio.sleep(LOOK_MS / 1_000)
                 if not self._turned:
                     if connections is None:
-                        _log.warning("the event loop is blocked: messages wait, heartbeats go on")
+                        _log.warning(
+                            "the event loop is blocked: messages wait; a thread sends heartbeats"
+                        )
                         connections = Connections(self._dial, _ignore)
                     await self._tell(connections)
                 elif connections is not None and await self._told():

@@ -37,7 +37,7 @@ FORBIDDEN_NAMES = {
     "exec": "write the code itself",
     "exit": "return False",
     "help": "try the filter on your own machine",
-    "input": "a filter knows the message and the context, and nothing else",
+    "input": "a filter can only use the message and the context",
     "open": "a filter can read no files: write the data into the source",
     "quit": "return False",
 }
@@ -202,7 +202,7 @@ class _Check:
                         node, f"{node.attr} is not for filters", "the inside of objects is not seen"
                     )
             elif isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
-                self._refuse(node, "a filter waits for nothing: async is not for it", "write `def`")
+                self._refuse(node, "async is not supported in filters", "write `def`")
 
     def _check_state(self, nodes: list[ast.AST]) -> None:
         """Refuse `global` outside `set_up`: what one batch leaves for the next may be gone."""
@@ -285,7 +285,7 @@ class _Check:
                 if least > 1:
                     self._refuse(
                         node,
-                        f"{found.name} is made without arguments, and its __init__ wants some",
+                        f"{found.name} is made without arguments, but its __init__ requires some",
                         "give them defaults; what is known of the filter is in set_up's context",
                     )
 

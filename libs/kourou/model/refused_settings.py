@@ -32,7 +32,7 @@ class RefusedSetting:
 
 _NO_ACL = "Kourou does not check RocketMQ's access control yet, and every client may do everything"
 _CLOSED = "bind listeners to addresses that only trusted clients reach"
-_NO_TLS = "Kourou does not speak TLS yet, and bytes of RocketMQ's protocol travel in clear text"
+_NO_TLS = "Kourou does not support TLS yet, and bytes of RocketMQ's protocol travel in clear text"
 _CURVE = "use curveKeyFile between Kourou's own services and clients, or a TLS proxy"
 _NO_COUNT = "Kourou does not wait for a number of replicas"
 _ACKS = "brokerRole=SYNC_MASTER waits for one follower, a Raft group (dLegerPeers) for a majority"

@@ -180,13 +180,13 @@ class NetworkKeys(RemotingKeys):
     trace_otlp_endpoint: str | None = setting(
         None,
         "traceOtlpEndpoint",
-        "Where spans of traced requests go, as http://host:4318; OTEL_… variables win",
+        "Address of the trace collector, as http://host:4318; OTEL_… variables take precedence",
     )
     ha_master_address: str | None = setting(
         None,
         "haMasterAddress",
-        "For a follower: where its leader meets followers, host:port; a port below 20000 is taken "
-        "for RocketMQ's, ours is 10000 higher; empty asks the name server",
+        "For a follower: its leader's replication address, host:port; 10000 is added to a port "
+        "below 20000, which is RocketMQ's; empty: from the name servers",
         seed=SAME,
         rocketmq=SAME,
     )

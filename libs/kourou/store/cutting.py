@@ -48,8 +48,8 @@ _log = logging.getLogger("kourou.store")
 MAGIC = b"KRC1"
 _POSITION = struct.Struct(">q")
 _HINT = (
-    "the log of this member was to be cut where it parts from its leader's: remove both, and it is "
-    "compared once more"
+    "this replica's log was being truncated to what its leader has; remove both files: the replica "
+    "then compares its log with the leader's again"
 )
 _PIECE_BYTES = 1024 * 1024
 _NUMBER_DIGITS = 6

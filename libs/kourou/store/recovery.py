@@ -257,7 +257,7 @@ class _Recovery:
             raise Corrupt(
                 f"the log was flushed up to {rules.flushed}, but nothing is readable from "
                 f"{found.lost_at} up to there{others}",
-                hint="restore the segment from a replica or a copy; or, to go on without those "
+                hint="restore the segment from a replica or a copy; or, to continue without those "
                 f"messages, start once with --set acceptDataLoss={found.lost_at}",
             )
         self._report.walked_from = start

@@ -188,7 +188,7 @@ class Nemesis:
 
     async def hand_over(self) -> None:
         """The leader is asked to give way."""
-        await self._leader("hand over by")
+        await self._leader("transfer by")
         await self._group.transfer()
         await self._last()
 

@@ -45,35 +45,35 @@ def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
     """
     if happening is Happening.NOT_LET_IN and curve is not None:
         return (
-            f"it knows this client and does not let it in: the public key {curve.pair.public} "
-            "belongs where curveClients of that server says (for followers, members and filter "
-            "servers also curveMembers)"
+            f"the server refused this client: add the public key {curve.pair.public} to its "
+            "curveClients (for followers, Raft members and filter servers also to curveMembers)"
         )
     if happening is Happening.OTHER_MECHANISM:
         if curve is None:
             return (
-                "it wants CURVE keys and this side has none: set curveKeyFile and curveServerKey "
+                "the server requires CURVE keys, and this client has none: set curveKeyFile and "
+                "curveServerKey "
                 "(KOUROU_CURVE_KEY_FILE, KOUROU_CURVE_SERVER_KEY)"
             )
         return (
-            "it speaks in clear text and this side insists on CURVE: give that server a "
-            "curveKeyFile, or take curveKeyFile (KOUROU_CURVE_KEY_FILE) away here"
+            "the server is not encrypted, and this client requires CURVE: set curveKeyFile at the "
+            "server, or remove curveKeyFile (KOUROU_CURVE_KEY_FILE) here"
         )
     if curve is not None:
         return (
-            "the handshake failed: the public key that is known for it is not its own, or it has "
-            f"none; compare {curve.servers.place} with the server's .key file"
+            "the handshake failed: the configured public key is not that of the server, or the "
+            f"server has none; compare {curve.servers.place} with the server's .key file"
         )
     return (
-        "the other side does not speak ZeroMQ, or refused this client: if it wants CURVE keys, set "
-        "curveKeyFile and curveServerKey (KOUROU_CURVE_KEY_FILE, KOUROU_CURVE_SERVER_KEY)"
+        "the other side does not use ZeroMQ, or refused this client: if it requires CURVE keys, "
+        "set curveKeyFile and curveServerKey (KOUROU_CURVE_KEY_FILE, KOUROU_CURVE_SERVER_KEY)"
     )
 
 
 def refusal_of(happening: Happening) -> str:
     """The same for the one who was dialled, for its log; "" for what the gate has said."""
     if happening is Happening.OTHER_MECHANISM:
-        return "a client has no CURVE keys, and this listener wants them"
+        return "refused a client without CURVE keys: this listener requires them"
     if happening is Happening.BAD_GREETING:
-        return "a client's handshake failed; it may know another public key of this server"
+        return "a client's handshake failed; it may have an old public key of this server"
     return ""

@@ -49,7 +49,7 @@ class _Provider:
         if not allowed:
             self._complaints.warning(
                 "refused",
-                "refused a client at %s: its public key %s is not among those that are let in",
+                "refused a client at %s: its public key %s is not in curveClients or curveMembers",
                 self._address(),
                 key.decode("ascii"),
             )

@@ -15,12 +15,12 @@ from kourou.protocol.remoting import LENGTHS_BYTES, read_lengths
 from kourou.transport.tcp_link import TcpLink
 
 _GREETINGS = {
-    b"\x16": "it speaks TLS, and this listener does not",
-    b"GET ": "it speaks HTTP",
-    b"POST": "it speaks HTTP",
-    b"HEAD": "it speaks HTTP",
-    b"PRI ": "it speaks HTTP/2",
-    b"\xff": "it speaks ZeroMQ: the ZeroMQ listener has another port",
+    b"\x16": "the peer uses TLS, which this listener does not support",
+    b"GET ": "the peer uses HTTP",
+    b"POST": "the peer uses HTTP",
+    b"HEAD": "the peer uses HTTP",
+    b"PRI ": "the peer uses HTTP/2",
+    b"\xff": "the peer uses ZeroMQ: the ZeroMQ listener has another port",
 }
 """What strangers begin with; a frame's first byte is 0 or 1."""
 

@@ -61,8 +61,8 @@ class ZmqServer(TcpServer[ZmtpLink, Parts, Inbound]):
             # libzmq hangs up as soon as it sees that the other side has no keys.
             self._complaints.warning(
                 "handshake",
-                "%s hung up in its handshake: it may insist on CURVE, and this listener has no "
-                "keys (curveKeyFile)",
+                "%s disconnected during the handshake: it may require CURVE, and this listener has "
+                "no keys (curveKeyFile)",
                 link.peer,
             )
 

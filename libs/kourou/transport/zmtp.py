@@ -160,7 +160,8 @@ class ZmtpLink(TcpLink[Parts]):
         at, end = 0, len(view)
         if not self._greeted:
             if view[0] != _SIGNATURE_ENDS[0]:
-                raise DecodeError(f"it does not speak ZeroMQ: it begins with {bytes(view[:8])!r}")
+                began = bytes(view[:8])
+                raise DecodeError(f"the peer does not use ZeroMQ: its first bytes are {began!r}")
             if end < GREETING_BYTES:
                 return 0, GREETING_BYTES
             self._greet(bytes(view[:GREETING_BYTES]))
@@ -206,15 +207,15 @@ class ZmtpLink(TcpLink[Parts]):
 
     def _greet(self, greeting: bytes) -> None:
         if greeting[9] != _SIGNATURE_ENDS[1]:
-            raise DecodeError("it does not speak ZeroMQ: its greeting has another signature")
+            raise DecodeError("the peer does not use ZeroMQ: its greeting has another signature")
         version = (greeting[10], greeting[11])
         if version[0] < VERSION_WITH_PROBES[0]:
-            raise DecodeError("it speaks a ZMTP before 3.0, of a ZeroMQ library before 4.0")
+            raise DecodeError("the peer uses a ZMTP before 3.0, of a ZeroMQ library before 4.0")
         mechanism = greeting[_MECHANISM_AT : _MECHANISM_AT + _MECHANISM_BYTES].rstrip(b"\0")
         if mechanism != b"NULL":
             name = mechanism.decode("ascii", "replace")
             raise OtherMechanism(
-                f"it insists on {name}, and this listener has no keys (curveKeyFile)"
+                f"the peer requires {name}, and this listener has no keys (curveKeyFile)"
             )
         self._greeted = True
         self._probed = version >= VERSION_WITH_PROBES

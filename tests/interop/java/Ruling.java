@@ -145,7 +145,7 @@ final class Ruling {
         Stand.same(Set.of("broker-a"), cluster.getBrokerAddrTable().keySet(), "brokers");
         Stand.same(Set.of("broker-a"), cluster.getClusterAddrTable().get("DefaultCluster"),
             "brokers of the cluster");
-        KVTable figures = stand.admin().fetchBrokerRuntimeStats(stand.broker());
+        KVTable figures = runtimeFigures(stand);
         for (String wanted : List.of("putTps", "getTransferedTps", "bootTimestamp", "runtime",
             "brokerVersionDesc", "commitLogMaxOffset", "commitLogMinOffset", "commitLogDiskRatio",
             "msgPutTotalTodayNow", "msgGetTotalTodayNow", "sendThreadPoolQueueSize",
@@ -158,6 +158,20 @@ final class Ruling {
         Stand.same("broker-a", settings.getProperty("brokerName"), "brokerName");
         Stand.same("true", settings.getProperty("enablePropertyFilter"), "enablePropertyFilter");
         stand.count("figures", 20);
+    }
+
+    /** RocketMQ's broker fails until it has sampled its rates once, a second after its start. */
+    private static KVTable runtimeFigures(Stand stand) throws Exception {
+        KVTable[] figures = new KVTable[1];
+        Stand.await("the broker's figures", () -> {
+            try {
+                figures[0] = stand.admin().fetchBrokerRuntimeStats(stand.broker());
+            } catch (MQBrokerException notYet) {
+                return false;
+            }
+            return true;
+        });
+        return figures[0];
     }
 
     private static void keyValues(Stand stand) throws Exception {

@@ -412,7 +412,7 @@ def test_one_that_dies_again_soon_stays_down(
             "broker-a (pid 117) was killed by SIGKILL, again within 60 s of its restart; "
             "its log is /logs/broker-a.log\n"
             "It ends with:\n    one\n    two\n"
-            "The others go on. To start it again, in another terminal:\n"
+            "The other services keep running. To start it again, type in another terminal:\n"
             "    ./kourou broker -c '/a folder/broker-a.conf'\n"
         )
         assert watch.down == {"broker-a"}
@@ -506,5 +506,6 @@ def test_flights_that_fail_are_reported_and_the_services_go_on(
     assert capsys.readouterr().out == (
         "the flights have ended: '127.0.0.1:99999' is not an address "
         "(use the form host:port, or [ipv6]:port)"
-        "\nThe services go on. For flights, stop them and type ./kourou up --flights\n"
+        "\nThe services keep running. "
+        "To send flights again, stop them and type ./kourou up --flights\n"
     )

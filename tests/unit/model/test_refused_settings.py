@@ -41,7 +41,7 @@ def test_the_settings_that_it_recommends_exist(key: str) -> None:
     "key", ["tls.enable", "tls.server.mode", "tls.server.keyPath", "tls.client.trustCertPath"]
 )
 def test_whatever_is_said_of_tls_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match="Kourou does not speak TLS yet"):
+    with pytest.raises(ConfigError, match="Kourou does not support TLS yet"):
         promises_nothing(key, "permissive")
 
 

@@ -86,11 +86,11 @@ async def test_a_key_that_is_not_let_in_is_named(
     make_host: Any, connect: Connect, keys: Keys, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = make_host(curve=keys.server)
-    why = f"does not let it in: the public key {keys.stranger.pair.public}"
+    why = f"the server refused this client: add the public key {keys.stranger.pair.public}"
     said = await refused(connect(host.address, curve=keys.stranger), why)
     assert "curveClients" in said
     assert keys.stranger.pair.secret not in said
-    assert f"its public key {keys.stranger.pair.public} is not among those" in caplog.text
+    assert f"its public key {keys.stranger.pair.public} is not in curveClients" in caplog.text
     assert host.frames == []
 
 
@@ -99,7 +99,7 @@ async def test_a_key_that_is_added_is_let_in_by_the_next_attempt(
 ) -> None:
     host = make_host(curve=keys.server)
     connection = connect(host.address, curve=keys.stranger)
-    await refused(connection, "does not let it in")
+    await refused(connection, "the server refused this client")
     write_public(keys.folder / "client" / "new.key", keys.stranger.pair.public)
     await connection.request(ASK, timeout_ms=PATIENT_MS)
     assert len(host.frames) == 1
@@ -109,9 +109,9 @@ async def test_without_keys_it_is_told_which_to_set(
     make_host: Any, connect: Connect, keys: Keys, caplog: pytest.LogCaptureFixture, until: Until
 ) -> None:
     host = make_host(curve=keys.server)
-    said = await refused(connect(host.address), "wants CURVE keys")
+    said = await refused(connect(host.address), "requires CURVE keys")
     assert "set curveKeyFile and curveServerKey (KOUROU_CURVE_KEY_FILE" in said
-    await until(lambda: "a client has no CURVE keys" in caplog.text)
+    await until(lambda: "a client without CURVE keys" in caplog.text)
     assert host.frames == []
 
 
@@ -121,7 +121,7 @@ async def test_with_keys_it_does_not_speak_in_clear_text(
     host = make_host()
     await refused(
         connect(host.address, curve=keys.client),
-        "it speaks in clear text and this side insists on CURVE",
+        "the server is not encrypted, and this client requires CURVE",
         "or it has none",
     )
     await until(lambda: "this listener has no keys" in caplog.text)
@@ -131,7 +131,7 @@ async def test_a_server_with_another_key_is_not_spoken_to(
     make_host: Any, connect: Connect, keys: Keys
 ) -> None:
     host = make_host(curve=ServerCurve(keys.client.pair, AllowedKeys(None)))
-    why = "the public key that is known for it is not its own"
+    why = "the configured public key is not that of the server"
     said = await refused(connect(host.address, curve=keys.client), why)
     assert str(keys.folder / "server" / "server.key") in said
 
@@ -188,7 +188,7 @@ async def test_listeners_of_one_process_let_in_whom_each_says(
     members = make_host(curve=ServerCurve(keys.server.pair, AllowedKeys(keys.folder / "stranger")))
     await connect(clients.address, curve=keys.client).request(ASK, timeout_ms=PATIENT_MS)
     await connect(members.address, curve=keys.stranger).request(ASK, timeout_ms=PATIENT_MS)
-    await refused(connect(members.address, curve=keys.client), "does not let it in")
+    await refused(connect(members.address, curve=keys.client), "the server refused this client")
     clients.server.close()
     await connect(members.address, curve=keys.stranger).request(ASK, timeout_ms=PATIENT_MS)
 

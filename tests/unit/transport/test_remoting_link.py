@@ -102,7 +102,7 @@ def test_bad_bytes_leave_the_frames_before_them(
     link, far = ends
     far.send(frame(1) + b"HEAD / HTTP/1.1\r\n")
     frames: list[RawFrame] = []
-    with pytest.raises(DecodeError, match="it speaks HTTP"):
+    with pytest.raises(DecodeError, match="the peer uses HTTP"):
         link.read(frames, 1)
     assert whole(frames[0], frame(1))
     far.close()

@@ -124,9 +124,9 @@ async def test_the_largest_frame_passes_and_a_larger_one_does_not(
         (b"\x00\x00\x00\x08\x02\x00\x00\x00", "header type is 2"),
         (b"\x00\x00\x00\x08\x00\x00\x00\x05", "claims 5 bytes"),
         (b"\xff\xff\xff\xff\x00\x00\x00\x00", "at most"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "it speaks TLS"),
-        (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP"),
-        (b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f", "it speaks ZeroMQ"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "the peer uses TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "the peer uses HTTP"),
+        (b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f", "the peer uses ZeroMQ"),
     ],
 )
 async def test_what_is_no_frame_closes_the_connection_and_says_why(

@@ -132,7 +132,7 @@ def test_the_handshake_says_what_this_side_is(ends: Ends) -> None:
 @pytest.mark.parametrize(
     ("stream", "why"),
     [
-        (b"GET / HTTP/1.1", "it does not speak ZeroMQ: it begins with b'GET / HT'"),
+        (b"GET / HTTP/1.1", "the peer does not use ZeroMQ: its first bytes are b'GET / HT'"),
         (GREETING[:9] + b"\0" + GREETING[10:], "another signature"),
         (GREETING[:10] + b"\x01" + GREETING[11:], "a ZMTP before 3.0"),
         (GREETING + READY.replace(b"DEALER", b"PULL\0\0"), "its socket is a PULL"),
@@ -155,7 +155,7 @@ def test_what_is_no_handshake_is_refused_with_the_reason(
 def test_another_mechanism_is_told_apart(ends: Ends) -> None:
     link, far = ends
     far.send(GREETING.replace(b"NULL\0", b"CURVE"))
-    with pytest.raises(OtherMechanism, match=r"insists on CURVE.*curveKeyFile"):
+    with pytest.raises(OtherMechanism, match=r"requires CURVE.*curveKeyFile"):
         read(link)
 
 

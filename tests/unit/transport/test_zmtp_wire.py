@@ -96,7 +96,7 @@ async def test_a_server_that_does_not_finish_the_handshake_is_dialled_again(
     await until(lambda: len(server.writers) >= 2)
     with pytest.raises(Unavailable) as caught:
         await connection.request(ASK, timeout_ms=60)
-    assert "does not speak ZeroMQ, or refused this client" in str(caught.value)
+    assert "does not use ZeroMQ, or refused this client" in str(caught.value)
 
 
 @pytest.mark.fault

@@ -73,7 +73,7 @@ def stream_figures(waited_ns: Sequence[int], took_ns: int, batches: int) -> Iter
     """A stream at a pace: from each message's send until a batch with its row is handed over."""
     yield Figure("stream, rate", "rows/s", len(waited_ns) * NS_IN_S / took_ns)
     yield Figure("stream, batches", "", batches)
-    yield from quantiles("stream, sent to handed over,", waited_ns)
+    yield from quantiles("stream, send to foreachBatch,", waited_ns)
 
 
 def memory_figures(java_bytes: int, driver_bytes: int, tasks_bytes: int) -> Iterator[Figure]:

@@ -151,7 +151,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PATCH",
         "/v1/name-servers/config",
         "update_name_servers",
-        "Change run-time settings of all name servers.",
+        "Change run-time settings of all name servers; none can be changed in this version.",
         _CHAPTER,
         update,
         Done,

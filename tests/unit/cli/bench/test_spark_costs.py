@@ -64,8 +64,8 @@ def test_a_stream_has_its_rate_and_its_quantiles() -> None:
     assert values(list(stream_figures(waited, 2 * S, 7))) == {
         "stream, rate": 50,
         "stream, batches": 7,
-        "stream, sent to handed over, p50": 51,
-        "stream, sent to handed over, p99": 100,
+        "stream, send to foreachBatch, p50": 51,
+        "stream, send to foreachBatch, p99": 100,
     }
 
 

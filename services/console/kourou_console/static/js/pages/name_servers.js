@@ -36,13 +36,13 @@ export default function NameServers() {
         />`}
     <//>
     <${Panel} title="Settings" ask=${ask}>
-      ${(answer) => html`<${Settings} items=${answer.items} done=${ask.refresh} />`}
+      ${(answer) => html`<${Settings} items=${answer.items} />`}
     <//>
     <${Values} />
   <//>`;
 }
 
-function Settings({ items, done }) {
+function Settings({ items }) {
   const rows = items.flatMap(({ address, settings }) =>
     Object.entries(settings || {}).map(([name, value]) => ({ address, name, value })),
   );
@@ -66,25 +66,6 @@ function Settings({ items, done }) {
         key: "value",
         title: "Value",
         cell: ({ value }) => html`<code class="break">${value}</code>`,
-      },
-      {
-        key: "change",
-        title: "",
-        fixed: true,
-        cell: ({ name, value }) =>
-          html`<${Action}
-            label="Change"
-            spoken=${`Change ${name}`}
-            title=${`Change ${name} of all name servers`}
-            previews
-            fields=${[{ name: "value", label: name, value, whole: true }]}
-            send=${({ value: wanted = "" }, preview) =>
-              call("PATCH", "/v1/name-servers/config", {
-                query: { preview },
-                body: { settings: { [name]: wanted } },
-              })}
-            done=${done}
-          />`,
       },
     ]}
   />`;
