@@ -116,8 +116,8 @@ Measured 2026-01-01 to 2026-01-02 on 2 cores; to repeat all rows: `it`
 <!-- /results -->
 """
     assert readme.other_peers(page) == (
-        "Kafka 4 was faster than Kourou in 2 of 2, NATS 2 in 0 of 2 rows; their latency was lower in"
-        " 1 of 2 ([other peers](benchmarks/README.md#other-peers), 2026-01-01 to 2026-01-02)."
+        "Kafka 4 was faster than Kourou in 2 of 2, NATS 2 in 0 of 2 rows; their latency was lower"
+        " in 1 of 2 ([other peers](benchmarks/README.md#other-peers), 2026-01-01 to 2026-01-02)."
     )
 
 
