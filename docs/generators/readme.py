@@ -7,7 +7,7 @@ live here: any figure, any claim.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,10 @@ RESULTS = re.compile(
     r"^<!-- results: peers -->\n(Measured [^\n]+)\n\n(.*?)^<!-- /results -->$",
     re.MULTILINE | re.DOTALL,
 )
+OTHERS = re.compile(
+    r"^<!-- results: others -->\nMeasured (.*?) on [^\n]+\n\n(.*?)^<!-- /results -->$",
+    re.MULTILINE | re.DOTALL,
+)
 SOURCE_LINK = re.compile(r"\s*\[\d+\]\[[\w-]+\]|\[([^]]+)\]\([^)]*\)")
 """A footnote, which goes, or a link, of which the text stays."""
 
@@ -28,15 +32,16 @@ ROWS = {
     "send-1": "time of one send, median",
     "consume-message": "messages consumed per second",
     "latency-p50": "time from send to handler, median",
-    "sync-64": "sends per second, each flushed to disk",
+    "oneway": "sends per second, one-way",
     "filtered": "messages filtered per second, SQL",
     "tx-1": "transactions per second, one after the other",
 }
 """Row of the benchmark -> what it measures. As many losses as gains, the largest loss included."""
 
-RATE = " msg/s"
+RATE = "msg/s"
 """Unit of the rows where more is better; the others are times and memory."""
 
+LATENCY = "ms"
 
 COMPARED = (
     "RocketMQ 4.9 clients and store files",
@@ -49,10 +54,11 @@ COMPARED = (
 
 
 class Ratio(NamedTuple):
-    """Kourou : RocketMQ, and whether Kourou is the better one."""
+    """Kourou : peer, and whether Kourou is the better one."""
 
     value: float
     better: bool
+    is_latency: bool
 
 
 def page(root: Path) -> str:
@@ -74,11 +80,8 @@ def replaced(readme: str, name: str, source: str, made: str) -> str:
 
 def performance(results: str) -> str:
     """The table; below it all other rows, and when, where and how it was measured."""
-    found = RESULTS.search(results)
-    if found is None:
-        raise ValueError(f"{RESULTS_PAGE} lacks a line `Measured …` below <!-- results: peers -->")
-    measured, text = found.groups()
-    ratios = dict(_ratios(text))
+    measured, text = _block(RESULTS, "peers", results)
+    ratios = {cells[0].strip("`"): ratio for cells, ratio in _ratios(text)}
     lines = table(
         ("Work", "Kourou : RocketMQ 4.9.7", "Kourou is"),
         (
@@ -93,7 +96,25 @@ def performance(results: str) -> str:
         f"Kourou is ahead in {len(ahead)} other rows ({', '.join(ahead)}) "
         f"and behind in {len(behind)} ({', '.join(behind)})."
     )
-    return "\n".join([*lines, rest, "", measured])
+    return "\n".join([*lines, rest, "", other_peers(results), "", measured])
+
+
+def other_peers(results: str) -> str:
+    """In how many rows each other peer was faster; those of latency of all of them together."""
+    measured, text = _block(OTHERS, "others", results)
+    peers: dict[str, list[Ratio]] = {}
+    for cells, ratio in _ratios(text):
+        peers.setdefault(cells[1], []).append(ratio)
+    counts = ", ".join(f"{peer} in {_lost(ratios)}" for peer, ratios in sorted(peers.items()))
+    latencies = [one for ratios in peers.values() for one in ratios if one.is_latency]
+    return (
+        f"{counts.replace(' in ', ' was faster than Kourou in ', 1)} rows; their latency was lower "
+        f"in {_lost(latencies)} ([other peers]({RESULTS_PAGE}#other-peers), {measured})."
+    )
+
+
+def _lost(ratios: Sequence[Ratio]) -> str:
+    return f"{sum(not one.better for one in ratios)} of {len(ratios)}"
 
 
 def comparison(text: str) -> str:
@@ -106,15 +127,23 @@ def comparison(text: str) -> str:
     return "\n".join([*lines, f"[All rows, with their sources]({COMPARISON_PAGE})."])
 
 
-def _ratios(text: str) -> Iterator[tuple[str, Ratio]]:
-    """(row, ratio) of each row that was measured at both; columns are found by their headings."""
+def _block(pattern: re.Pattern[str], name: str, results: str) -> tuple[str, str]:
+    """When a table was measured, and the table."""
+    found = pattern.search(results)
+    if found is None:
+        raise ValueError(f"{RESULTS_PAGE} lacks a line `Measured …` below <!-- results: {name} -->")
+    return found[1], found[2]
+
+
+def _ratios(text: str) -> Iterator[tuple[list[str], Ratio]]:
+    """(cells, ratio) of each row that was measured at both; columns are found by their headings."""
     heads, _, *rows = (_cells(line) for line in text.splitlines() if line.startswith("|"))
     ratio_column, kourou_column = heads.index("ratio"), heads.index("Kourou")
     for cells in rows:
         number = re.match(r"\d+(?:\.\d+)?", cells[ratio_column])
         if number:
-            value, is_rate = float(number[0]), RATE in cells[kourou_column]
-            yield cells[0].strip("`"), Ratio(value, (value >= 1) is is_rate)
+            value, unit = float(number[0]), cells[kourou_column].split()[1]
+            yield cells, Ratio(value, (value >= 1) is (unit == RATE), unit == LATENCY)
 
 
 def _cells(line: str) -> list[str]:

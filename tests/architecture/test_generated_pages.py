@@ -103,6 +103,24 @@ def test_the_readmes_figures_are_those_of_the_benchmarks_page(root: Path) -> Non
         readme.performance(page.replace("\nMeasured ", "\nOnce "))
 
 
+def test_the_readme_counts_the_rows_in_which_other_peers_are_faster() -> None:
+    page = """<!-- results: others -->
+Measured 2026-01-01 to 2026-01-02 on 2 cores; to repeat all rows: `it`
+
+| work | peer | Kourou | peer's | ratio |
+| --- | --- | --- | --- | --- |
+| `send-64` | Kafka 4 | 1 msg/s | 2 msg/s | 0.50 |
+| `send-64` | NATS 2 | 2 msg/s (not steady) | 1 msg/s | 2.00 |
+| `send-1` | Kafka 4 | 2 ms | 1 ms | 2.00 |
+| `send-1` | NATS 2 | 1 ms | 2 ms | 0.50 |
+<!-- /results -->
+"""
+    assert readme.other_peers(page) == (
+        "Kafka 4 was faster than Kourou in 2 of 2, NATS 2 in 0 of 2 rows; their latency was lower"
+        " in 1 of 2 ([other peers](benchmarks/README.md#other-peers), 2026-01-01 to 2026-01-02)."
+    )
+
+
 def test_no_page_is_left_over(root: Path) -> None:
     there = {path.relative_to(root).as_posix() for path in (DOCS / "reference").iterdir()}
     assert there == set(reference.PAGES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
@@ -99,6 +100,20 @@ async def test_a_message_from_end_to_end(client, names):
             assert (message.offset, message.position > 0) == (result.offset, True)
             assert message.offset_message_id == result.offset_message_id
             message.ack()
+
+
+@pytest.mark.feature("F032")
+async def test_a_list_of_name_servers_is_used_although_one_of_them_is_gone(running, names):
+    """Each client begins with one of them at random."""
+    topic, _ = names
+    async with Client(running.address) as mq:
+        await mq.admin.topics.create(topic, queues=1)
+    with socket.socket() as closed:  # bound, and nothing listens: connections are refused
+        closed.bind(("127.0.0.1", 0))
+        addresses = f"127.0.0.1:{closed.getsockname()[1]};{running.address}"
+        for _ in range(2):
+            async with Client(addresses) as mq:
+                assert (await mq.send(topic, b"x")).status is SendStatus.SEND_OK
 
 
 @pytest.mark.feature("F162", "F010", "F204", "F007", "F015", "F058")

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tomllib
+import zlib
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 PRETENDER = """\
 #!/bin/sh
@@ -240,6 +245,39 @@ def test_the_first_run_fetches_no_group_and_says_what_it_fetches(checkout: Check
         "kourou: fetching the packages of Kourou: 46 MB, about 15 s "
         f"(once, into {checkout.root}/.venv)\n"
     )
+
+
+def with_their_requirements(lines: Iterable[str]) -> dict[str, metadata.Distribution]:
+    """The installed packages that requirements name, and those that these need."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = list(lines)
+    while waiting:
+        one = Requirement(waiting.pop())
+        if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            found[one.name] = metadata.distribution(one.name)
+            waiting += found[one.name].requires or ()
+    return found
+
+
+def compressed_bytes(package: metadata.Distribution) -> int:
+    """The files of its wheel, each compressed as there."""
+    return sum(
+        len(zlib.compress(Path(str(one.locate())).read_bytes()))
+        for one in package.files or ()
+        if one.size is not None
+    )
+
+
+def test_the_size_that_it_prints_is_that_of_the_installed_packages() -> None:
+    """Within a fifth: they are compressed again here, and versions differ."""
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())
+    required = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    packages = with_their_requirements(required)
+    assert {"numpy", "hatchling", "pydantic-core"} <= packages.keys()
+    measured_mb = sum(map(compressed_bytes, packages.values())) / 1e6
+    printed = re.search(r"the packages of Kourou: (\d+) MB", (SOURCE / "kourou").read_text())
+    assert printed is not None
+    assert abs(measured_mb - int(printed[1])) <= int(printed[1]) / 5, f"{measured_mb:.0f} MB"
 
 
 def test_a_command_that_needs_a_group_gets_it_once(checkout: Checkout) -> None:

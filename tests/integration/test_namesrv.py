@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -28,12 +29,13 @@ TIMEOUT_MS = 20_000
 class Process:
     """A name server that was waited for; `zmq` and `admin` are where it listens."""
 
-    def __init__(self, folder: Path, settings: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, settings: Sequence[str] = (), port: str | None = "0") -> None:
         self.folder = folder
         self.kv_path = folder / "kv" / "kvConfig.json"
         ready = folder / "ready.json"
         ready.unlink(missing_ok=True)
-        everything = ["listenPort=0", f"kvConfigPath={self.kv_path}", *settings]
+        ports = [] if port is None else [f"listenPort={port}"]
+        everything = [*ports, f"kvConfigPath={self.kv_path}", *settings]
         arguments = [part for each in everything for part in ("--set", each)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "kourou_namesrv", *arguments, "--ready-file", str(ready)],
@@ -66,8 +68,8 @@ Start = Callable[..., Process]
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Process] = []
 
-    def begin(*settings: str) -> Process:
-        process = Process(tmp_path, settings)
+    def begin(*settings: str, port: str | None = "0") -> Process:
+        process = Process(tmp_path, settings, port)
         started.append(process)
         return process
 
@@ -285,6 +287,20 @@ def test_its_pages(start: Start) -> None:
     assert "kourou_namesrv_topics" in get("/metrics")
     assert "scanNotActiveBrokerInterval=10000\n" in get("/config")
     assert json.loads(get("/statistics"))["topics"] == 0
+
+
+@pytest.mark.feature("F030")
+def test_without_the_key_it_listens_at_9876(start: Start) -> None:
+    """At an address of this machine that no other test uses; else it names the port as taken."""
+    host = f"127.9.{os.getpid() % 65_536 >> 8}.{os.getpid() % 256 or 1}"
+    namesrv = start(f"bindAddress={host}", "adminPort=0", port=None)
+    if not namesrv.greeting:  # another program listens there on all addresses
+        assert "9876" in namesrv.wait()[1]
+        return
+    assert namesrv.zmq == f"{host}:19876"
+    for port in (9876, 19876):
+        with socket.create_connection((host, port), timeout=30):
+            pass
 
 
 @pytest.mark.feature("F360")

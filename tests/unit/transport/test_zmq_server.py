@@ -273,6 +273,7 @@ async def test_who_does_not_finish_the_handshake_is_cut_off(
 
 
 @pytest.mark.fault
+@pytest.mark.feature("F042")
 @pytest.mark.parametrize("make_host", ["clear"], indirect=True)
 async def test_who_answers_no_probe_is_cut_off(
     make_host: Callable[..., Host],

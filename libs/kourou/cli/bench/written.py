@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kourou.cli.bench.comparison import Cell, Result, median
@@ -38,7 +38,7 @@ def write_results(
 ) -> None:
     """Put what was measured into the page. ConfigError if it has no place for it."""
     text = page.read_text(encoding="utf-8")
-    measured = f"Measured {date} on {machine}; to repeat all rows: `{command}`"
+    conditions = f"on {machine}; to repeat all rows: `{command}`"
     peer = titles.get(FIRST, "RocketMQ")
     columns = ("work", "Kourou", peer, "ratio", "spread", f"{CPU}: Kourou", f"{peer}", "measured")
     first: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -46,14 +46,14 @@ def write_results(
         for one in results
         if _is_there(one, FIRST)
     }
-    text = _replaced(text, "peers", columns, 1, first, measured)
+    text = _replaced(text, "peers", columns, 1, first, conditions)
     columns = ("work", "peer", "Kourou", "peer's", "ratio", "spread", f"{CPU}: Kourou", "peer")
     others: dict[tuple[str, ...], tuple[str, ...]] = {}
     for one in results:
         for name in _others(one):
             key = (f"`{one.row.name}`", NOTHING if name is None else titles.get(name, name))
             others[key] = (*key, *_cells(one, name), str(date))
-    text = _replaced(text, "others", (*columns, "measured"), 2, others, measured)
+    text = _replaced(text, "others", (*columns, "measured"), 2, others, conditions)
     page.write_text(text, encoding="utf-8")
 
 
@@ -108,7 +108,7 @@ def _replaced(
     columns: Sequence[str],
     keys: int,
     fresh: Mapping[tuple[str, ...], tuple[str, ...]],
-    measured: str,
+    conditions: str,
 ) -> str:
     """The page with the fresh rows of one table; as it is where there are none."""
     begin = f"<!-- results: {name} -->"
@@ -120,8 +120,15 @@ def _replaced(
     rows = {row[:keys]: row for row in _rows(found[1], len(columns))} | dict(fresh)
     place = {f"`{row.name}`": number for number, row in enumerate(ROWS)}
     ordered = sorted(rows.values(), key=lambda row: (place.get(row[0], len(place)), row[1]))
+    measured = f"Measured {_span(row[-1] for row in ordered)} {conditions}"
     lines = [begin, measured, "", _line(columns), _line(["---"] * len(columns))]
     return text.replace(found[0], "\n".join([*lines, *map(_line, ordered), END]))
+
+
+def _span(dates: Iterable[str]) -> str:
+    ordered = sorted(dates)
+    first, last = ordered[0], ordered[-1]
+    return first if first == last else f"{first} to {last}"
 
 
 def _rows(block: str, columns: int) -> Iterator[tuple[str, ...]]:

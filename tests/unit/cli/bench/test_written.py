@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,8 @@ def test_a_partial_run_keeps_the_other_rows(page: Path) -> None:
     assert rows[0].endswith("2026-01-01 |"), "what failed now keeps what it had"
     assert "| 3.00 |" in rows[1]
     assert rows[1].endswith("2026-01-02 |")
-    assert lines.count("Measured 2026-01-02 on 2 cores; to repeat all rows: `later`") == 1
+    assert "Measured 2026-01-01 to 2026-01-02 on 2 cores; to repeat all rows: `later`" in lines
+    assert "Measured 2026-01-01 on 2 cores; to repeat all rows: `it`" in lines
 
 
 def test_a_page_without_the_block_is_refused(page: Path) -> None:
@@ -118,3 +120,14 @@ def test_the_page_of_this_project_has_both_blocks(page: Path, pytestconfig: pyte
     page.write_text(real.read_text(encoding="utf-8"), encoding="utf-8")
     written(page, SEND)
     assert page.read_text(encoding="utf-8").count("| `send-64` | ") >= 2
+
+
+def test_the_page_of_this_project_says_when_its_rows_were_measured(
+    pytestconfig: pytest.Config,
+) -> None:
+    text = (pytestconfig.rootpath / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    for name in ("peers", "others"):
+        block = text.partition(f"<!-- results: {name} -->")[2].partition("<!-- /results -->")[0]
+        dates = sorted(set(re.findall(r"^\| `.* (\S+) \|$", block, re.MULTILINE)))
+        span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        assert block.startswith(f"\nMeasured {span} on ")
