@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,14 +38,17 @@ Place = tuple[str, int, int]
 
 
 class Life:
-    """One store under two programs. `promised`: what must be readable, and where it lies."""
+    """One store under two programs. `promised`: what must be readable, and where it lies.
+
+    `given` are the offsets of all that was promised and not cut off, whether it was deleted or not.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.disk = SimDisk(seed)
         self.promised: dict[Place, Written] = {}
         self.unflushed: list[Written] = []
-        self.ends: dict[Lane, int] = {}
+        self.given: defaultdict[Lane, list[int]] = defaultdict(list)
         self.flushed = 0
         self.cut = False
         self.events: Counter[str] = Counter()
@@ -110,8 +113,8 @@ class Life:
         for _ in range(self.rng.randrange(0, 7)):
             stamped = writer.stamp([self.draft() for _ in range(self.rng.randrange(1, 5))])
             for item in stamped:
-                lane = (item.topic, item.queue_id)
-                assert item.offset >= self.ends.get(lane, 0), (item, "was given before")
+                given = self.given[(item.topic, item.queue_id)]
+                assert not given or item.offset > given[-1], (item, "was given before")
             writer.append(stamped)
             self.unflushed += stamped
             store.dispatch()
@@ -139,7 +142,7 @@ class Life:
     def promise(self, written: list[Written]) -> None:
         for item in written:
             self.promised[(item.topic, item.queue_id, item.offset)] = item
-            self.ends[(item.topic, item.queue_id)] = item.offset + 1
+            self.given[(item.topic, item.queue_id)].append(item.offset)
 
     # -- the other --------------------------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class Life:
         self.cut = store.end < self.flushed  # as RocketMQ does behind a damaged record
         for place in lost:
             del self.promised[place]
-            self.ends[place[:2]] = min(self.ends[place[:2]], place[2])
+            self.given[place[:2]].remove(place[2])
         if self.rng.random() < 0.3:
             self.delete(store)
         if self.rng.random() < 0.2:
@@ -192,7 +195,7 @@ class Life:
         """A topic is deleted, and its offsets begin at 0 again if it comes back."""
         store.remove_topic("TopicC")
         self.promised = {p: item for p, item in self.promised.items() if p[0] != "TopicC"}
-        self.ends.pop(("TopicC", 0), None)
+        self.given[("TopicC", 0)].clear()
         self.events["topics deleted by the other"] += 1
 
     # -- the oracle -------------------------------------------------------------------------------
