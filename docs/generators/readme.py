@@ -32,7 +32,7 @@ ROWS = {
     "send-1": "time of one send, median",
     "consume-message": "messages consumed per second",
     "latency-p50": "time from send to handler, median",
-    "oneway": "sends per second, one-way",
+    "ordered": "messages consumed per second, in order",
     "filtered": "messages filtered per second, SQL",
     "tx-1": "transactions per second, one after the other",
 }
