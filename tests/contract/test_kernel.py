@@ -423,6 +423,53 @@ def test_usual_properties_are_edited_without_python() -> None:
     assert KERNELS[1].edit(raw, changes) == b"UNIQ_KEY\x01u\x02TAGS\x01t\x02CLUSTER\x01c"
 
 
+@given(
+    st.lists(st.lists(LABELS, max_size=6).map(b"\x02".join), max_size=3),
+    st.sampled_from([(), (b"TAGS",), (b"UNIQ_KEY", b"none", b"KEYS", b"", b"TAGS")]),
+    st.sampled_from(HOSTS),
+    st.sampled_from([b"", b"TAGS\x01in the body\x02"]),
+)
+def test_values_are_those_of_the_last_property_of_a_name(
+    labels: list[bytes], names: tuple[bytes, ...], host: bytes, body: bytes
+) -> None:
+    drafts = [
+        encode_draft(
+            topic=b"orders",
+            queue_id=1,
+            body=body,
+            properties=properties,
+            born_timestamp=1,
+            born_host=host,
+            with_crc=False,
+        )
+        for properties in labels
+    ]
+    found = same("values", [memoryview(draft) for draft in drafts], names)
+    assert found == [
+        tuple(find_property(properties, name) for name in names) for properties in labels
+    ]
+
+
+@both
+def test_values_are_taken_of_whole_records_only(made: ModuleType) -> None:
+    draft = encode_draft(
+        topic=b"orders",
+        queue_id=1,
+        body=b"body",
+        properties=b"a\x01b",
+        born_timestamp=1,
+        born_host=HOSTS[0],
+    )
+    assert made.values([draft], (b"a",)) == [(b"b",)]
+    for wrong in (b"", draft[:-1], draft + b"x", bytes(len(draft))):
+        with pytest.raises(ValueError, match="no record"):
+            made.values([draft, wrong], (b"a",))
+    many = tuple(b"%d" % number for number in range(1_000))
+    assert made.values([draft], (*many, b"a")) == [(*[None] * 1_000, b"b")]
+    with pytest.raises(TypeError):
+        made.values([draft], ("a",))
+
+
 @both
 def test_a_number_that_does_not_fit_into_a_draft_overflows(made: ModuleType) -> None:
     fields = [b"T", 1, b"", b"", 0, 0, 5, HOSTS[0], False, 0, 0, True]

@@ -35,14 +35,14 @@ NOT_STORED = {"a = ''"}
 
 def verdict(text: str, properties: bytes) -> str:
     try:
-        judge = compiled(parse(text))
+        found = compiled(parse(text))
     except Rejected:
         return "refused"
     try:
-        found = judge(b"\x02" + properties)
+        verdict = found.judge_stored(properties)
     except Unmatchable:
         return "failed"
-    return {True: "true", False: "false", None: "null"}[found]
+    return {True: "true", False: "false", None: "null"}[verdict]
 
 
 def vectors() -> list[tuple[str, bytes, str]]:

@@ -8,7 +8,7 @@ from files already written, so a decision stays a function of the inputs and of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -18,8 +18,21 @@ from kourou.replication.shipping import Chunk
 ANYWHERE = 2**63 - 1
 """Above every position."""
 
-PropertyTest: TypeAlias = Callable[[bytes], bool]
-"""Asked with a record's properties as they are stored, after one 0x02: is it wanted?"""
+Values: TypeAlias = "tuple[bytes | None, ...]"
+"""The values of some properties of one message, as they are stored; None for what it lacks."""
+
+
+class PropertyTest(Protocol):
+    """Is a message wanted? Asked with its values of the properties in `names`."""
+
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """The properties that decide."""
+        ...
+
+    def __call__(self, values: Values, /) -> bool:
+        """True if it is wanted."""
+        ...
 
 
 @dataclass(slots=True)

@@ -8,54 +8,52 @@ State: none but that memory, which follows from the texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 from kourou.errors import Code, KourouError, Rejected
-from kourou.filtering.sql_compile import Judge, Unmatchable, compiled
+from kourou.filtering.sql_compile import Compiled, Unmatchable, Values, compiled
 from kourou.model.limits import FILTERS_REMEMBERED_MAX, SUBSCRIPTION_EXPRESSION_LENGTH_MAX
-
-Sift = Callable[[bytes], bool]
 
 
 class SqlFilter:
     """One compiled expression. Shared by everybody who asks with the same text."""
 
-    __slots__ = ("_judge", "expression")
+    __slots__ = ("_compiled", "expression")
 
-    def __init__(self, expression: str, judge: Judge) -> None:
+    def __init__(self, expression: str, compiled: Compiled) -> None:
         self.expression = expression
-        self._judge = judge
+        self._compiled = compiled
 
     def matches(self, properties: bytes) -> bool:
         """Does a message with these stored properties match? What cannot be compared does not."""
         try:
-            return self._judge(b"\x02" + properties) is True
+            return self._compiled.judge_stored(properties) is True
         except Unmatchable:
             return False
 
     def sieve(self) -> Sieve:
         """A fresh test for the messages of one read."""
-        return Sieve(self._judge)
+        return Sieve(self._compiled)
 
 
 class Sieve:
     """Tests the messages of one read and counts those that could not be compared.
 
-    Call it with the stored properties after a 0x02, so that every name has one before it.
+    Call it with a message's values of the properties in `names`.
     """
 
-    __slots__ = ("_judge", "failed", "reason")
+    __slots__ = ("_judge", "failed", "names", "reason")
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+    def __init__(self, compiled: Compiled) -> None:
+        self.names = compiled.names
+        self._judge = compiled.judge
         self.failed = 0
         self.reason = ""
 
-    def __call__(self, properties: bytes) -> bool:
+    def __call__(self, values: Values, /) -> bool:
         """True if the message is wanted."""
         try:
-            return self._judge(properties) is True
+            return self._judge(values) is True
         except Unmatchable as error:
             self.failed += 1
             self.reason = str(error)

@@ -5,10 +5,9 @@ May not live here: reading text (sql_grammar), how a text becomes a number (sql_
 
 State: none. What is made here are closures over constants.
 
-A function takes the properties as they are stored, with 0x02 before the first name, and looks up
-only what its expression names: a search through the bytes is cheaper than taking them apart. Types
-are known when the filter is compiled, so that what is left to do per message is to search, to read
-one number and to compare.
+A function takes the values of the properties that its expression names, as they are stored, each at
+its place: the record kernel finds them for many messages at once. Types are known when the filter
+is compiled, so that what is left to do per message is to read one number and to compare.
 
 Parts are evaluated from left to right, and a part that cannot be (`Unmatchable`) ends it all: with
 a = `q`, `a >= 5 OR b = 'x'` matches nothing, `b = 'x' OR a >= 5` what has such a b. That is
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kourou.filtering.sql_terms import (
     Bare,
@@ -38,12 +37,28 @@ from kourou.filtering.sql_terms import (
     Truth,
 )
 from kourou.filtering.sql_values import NoNumber, double, double_order, int32, int64
+from kourou.protocol.properties import find_property
 
-Judge: TypeAlias = Callable[[bytes], bool | None]
+Values: TypeAlias = "tuple[bytes | None, ...]"
+"""The values of the named properties; None for a missing one. Never empty bytes."""
+
+Judge: TypeAlias = Callable[[Values], bool | None]
 """True, False, or None for unknown. Raises Unmatchable."""
 
-Lookup: TypeAlias = Callable[[bytes], bytes | None]
-Value: TypeAlias = Callable[[bytes], Any]
+Value: TypeAlias = Callable[[Values], Any]
+Places: TypeAlias = dict[str, int]
+"""Which place among the values a name has; a new name gets the next one."""
+
+
+class Compiled(NamedTuple):
+    """A filter: the names of the properties that it looks at, and the function for their values."""
+
+    names: tuple[bytes, ...]
+    judge: Judge
+
+    def judge_stored(self, properties: bytes) -> bool | None:
+        """What `judge` says of a message with these stored properties."""
+        return self.judge(tuple(find_property(properties, name) for name in self.names))
 
 
 class Unmatchable(Exception):
@@ -60,66 +75,57 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NUMBERS: dict[int, Callable[[bytes], int | float]] = {32: int32, 64: int64, 0: double}
 
 
-def compiled(term: Truth) -> Judge:
-    """The function that judges a message by its properties (0x02 comes before the first)."""
+def compiled(term: Truth) -> Compiled:
+    """The filter that judges a message by the values of its properties."""
+    places: Places = {}
+    judge = _compiled(term, places)
+    return Compiled(tuple(map(_encoded, places)), judge)
+
+
+def _compiled(term: Truth, places: Places) -> Judge:
     match term:
         case Constant(value):
             return lambda _: value
-        case Bare(Property(name)):
-            return _bare(_lookup(name))
+        case Bare(operand):
+            return _bare(_place(operand, places))
         case Comparison():
-            return _comparison(term)
+            return _comparison(term, places)
         case Equality(left, right):
-            return _equality(left, right)
-        case Membership(Property(name), values):
-            return _membership(_lookup(name), frozenset(map(_encoded, values)))
+            return _equality(left, right, places)
+        case Membership(operand, values):
+            return _membership(_place(operand, places), frozenset(map(_encoded, values)))
         case Not(operand):
-            return _not(compiled(operand))
+            return _not(_compiled(operand, places))
         case Every(parts):
-            return _every([compiled(part) for part in parts])
+            return _every([_compiled(part, places) for part in parts])
         case Either(parts):
-            return _either([compiled(part) for part in parts])
+            return _either([_compiled(part, places) for part in parts])
 
 
 # -- properties -----------------------------------------------------------------------------------
 
 
-def _lookup(name: str) -> Lookup:
-    """The text of the last property of this name that has one; None where it is missing."""
-    marker = f"\x02{name}\x01".encode()
-    skip = len(marker)
-
-    def look(properties: bytes) -> bytes | None:
-        at = properties.rfind(marker)
-        while at >= 0:
-            start = at + skip
-            end = properties.find(b"\x02", start)
-            text = properties[start:] if end < 0 else properties[start:end]
-            if text:
-                return text
-            at = properties.rfind(marker, 0, at + 1)
-        return None
-
-    return look
+def _place(operand: Property, places: Places) -> int:
+    return places.setdefault(operand.name, len(places))
 
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _bare(look: Lookup) -> Judge:
+def _bare(place: int) -> Judge:
     """A text is no truth: false, whatever it says."""
 
-    def judge(properties: bytes) -> bool | None:
-        return None if look(properties) is None else False
+    def judge(values: Values) -> bool | None:
+        return None if values[place] is None else False
 
     return judge
 
 
-def _membership(look: Lookup, values: frozenset[bytes]) -> Judge:
-    def judge(properties: bytes) -> bool | None:
-        text = look(properties)
-        return None if text is None else text in values
+def _membership(place: int, wanted: frozenset[bytes]) -> Judge:
+    def judge(values: Values) -> bool | None:
+        text = values[place]
+        return None if text is None else text in wanted
 
     return judge
 
@@ -128,18 +134,18 @@ def _membership(look: Lookup, values: frozenset[bytes]) -> Judge:
 
 
 def _not(inner: Judge) -> Judge:
-    def judge(properties: bytes) -> bool | None:
-        found = inner(properties)
+    def judge(values: Values) -> bool | None:
+        found = inner(values)
         return None if found is None else not found
 
     return judge
 
 
 def _every(parts: list[Judge]) -> Judge:
-    def judge(properties: bytes) -> bool | None:
+    def judge(values: Values) -> bool | None:
         result: bool | None = True
         for part in parts:
-            found = part(properties)
+            found = part(values)
             if not found:
                 if found is not None:
                     return False
@@ -150,10 +156,10 @@ def _every(parts: list[Judge]) -> Judge:
 
 
 def _either(parts: list[Judge]) -> Judge:
-    def judge(properties: bytes) -> bool | None:
+    def judge(values: Values) -> bool | None:
         result: bool | None = False
         for part in parts:
-            found = part(properties)
+            found = part(values)
             if found:
                 return True
             if found is None:
@@ -166,28 +172,28 @@ def _either(parts: list[Judge]) -> Judge:
 # -- by size --------------------------------------------------------------------------------------
 
 
-def _comparison(term: Comparison) -> Judge:
+def _comparison(term: Comparison, places: Places) -> Judge:
     match term.left, term.right:
-        case Property(name), Number(value, bits):
-            return _sized(_lookup(name), term.sign, value, bits)
-        case Number(value, bits), Property(name):
-            return _sized(_lookup(name), _MIRRORED[term.sign], value, bits)
-        case Property(name), Property(other):
-            return _both_sized(_lookup(name), term.sign, _lookup(other))
+        case Property() as named, Number(value, bits):
+            return _sized(_place(named, places), term.sign, value, bits)
+        case Number(value, bits), Property() as named:
+            return _sized(_place(named, places), _MIRRORED[term.sign], value, bits)
+        case Property() as named, Property() as other:
+            return _both_sized(_place(named, places), term.sign, _place(other, places))
         case Number() as left, Number() as right:
             result = _SIGNS[term.sign](_number_order(left, right), 0)
             return lambda _: result
         case left, right:
             # One of them has a minus before what is no number, which is unknown.
-            return _unknown(_value(left), _value(right))
+            return _unknown(_value(left, places), _value(right, places))
 
 
-def _sized(look: Lookup, sign: str, limit: float, bits: int) -> Judge:
+def _sized(place: int, sign: str, limit: float, bits: int) -> Judge:
     holds = _SIGNS[sign]
     number = _NUMBERS[bits]
 
-    def judge(properties: bytes) -> bool | None:
-        text = look(properties)
+    def judge(values: Values) -> bool | None:
+        text = values[place]
         if text is None:
             return None
         try:
@@ -195,8 +201,8 @@ def _sized(look: Lookup, sign: str, limit: float, bits: int) -> Judge:
         except NoNumber as error:
             raise Unmatchable(str(error)) from None
 
-    def judge_double(properties: bytes) -> bool | None:
-        text = look(properties)
+    def judge_double(values: Values) -> bool | None:
+        text = values[place]
         if text is None:
             return None
         try:
@@ -207,15 +213,12 @@ def _sized(look: Lookup, sign: str, limit: float, bits: int) -> Judge:
     return judge if bits else judge_double
 
 
-def _both_sized(look: Lookup, sign: str, look_other: Lookup) -> Judge:
+def _both_sized(place: int, sign: str, other: int) -> Judge:
     holds = _SIGNS[sign]
 
-    def judge(properties: bytes) -> bool | None:
-        left = look(properties)
-        if left is None:
-            return None
-        right = look_other(properties)
-        if right is None:
+    def judge(values: Values) -> bool | None:
+        left, right = values[place], values[other]
+        if left is None or right is None:
             return None
         try:
             return holds(double_order(double(left), double(right)), 0)
@@ -226,9 +229,9 @@ def _both_sized(look: Lookup, sign: str, look_other: Lookup) -> Judge:
 
 
 def _unknown(left: Value, right: Value) -> Judge:
-    def judge(properties: bytes) -> bool | None:
-        if left(properties) is not None:
-            right(properties)
+    def judge(values: Values) -> bool | None:
+        if left(values) is not None:
+            right(values)
         return None
 
     return judge
@@ -243,32 +246,33 @@ def _number_order(left: Number, right: Number) -> int:
 # -- by equality ----------------------------------------------------------------------------------
 
 
-def _equality(left: Term, right: Term) -> Judge:
+def _equality(left: Term, right: Term, places: Places) -> Judge:
     match left, right:
-        case Property(name), Text(value):
-            return _text_equality(_lookup(name), _encoded(value))
-        case Property(name), Number() as number:
-            return _number_equality(_lookup(name), number)
-        case Property(name), Constant(None):
-            look = _lookup(name)
-            return lambda properties: look(properties) is None
+        case Property() as named, Text(value):
+            return _text_equality(_place(named, places), _encoded(value))
+        case Property() as named, Number() as number:
+            return _number_equality(_place(named, places), number)
+        case Property() as named, Constant(None):
+            place = _place(named, places)
+            return lambda values: values[place] is None
         case _:
-            return _general_equality(_value(left), _value(right), _same(left, right))
+            same = _same(left, right)
+            return _general_equality(_value(left, places), _value(right, places), same)
 
 
-def _text_equality(look: Lookup, wanted: bytes) -> Judge:
-    def judge(properties: bytes) -> bool | None:
-        text = look(properties)
+def _text_equality(place: int, wanted: bytes) -> Judge:
+    def judge(values: Values) -> bool | None:
+        text = values[place]
         return None if text is None else text == wanted
 
     return judge
 
 
-def _number_equality(look: Lookup, wanted: Number) -> Judge:
+def _number_equality(place: int, wanted: Number) -> Judge:
     number, value = _NUMBERS[wanted.bits], wanted.value
 
-    def judge(properties: bytes) -> bool | None:
-        text = look(properties)
+    def judge(values: Values) -> bool | None:
+        text = values[place]
         if text is None:
             return None
         try:
@@ -282,8 +286,8 @@ def _number_equality(look: Lookup, wanted: Number) -> Judge:
 def _general_equality(left: Value, right: Value, same: Callable[[Any, Any], bool]) -> Judge:
     """Both sides are looked at. Missing on the left is unknown, on the right different."""
 
-    def judge(properties: bytes) -> bool | None:
-        one, other = left(properties), right(properties)
+    def judge(values: Values) -> bool | None:
+        one, other = left(values), right(values)
         if one is None:
             return True if other is None else None
         if other is None:
@@ -296,21 +300,21 @@ def _general_equality(left: Value, right: Value, same: Callable[[Any, Any], bool
     return judge
 
 
-def _value(term: Term) -> Value:
+def _value(term: Term, places: Places) -> Value:
     """The value of one side: bytes, a number, a truth, or None."""
     match term:
-        case Property(name):
-            return _lookup(name)
+        case Property() as named:
+            return operator.itemgetter(_place(named, places))
         case Text(text):
             raw = _encoded(text)
             return lambda _: raw
         case Number(value):
             return lambda _: value
         case Negative(operand):
-            inner = _value(operand)
-            return lambda properties: _nothing(inner(properties))
+            inner = _value(operand, places)
+            return lambda values: _nothing(inner(values))
         case _:
-            return compiled(term)
+            return _compiled(term, places)
 
 
 def _nothing(_: object) -> None:

@@ -17,13 +17,13 @@ from cpython.buffer cimport (
 from cpython.bytearray cimport PyByteArray_AsString, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 cdef extern from "crc32.h" nogil:
     void crc32_setup()
     uint32_t crc32_of(const uint8_t *p, size_t n)
 
-VERSION = 3
+VERSION = 4
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable
@@ -214,6 +214,57 @@ def scan(records):
     table = PyByteArray_FromStringAndSize(NULL, n * FIELDS * 8)
     fill_all(data.at, data.size, n, <int64_t *>PyByteArray_AsString(table))
     return table, next_at
+
+
+# -- values of properties -------------------------------------------------------------------------
+
+
+cdef void find_values(
+    const uint8_t *p, int64_t at, int64_t end, const char **names, const int64_t *lengths, int64_t n,
+    int64_t *found,
+) noexcept nogil:
+    """Where the value of the last property of each name begins and ends; 0 and 0 without one."""
+    cdef int64_t i, value_at, stop
+    cdef const void *separator
+    memset(found, 0, 2 * n * sizeof(int64_t))
+    while at < end:
+        separator = memchr(p + at, 2, end - at)
+        stop = end if separator == NULL else <const uint8_t *>separator - p
+        for i in range(n):
+            value_at = at + lengths[i] + 1
+            if value_at < stop and p[value_at - 1] == 1 and memcmp(p + at, names[i], lengths[i]) == 0:
+                found[2 * i] = value_at
+                found[2 * i + 1] = stop
+        at = stop + 1
+
+
+def values(records, tuple names):
+    """See kernel_python.values."""
+    cdef int64_t i, n = len(names)
+    cdef Column record
+    cdef Parts r
+    pointers = PyByteArray_FromStringAndSize(NULL, n * sizeof(char *))
+    lengths = PyByteArray_FromStringAndSize(NULL, n * 8)
+    places = PyByteArray_FromStringAndSize(NULL, n * 16)
+    cdef const char **pointer = <const char **>PyByteArray_AsString(pointers)
+    cdef int64_t *length = <int64_t *>PyByteArray_AsString(lengths)
+    cdef int64_t *place = <int64_t *>PyByteArray_AsString(places)
+    for i in range(n):
+        pointer[i] = PyBytes_AsString(names[i])
+        length[i] = len(names[i])
+    found = []
+    for one in records:
+        record = Column(one, PyBUF_SIMPLE)
+        if not parse(record.at, 0, record.size, &r) or r.size != record.size:
+            raise ValueError("these bytes are no record")
+        find_values(record.at, r.topic_end + 2, r.size, pointer, length, n, place)
+        found.append(tuple([
+            PyBytes_FromStringAndSize(
+                <const char *>record.at + place[2 * i], place[2 * i + 1] - place[2 * i]
+            ) if place[2 * i + 1] else None
+            for i in range(n)
+        ]))
+    return found
 
 
 # -- checks ---------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ __all__ = [
     "read",
     "scan",
     "topics",
+    "values",
     "verify",
 ]
 
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
         read,
         scan,
         topics,
+        values,
         verify,
     )
 else:
@@ -98,6 +100,7 @@ else:
     batch = _module.batch
     draft = _module.draft
     topics = _module.topics
+    values = _module.values
     queue_units = _module.queue_units
     index_entries = _module.index_entries
     link_slots = _module.link_slots

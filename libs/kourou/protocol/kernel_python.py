@@ -31,7 +31,12 @@ from kourou.model.message import Property
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.batch_body import ITEM_FIXED_BYTES, ITEM_HEAD
 from kourou.protocol.hashing import index_hash, java_hash
-from kourou.protocol.properties import decode_properties, encode_properties, labels
+from kourou.protocol.properties import (
+    decode_properties,
+    encode_properties,
+    find_property,
+    labels,
+)
 from kourou.protocol.record_layout import (
     BORN_V6,
     CRC_MARK,
@@ -56,7 +61,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 3
+VERSION = 4
 
 Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
 """Bytes, or an array of them or of native integers, in one piece."""
@@ -326,6 +331,22 @@ def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) ->
         else:
             found[name.decode()] = value.decode()
     return encode_properties(found)
+
+
+def values(records: Sequence[Buffer], names: tuple[bytes, ...]) -> list[tuple[bytes | None, ...]]:
+    """For each record, the value of its last property of each name; None where none has one.
+
+    ValueError if one of them is no record.
+    """
+    found = []
+    for record in records:
+        view = _view(record)
+        parts = _parts(view, 0, len(view))
+        if parts is None:
+            raise ValueError("these bytes are no record")
+        properties = bytes(view[parts.props_at :])
+        found.append(tuple(find_property(properties, name) for name in names))
+    return found
 
 
 def verify(

@@ -50,6 +50,7 @@ from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.sysflag import SysFlag
+from kourou.protocol import kernel_python
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.properties import labels
 from kourou.protocol.record import check_record, decode_record, encode_blank
@@ -213,7 +214,7 @@ class MemoryStore:
                     break
             stored = decode_record(raw, decompress=False)
             if (codes is None or tags_code(stored.tag) in codes) and (
-                wanted is None or wanted(b"\x02" + raw[parts_of(raw, 0, len(raw)).props_at :])
+                wanted is None or wanted(kernel_python.values([raw], wanted.names)[0])
             ):
                 full = read.size_bytes + len(raw) > max_bytes or len(read.records) == max_messages
                 if read.records and full:

@@ -103,7 +103,7 @@ def reference(text: str, properties: bytes) -> object:
 
 def judged(text: str, properties: bytes) -> object:
     try:
-        return compiled(parse(text))(b"\x02" + properties)
+        return compiled(parse(text)).judge_stored(properties)
     except Unmatchable:
         return FAILED
 
