@@ -102,6 +102,9 @@ class SimWire:
         if self.on_connected is not None and self.ends is not None:
             self.on_connected()
 
+    def gather(self) -> None:
+        """Each message leaves by itself here."""
+
     def next_correlation(self) -> int:
         return next(self._numbers)
 

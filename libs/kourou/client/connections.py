@@ -77,6 +77,10 @@ class Wire(Protocol):
         """Send an encoded request; the callback gets its outcome."""
         ...
 
+    def gather(self) -> None:
+        """Let what is sent from now to the end of the loop's turn leave together."""
+        ...
+
     def send_parts(self, parts: Sequence[Buffer]) -> bool:
         """Send an answer to a request of the server."""
         ...

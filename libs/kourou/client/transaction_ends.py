@@ -69,6 +69,8 @@ class End:
     request: EndTransaction
     deadline_ms: int
     settle: Settle
+    waited: bool = True
+    """Does somebody wait for what comes of it? If not, it leaves with what is sent next."""
     attempt: int = 0
     error: KourouError | None = None
     """Why the last attempt failed."""
@@ -139,6 +141,8 @@ class TransactionEnds:
                 raise Unavailable(f"broker {end.broker_name} has no leader")
             wire = self._connections.to(address)
             correlation = wire.next_correlation()
+            if not end.waited:
+                wire.gather()
             head = encode_request(end.request, correlation=correlation, deadline_ms=left_ms)
             wire.submit(
                 [head],

@@ -161,11 +161,13 @@ def ending(
     state: TransactionState,
     timeout_ms: int | None,
     settle: Callable[[KourouError | None], None],
+    *,
+    waited: bool = True,
 ) -> End:
     """What the broker is told of a half message."""
     deadline_ms = core.clock.monotonic_ms() + (timeout_ms or core.settings.send_timeout_ms)
     request = end_request(core.settings.producer_group, half, state)
-    return End(half.queue.topic, half.queue.broker_name, request, deadline_ms, settle)
+    return End(half.queue.topic, half.queue.broker_name, request, deadline_ms, settle, waited)
 
 
 def end_in_background(core: ProducerCore, one: Ending) -> bool:
@@ -176,7 +178,8 @@ def end_in_background(core: ProducerCore, one: Ending) -> bool:
     if core.settings.wait_for_transaction_end or core.ends.open >= UNCONFIRMED_ENDS_MAX:
         return False
     assert one.result is not None
-    core.ends.put(ending(core, one.result, one.state, one.half.timeout_ms, one.log_outcome))
+    timeout_ms = one.half.timeout_ms
+    core.ends.put(ending(core, one.result, one.state, timeout_ms, one.log_outcome, waited=False))
     return True
 
 

@@ -220,6 +220,9 @@ class MemoryWire:
         if self.connected and self.on_connected is not None:
             self.on_connected()
 
+    def gather(self) -> None:
+        """Each message leaves by itself here."""
+
     def next_correlation(self) -> int:
         """A number for one request."""
         return next(self._numbers)

@@ -88,6 +88,9 @@ class CurveWire:
         self._reader.touched()
         return True
 
+    def gather(self) -> None:
+        """The library's thread sends whatever is there."""
+
     def _room(self) -> None:
         self._retry = None
         self._owner.room()

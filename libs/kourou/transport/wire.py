@@ -82,5 +82,8 @@ class Wire(Protocol):
     def send(self, parts: Sequence[Buffer]) -> bool:
         """Send a message; False if the queue is full. The parts must not be changed afterwards."""
 
+    def gather(self) -> None:
+        """Let what is sent from now to the end of the loop's turn leave together."""
+
     def close(self) -> None:
         """Close it; the owner gets no further events. May be called twice."""

@@ -294,6 +294,11 @@ class ZmqConnection:
         else:
             one.end(Unavailable(f"too many requests are waiting for {self.address}"))
 
+    def gather(self) -> None:
+        """Let what is sent from now to the end of the loop's turn leave together."""
+        if self._connected:
+            self._wire.gather()
+
     def send_parts(self, parts: Sequence[Buffer]) -> bool:
         """Send an answer to a request of the server; False if there is no connection for it."""
         self._check_usable()

@@ -182,7 +182,8 @@ class ZmtpWire:
     def send(self, parts: Sequence[Buffer]) -> bool:
         """Send a message; False if too much waits.
 
-        The first of a turn of the loop leaves at once, the others of that turn leave together.
+        The first of a turn of the loop leaves at once unless `gather` was called, the others of
+        that turn leave together.
         """
         link = self._link
         if link is None:
@@ -196,9 +197,13 @@ class ZmtpWire:
         link.put_message(parts)
         if self._more is None or link.queued_bytes >= TOGETHER_BYTES:
             self._write(link)
-        if self._more is None:
-            self._more = self._loop.call_soon(self._send_more, link)
+        self.gather()
         return True
+
+    def gather(self) -> None:
+        """Let what is sent from now to the end of the loop's turn leave together."""
+        if self._more is None and self._link is not None:
+            self._more = self._loop.call_soon(self._send_more, self._link)
 
     def _send_more(self, link: ZmtpLink) -> None:
         self._more = None

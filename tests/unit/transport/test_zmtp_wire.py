@@ -12,6 +12,7 @@ from kourou.errors import Unavailable
 from kourou.protocol.messages.namesrv import GetKvConfig
 from kourou.transport.wire import Patience
 from kourou.transport.zmq_client import ZmqConnection
+from kourou.transport.zmtp import ZmtpLink
 
 ASK = GetKvConfig(namespace="n", key="k")
 PATIENT_MS = 20_000
@@ -139,3 +140,30 @@ async def test_what_was_sent_in_the_turn_of_the_close_still_leaves(
     connection.close()
     await until(lambda: bool(host.lost))
     assert len(host.frames) == 4
+
+
+@pytest.mark.parametrize(("gathered", "writes"), [(False, 2), (True, 1)])
+async def test_what_is_gathered_leaves_in_one_write(
+    host: Host,
+    connect: Connect,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    gathered: bool,
+    writes: int,
+) -> None:
+    connection = connect(host.address)
+    await connection.request(ASK, timeout_ms=PATIENT_MS)
+    written: list[ZmtpLink] = []
+    write = ZmtpLink.write
+
+    def counted(link: ZmtpLink, now_ms: int) -> int:
+        written.append(link)
+        return write(link, now_ms)
+
+    monkeypatch.setattr(ZmtpLink, "write", counted)
+    if gathered:
+        connection.gather()
+    for _ in range(3):
+        connection.oneway(ASK, timeout_ms=PATIENT_MS)
+    await until(lambda: len(host.frames) == 4)
+    assert len(written) == writes
