@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of a queue; `next_offset` is the offset of the next page. `total` counts what is kept."""
+    """Messages of a queue; `next_offset` is that of the next page. `total` counts what is kept."""
 
     items: list[MessageView]
     total: int
