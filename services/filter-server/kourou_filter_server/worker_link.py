@@ -42,7 +42,7 @@ what it did for a batch. What the worker says it used is believed within that.""
 
 _STARVED_S = 5.0
 """A worker that got less CPU time than its deadline gets up to so much more wall time: on a busy
-machine, where workers have the lowest priority, an honest filter must not be blamed."""
+machine, where workers have a lower priority, an honest filter must not be blamed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ async def test_with_keys_it_does_not_speak_in_clear_text(
     await refused(
         connect(host.address, curve=keys.client),
         "the server is not encrypted, and this client requires CURVE",
-        "or it has none",
+        "or the server has none",
     )
     await until(lambda: "this listener has no keys" in caplog.text)
 
