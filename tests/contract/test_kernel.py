@@ -54,6 +54,21 @@ def sizes_of(drafts: list[bytes]) -> np.ndarray:
     return numbers(*map(len, drafts))
 
 
+def order(
+    properties: bytes, body: bytes = b"body", host: bytes = HOSTS[0], *, with_crc: bool = True
+) -> bytes:
+    """A draft for topic orders with these stored properties."""
+    return encode_draft(
+        topic=b"orders",
+        queue_id=1,
+        body=body,
+        properties=properties,
+        born_timestamp=1,
+        born_host=host,
+        with_crc=with_crc,
+    )
+
+
 LABELS = st.sampled_from(
     [
         b"UNIQ_KEY\x01%032X" % 7,
@@ -432,18 +447,7 @@ def test_usual_properties_are_edited_without_python() -> None:
 def test_values_are_those_of_the_last_property_of_a_name(
     labels: list[bytes], names: tuple[bytes, ...], host: bytes, body: bytes
 ) -> None:
-    drafts = [
-        encode_draft(
-            topic=b"orders",
-            queue_id=1,
-            body=body,
-            properties=properties,
-            born_timestamp=1,
-            born_host=host,
-            with_crc=False,
-        )
-        for properties in labels
-    ]
+    drafts = [order(properties, body, host, with_crc=False) for properties in labels]
     found = same("values", [memoryview(draft) for draft in drafts], names)
     assert found == [
         tuple(find_property(properties, name) for name in names) for properties in labels
@@ -452,14 +456,7 @@ def test_values_are_those_of_the_last_property_of_a_name(
 
 @both
 def test_values_are_taken_of_whole_records_only(made: ModuleType) -> None:
-    draft = encode_draft(
-        topic=b"orders",
-        queue_id=1,
-        body=b"body",
-        properties=b"a\x01b",
-        born_timestamp=1,
-        born_host=HOSTS[0],
-    )
+    draft = order(b"a\x01b")
     assert made.values([draft], (b"a",)) == [(b"b",)]
     for wrong in (b"", draft[:-1], draft + b"x", bytes(len(draft))):
         with pytest.raises(ValueError, match="no record"):
@@ -481,14 +478,7 @@ def test_a_number_that_does_not_fit_into_a_draft_overflows(made: ModuleType) -> 
 
 @both
 def test_every_flipped_bit_and_every_cut_of_a_record_is_noticed(made: ModuleType) -> None:
-    draft = encode_draft(
-        topic=b"orders",
-        queue_id=1,
-        body=b"body of a message",
-        properties=b"UNIQ_KEY\x01u\x02TAGS\x01t",
-        born_timestamp=1,
-        born_host=HOSTS[0],
-    )
+    draft = order(b"UNIQ_KEY\x01u\x02TAGS\x01t", b"body of a message")
     record = bytearray(draft)
     stamped(made, record, offset=5, position=0)
     size, at = sizes_of([draft]), numbers(0)

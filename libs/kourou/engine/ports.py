@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
+from kourou.protocol.properties import Values
 from kourou.replication.epochs import Epochs
 from kourou.replication.shipping import Chunk
 
 ANYWHERE = 2**63 - 1
 """Above every position."""
-
-Values: TypeAlias = "tuple[bytes | None, ...]"
-"""The values of some properties of one message, as they are stored; None for what it lacks."""
 
 
 class PropertyTest(Protocol):

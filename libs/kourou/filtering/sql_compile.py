@@ -37,10 +37,7 @@ from kourou.filtering.sql_terms import (
     Truth,
 )
 from kourou.filtering.sql_values import NoNumber, double, double_order, int32, int64
-from kourou.protocol.properties import find_property
-
-Values: TypeAlias = "tuple[bytes | None, ...]"
-"""The values of the named properties; None for a missing one. Never empty bytes."""
+from kourou.protocol.properties import Values, find_properties
 
 Judge: TypeAlias = Callable[[Values], bool | None]
 """True, False, or None for unknown. Raises Unmatchable."""
@@ -58,7 +55,7 @@ class Compiled(NamedTuple):
 
     def judge_stored(self, properties: bytes) -> bool | None:
         """What `judge` says of a message with these stored properties."""
-        return self.judge(tuple(find_property(properties, name) for name in self.names))
+        return self.judge(find_properties(properties, self.names))
 
 
 class Unmatchable(Exception):

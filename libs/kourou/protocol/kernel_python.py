@@ -32,9 +32,10 @@ from kourou.model.sysflag import SysFlag
 from kourou.protocol.batch_body import ITEM_FIXED_BYTES, ITEM_HEAD
 from kourou.protocol.hashing import index_hash, java_hash
 from kourou.protocol.properties import (
+    Values,
     decode_properties,
     encode_properties,
-    find_property,
+    find_properties,
     labels,
 )
 from kourou.protocol.record_layout import (
@@ -333,7 +334,7 @@ def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) ->
     return encode_properties(found)
 
 
-def values(records: Sequence[Buffer], names: tuple[bytes, ...]) -> list[tuple[bytes | None, ...]]:
+def values(records: Sequence[Buffer], names: tuple[bytes, ...]) -> list[Values]:
     """For each record, the value of its last property of each name; None where none has one.
 
     ValueError if one of them is no record.
@@ -344,8 +345,7 @@ def values(records: Sequence[Buffer], names: tuple[bytes, ...]) -> list[tuple[by
         parts = _parts(view, 0, len(view))
         if parts is None:
             raise ValueError("these bytes are no record")
-        properties = bytes(view[parts.props_at :])
-        found.append(tuple(find_property(properties, name) for name in names))
+        found.append(find_properties(bytes(view[parts.props_at :]), names))
     return found
 
 

@@ -14,10 +14,14 @@ Encoding leaves `__CRC32#` out: it protects one record's bytes and means nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from kourou.errors import MessageIllegal
 from kourou.model.message import Property
+
+Values: TypeAlias = "tuple[bytes | None, ...]"
+"""The values of some properties of one message, as they are stored; None for a missing one."""
 
 NAME_END = 1
 PROPERTY_END = 2
@@ -102,6 +106,11 @@ def find_property(raw: bytes | bytearray | memoryview, name: bytes) -> bytes | N
             return value
         at = text.rfind(_PROPERTY_END + marker, 0, at)
     return _value_at(text, len(marker)) or None if text.startswith(marker) else None
+
+
+def find_properties(raw: bytes | bytearray | memoryview, names: Sequence[bytes]) -> Values:
+    """`find_property` for each of several names."""
+    return tuple(find_property(raw, name) for name in names)
 
 
 def labels(properties: bytes) -> tuple[bytes, list[bytes]]:
