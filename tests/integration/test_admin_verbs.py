@@ -249,6 +249,8 @@ def test_dead_letters_are_listed_sent_again_and_let_go(
     assert len(admin("deadLetters", "-g", "clerk")) == 3, "listed on"
     assert len(admin("discardDeadLetters", "-g", "clerk", "-i", first)) >= 1
     left = admin("deadLetters", "-g", "clerk")
+    assert first not in {row["message_id"] for row in left}
+    assert len(left) == 2
     assert len(admin("resendDeadLetters", "-g", "clerk")) == len(left)
     assert admin("deadLetters", "-g", "clerk") == []
     with client.listen("bills", take, settings=settings):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,18 +136,23 @@ def test_a_template_is_printed_edited_started_and_stopped(tmp_path: Path) -> Non
     ]
     assert lines != printed.stdout.splitlines()
     template.write_text("\n".join(lines) + "\n")
-    command = [sys.executable, "-m", "kourou.cli", "broker", "-c", str(template)]
-    broker = Child("broker", command, tmp_path)
-    try:
+    kourou = [sys.executable, "-m", "kourou.cli"]
+    with ExitStack() as stack:
+        namesrv = Child("namesrv", [*kourou, "namesrv", "--set", "listenPort=0"], tmp_path)
+        stack.callback(namesrv.kill)
+        namesrv.wait_for_ready()
+        address = str(namesrv.ready["zmq"]).removeprefix("tcp://")
+        broker = Child("broker", [*kourou, "broker", "-n", address, "-c", str(template)], tmp_path)
+        stack.callback(broker.kill)
         broker.wait_for_ready()
+        with Client(address) as client:
+            assert len(client.admin.brokers.names()) == 1
         assert (store / "abort").exists()
         told = shutdown("broker", broker.pid)
         assert broker.wait_for_exit(0.0) == 0
         assert told == [
             f"broker (pid {broker.pid}) {what}" for what in ("is stopping", "has ended")
         ]
-    finally:
-        broker.kill()
     assert (store / "commitlog").is_dir()
     assert not (store / "abort").exists()
 

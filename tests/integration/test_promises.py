@@ -53,6 +53,53 @@ def until_copied(cluster: Cluster, broker: str) -> None:
         cluster.clock.advance(0)
 
 
+PATIENT_FLUSH = {"flushCommitLogTimed": "true", "flushCommitLogThoroughInterval": "20000"}
+PATIENT_WRITE_OUT = {
+    "transientStorePoolEnable": "true",
+    "transientStorePoolSize": "2",
+    "commitCommitLogThoroughInterval": "20000",
+}
+
+
+@pytest.mark.feature("F354")
+@pytest.mark.parametrize(
+    ("figure", "keys"),
+    [
+        ("remainHowManyDataToFlush", PATIENT_FLUSH | {"flushIntervalCommitLog": "20000"}),
+        ("remainHowManyDataToFlush", PATIENT_FLUSH | {"flushCommitLogLeastPages": "1000"}),
+        ("remainHowManyDataToCommit", PATIENT_WRITE_OUT | {"commitIntervalCommitLog": "20000"}),
+        ("remainHowManyDataToCommit", PATIENT_WRITE_OUT | {"commitCommitLogLeastPages": "1000"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_what_is_appended_waits_as_long_as_the_keys_say(
+    tmp_path: Path, figure: str, keys: dict[str, str]
+) -> None:
+    """By default it is in the file and on the disk within a second, at most ten."""
+    with Cluster(tmp_path, settings=keys) as cluster, cluster.client("till") as mq:
+
+        def waiting() -> int:
+            return int(mq.admin.brokers.runtime("broker-a")[figure])
+
+        mq.admin.topics.create(TOPIC, queues=1)
+        cluster.clock.advance(21)
+        mq.send(TOPIC, random.Random(1).randbytes(100_000))
+        cluster.clock.advance(15)
+        assert waiting() > 100_000
+        cluster.clock.advance(10)
+        assert waiting() == 0
+
+
+@pytest.mark.feature("F354")
+def test_a_flush_that_is_not_timed_does_not_wait_for_the_clock(tmp_path: Path) -> None:
+    keys = {"flushIntervalCommitLog": "20000", "flushCommitLogThoroughInterval": "20000"}
+    with Cluster(tmp_path, settings=keys) as cluster, cluster.client("till") as mq:
+        mq.admin.topics.create(TOPIC, queues=1)
+        mq.send(TOPIC, random.Random(1).randbytes(100_000))
+        cluster.clock.advance(1)
+        assert mq.admin.brokers.runtime("broker-a")["remainHowManyDataToFlush"] == "0"
+
+
 def bodies(mq: Client, queue: MessageQueue) -> list[bytes]:
     found: list[bytes] = []
     reader, offset = mq.pull_consumer(f"inspection-{next(_numbers)}"), 0
