@@ -29,12 +29,6 @@ class FlushPolicy:
     timed: bool = True
 
 
-COMMIT_LOG = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
-"""flushIntervalCommitLog, flushCommitLogLeastPages, flushCommitLogThoroughInterval."""
-
-CONSUME_QUEUE = FlushPolicy(interval_ms=1_000, least_pages=2, thorough_ms=60_000)
-"""flushIntervalConsumeQueue, flushConsumeQueueLeastPages, flushConsumeQueueThoroughInterval."""
-
 WRITE_OUT = FlushPolicy(interval_ms=200, least_pages=4, thorough_ms=200)
 """commitIntervalCommitLog, commitCommitLogLeastPages, commitCommitLogThoroughInterval."""
 

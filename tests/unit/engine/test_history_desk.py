@@ -194,6 +194,20 @@ def test_after_the_deadline_nothing_is_undone(engine: Engine):
 # -- taking back ----------------------------------------------------------------------------------
 
 
+@pytest.mark.feature("F051")
+def test_a_growth_is_not_undone_before_its_queues_are_read(engine: Engine, draft, records):
+    topic(engine, queues=1)
+    offset = topic(engine, queues=2)
+    engine.ask(*records([draft(queue_id=1)], lanes=[("orders", 1)]))
+    engine.core.desks.commits.commit("till", "orders", 1, 0)
+    refused = undo(engine, offset)
+    assert refused.code == Code.SYSTEM_ERROR
+    assert "no longer be readable" in refused.remark
+    commit(engine, 1, queue=1)
+    assert undo(engine, offset).code == Code.SUCCESS
+    assert engine.control.topics.get("orders") == TopicConfig("orders", 1, 1)
+
+
 @pytest.mark.feature("F358")
 def test_a_setting_is_undone_put_into_force_and_linked(engine: Engine):
     offset = setting(engine, "brokerPermission=4")

@@ -135,6 +135,17 @@ def test_what_is_older_than_file_reserved_time_goes_at_the_hour(site: Site) -> N
     assert site.desk.deleted == {"expired": 2}
 
 
+@pytest.mark.feature("F120")
+def test_what_nobody_has_read_expires_too_and_is_recorded(site: Site) -> None:
+    site.place(10, SEGMENT + 10, 2 * SEGMENT + 10)
+    site.group("slow", 1)
+    site.ages = [80 * HOUR] * 4 + [0] * 8
+    site.hour = 4
+    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+    unread = (UnreadSpan("slow", "orders", 0, 1, 3),)
+    assert site.recorded(LogDeleted) == [LogDeleted(0, 3 * SEGMENT, "expired", unread)]
+
+
 @pytest.mark.feature("F121", "F341")
 def test_file_reserved_time_may_change_while_it_runs(site: Site) -> None:
     site.ages = [80 * HOUR, 50 * HOUR, 40 * HOUR, 0]

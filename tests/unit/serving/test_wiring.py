@@ -184,7 +184,7 @@ def test_what_an_operator_accepts_as_lost_reaches_the_store() -> None:
     assert store_settings_of(BrokerSettings(accept_loss_at=4_096)).accept_loss_at == 4_096
 
 
-@pytest.mark.feature("F340", "F341", "F351")
+@pytest.mark.feature("F122", "F340", "F341", "F351")
 def test_retention_gets_its_keys() -> None:
     settings = BrokerSettings(
         file_reserved_hours=5,

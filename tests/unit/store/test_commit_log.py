@@ -211,6 +211,7 @@ def test_a_failing_creation_of_a_segment_fences() -> None:
         log.append(b"x", 0)
 
 
+@pytest.mark.feature("F108")
 @pytest.mark.fault
 def test_a_full_disk_is_no_fault() -> None:
     disk = SimDisk(capacity_bytes=SIZE + 100)

@@ -11,7 +11,7 @@ from kourou.store.paths import StorePaths
 from kourou.testing.disk import SimDisk
 
 PATHS = StorePaths.under(Path("/s"))
-FILE = PATHS.config / OFFSETS
+FILE = PATHS.config / "consumerOffset.json"
 
 
 def new_disk(seed: int = 0, **options: int) -> SimDisk:

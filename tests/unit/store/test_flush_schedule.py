@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.store.flush_schedule import (
-    COMMIT_LOG,
-    CONSUME_QUEUE,
-    PAGE_BYTES,
-    WOKEN_PAUSE_MS,
-    FlushPolicy,
-    FlushSchedule,
-)
+from kourou.serving.config import BrokerSettings
+from kourou.serving.wiring import log_flush_of, queue_flush_of
+from kourou.store.flush_schedule import PAGE_BYTES, WOKEN_PAUSE_MS, FlushPolicy, FlushSchedule
+
+COMMIT_LOG = replace(log_flush_of(BrokerSettings()), timed=True)
+CONSUME_QUEUE = queue_flush_of(BrokerSettings())
 
 
 @pytest.mark.feature("F097", "F099", "F100")
