@@ -463,7 +463,7 @@ class Life:
                 self.events["refused"] += 1
 
 
-@pytest.mark.feature("F176", "F230")
+@pytest.mark.feature("F176", "F201", "F230")
 @pytest.mark.fault
 def test_a_send_call_stores_its_message_once(lived):
     seeds, events = lived(FULL, Life)

@@ -16,6 +16,7 @@ from kourou.client.io_thread import ClientClosed
 from kourou.client.outbox import CallbackPort
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
+from kourou.protocol.frames import Kind
 from kourou.protocol.messages.sending import SendRecordsResponse
 from kourou.sync import Client
 from kourou.testing.wire_broker import Answer
@@ -91,10 +92,12 @@ def test_closing_runs_the_callbacks_that_are_owed(cluster, broker, tools):
 
 
 @pytest.mark.feature("F166")
-def test_oneway(broker, mq):
+def test_oneway(cluster, broker, mq):
     mq.send_oneway("T", b"x")
     mq.send("T", b"y")
     assert sorted(stored.body for stored in broker.stored("T")) == [b"x", b"y"]
+    kinds = [kind for wire in cluster.wires for kind in wire.kinds]
+    assert kinds.count(Kind.ONEWAY) == 1
 
 
 def test_several(broker, mq):

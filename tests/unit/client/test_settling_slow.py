@@ -135,6 +135,7 @@ async def test_an_iteration_that_takes_too_long(one_queue, slow_client, consumin
     assert one_queue.stored(RETRY)[0].body == second.body
 
 
+@pytest.mark.feature("F214")
 async def test_broadcasting_passes_over_what_takes_too_long(
     one_queue, slow_client, consuming, tools, tmp_path
 ):
