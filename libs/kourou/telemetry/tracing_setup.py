@@ -62,7 +62,7 @@ _log = logging.getLogger("kourou.telemetry")
 
 @dataclass(frozen=True, slots=True)
 class TracingOptions:
-    """Where spans go (`endpoint`; "" as OpenTelemetry's variables say), and how many there are."""
+    """Where spans go (`endpoint`; "" is OpenTelemetry's default), and how many there are."""
 
     endpoint: str
     ratio: float
@@ -118,11 +118,13 @@ def tracing_options(
         raise ConfigError(
             f"OTEL_TRACES_EXPORTER={exporter} is not supported", hint="use otlp or none"
         )
-    standard = given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    if not (standard or endpoint or exporter):
+    whole, base = given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), given("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not (whole or base or endpoint or exporter):
         return None
-    if standard:
-        _traces_url(standard)
+    if whole:
+        _traces_url(whole)
+    elif base or endpoint:
+        whole = _traces_url(base or endpoint)
     protocol = given("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     if protocol not in ("", "http/protobuf"):
         raise ConfigError(
@@ -130,7 +132,7 @@ def tracing_options(
             hint="use http/protobuf, usually at port 4318",
         )
     return TracingOptions(
-        "" if standard or not endpoint else _traces_url(endpoint),
+        whole,
         _ratio(given("OTEL_TRACES_SAMPLER").lower(), given("OTEL_TRACES_SAMPLER_ARG"), ratio),
         given("OTEL_SERVICE_NAME") or _named_in(given("OTEL_RESOURCE_ATTRIBUTES")) or service_name,
         instance,

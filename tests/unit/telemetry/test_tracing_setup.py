@@ -54,16 +54,18 @@ def test_settings_say_where_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "environment",
+    ("environment", "endpoint"),
     [
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"},
-        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/x"},
-        {"OTEL_TRACES_EXPORTER": "otlp"},
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, "http://c:4318/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/x"}, "http://c/x"),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, "http://d:4318/v1/traces"),
     ],
 )
-def test_the_standard_variables_win(environment) -> None:
-    found = options({**environment, "OTEL_SERVICE_NAME": "mine"}, endpoint="")
-    assert found == TracingOptions("", 1.0, "mine")
+def test_the_standard_variables_win(environment, endpoint) -> None:
+    """What they say now: two clients for which they differ do not share an exporter."""
+    found = options({**environment, "OTEL_SERVICE_NAME": "mine"}, endpoint="http://d:4318")
+    assert found == TracingOptions(endpoint, 1.0, "mine")
+    assert options({"OTEL_TRACES_EXPORTER": "otlp"}) == TracingOptions("", 1.0, "kourou-broker")
 
 
 @pytest.mark.parametrize(
