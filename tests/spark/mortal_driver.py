@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from kourou_spark_etl.job_file import QuerySpec, read_jobs
 from kourou_spark_etl.queries import Bench, lake_folder, start
 from kourou_spark_etl.read_model.read_model import Batch, ReadModel
 from kourou_spark_etl.runner import QueryRunner
-from kourou_spark_etl.session import open_session
+from kourou_spark_etl.session import open_session, stream_session, use_here
 from kourou_spark_etl.sink import sender
 from kourou_spark_etl.sink.commits import BatchCommits
 from kourou_spark_etl.sink.writers import StreamWriter, TaskDone
@@ -319,14 +320,19 @@ def session(plan: Plan, fate: Fate) -> Any:
         unfinished = target.with_suffix(".tmp")
         unfinished.write_bytes(bytes(compiler.getBytecodes()[JAVA_CLASS]))
         unfinished.rename(target)
-    spark.dataSource.register(mortal_source(fate))
     return spark
+
+
+def own(bench: Bench, fate: Fate) -> Bench:
+    """The same in a session of its own, as the service gives each query one."""
+    spark = stream_session(bench.spark)
+    spark.dataSource.register(mortal_source(fate))
+    return replace(bench, spark=spark)
 
 
 def copying(spec: QuerySpec, bench: Bench, target: str) -> Any:
     """From topic to topic, two rows of each message."""
-    # Spark finds a Python format to write to by the session of the thread, which this call sets.
-    bench.spark.createDataFrame([], "nothing INT")
+    use_here(bench.spark)
     options = {**spec.source, "nameServer": bench.name_servers}
     rows = bench.spark.readStream.format(FORMAT).schema("value BINARY").options(**options).load()
     legs = F.explode(F.array(*map(F.lit, LEGS)))
@@ -355,7 +361,7 @@ def main() -> None:
         QueryRunner(
             spec,
             QueryState(spec.name, spec.job),
-            bench,
+            own(bench, fate),
             clock,
             lambda event: sys.stderr.write(f"{event}\n"),
             begin=start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from kourou.clock import SystemClock
 from kourou.eventstore.database import sqlite_url
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.testing.cluster import Cluster
+from kourou_spark_etl.data_source import FORMAT
 from kourou_spark_etl.job_file import read_jobs
 from kourou_spark_etl.listener import BatchListener
 from kourou_spark_etl.progress import Progress
 from kourou_spark_etl.queries import Bench, start
 from kourou_spark_etl.read_model.questions import ask
 from kourou_spark_etl.read_model.read_model import ReadModel
+from kourou_spark_etl.session import stream_session
 
 WAIT_S = 240
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{}-01"
@@ -148,3 +151,21 @@ def test_flights_come_in_batches_and_late(site: Site, flights_of: Callable[[int]
         found[row["name"]] += row["flights"]
     assert found == wanted, "what comes late, and within the watermark, counts in its window"
     assert len(site.model.batches()) >= 5
+
+
+def test_a_stream_writes_to_the_environment_of_its_own_session_only(site: Site, spark: Any) -> None:
+    """Spark writes to that map, without a lock, whenever a stream starts."""
+
+    def environment(session: Any) -> dict[str, str]:
+        sources = session._jsparkSession.sessionState().dataSourceManager()
+        return dict(sources.lookupDataSource(FORMAT).dataSourceCls().envVars())
+
+    mine, other = stream_session(spark), stream_session(spark)
+    before = environment(other)
+    site.bench = replace(site.bench, spark=mine)
+    with site.cluster.client() as client:
+        topic = site.cluster.create_topic()
+        client.send(topic, b"one")
+    site.run(f'job = "lake"\nsubscribe = "{topic}"')
+    assert environment(mine).keys() > before.keys()
+    assert environment(other) == before

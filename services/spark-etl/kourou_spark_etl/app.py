@@ -13,6 +13,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,22 +158,25 @@ class SparkEtlService:
             settings=settings.session_settings,
             class_archive=settings.class_archive,
         )
-        self._listen(spark)
         return spark
 
-    def _listen(self, spark: SparkSession) -> None:
+    def _session_of(self, spec: QuerySpec) -> SparkSession:
+        """The session of one query, whose batches are listened to."""
         from kourou_spark_etl.listener import BatchListener
+        from kourou_spark_etl.session import stream_session
         from kourou_spark_etl.source.progress import GroupProgress
 
-        progressed = {name: state.progressed for name, state in self._by_name.items()}
+        assert self._spark is not None
+        spark = stream_session(self._spark)
+        progressed = {spec.name: self._by_name[spec.name].progressed}
         spark.streams.addListener(BatchListener(progressed, self._heard))
-        for spec in self._specs.values():
-            group = spec.source.get("group")
-            servers = spec.source.get("nameServer", self._settings.name_servers or "")
-            if spec.enabled and group and servers:
-                follower = GroupProgress(servers, group, names=frozenset({spec.name}))
-                self._groups.append(follower)
-                spark.streams.addListener(follower)
+        group = spec.source.get("group")
+        servers = spec.source.get("nameServer", self._settings.name_servers or "")
+        if group and servers:
+            follower = GroupProgress(servers, group, names=frozenset({spec.name}))
+            self._groups.append(follower)
+            spark.streams.addListener(follower)
+        return spark
 
     async def serve(self) -> Mapping[str, str]:
         """Start the queries; whether they work is for /readyz to say."""
@@ -196,7 +200,8 @@ class SparkEtlService:
             if not spec.enabled:
                 state.phase = QueryPhase.OFF
                 continue
-            runner = QueryRunner(spec, state, bench, self._clock, self._events.note)
+            own = replace(bench, spark=await asyncio.to_thread(self._session_of, spec))
+            runner = QueryRunner(spec, state, own, self._clock, self._events.note)
             self._runners.append(runner)
             runner.start()
             if spec.job == "lake":

@@ -37,6 +37,7 @@ from kourou_spark_etl.lag_samples import LagSample, LagSampler
 from kourou_spark_etl.lake_files import INCOMING
 from kourou_spark_etl.progress import OBSERVED
 from kourou_spark_etl.read_model.read_model import Batch, ReadModel
+from kourou_spark_etl.session import use_here
 from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL
 
 LINKS = 32
@@ -83,6 +84,7 @@ def lake_folder(spec: QuerySpec, root: Path) -> Path:
 
 def start(spec: QuerySpec, bench: Bench) -> StreamingQuery:
     """Start a query, from where its checkpoint is. Blocks for seconds; raises what Spark raises."""
+    use_here(bench.spark)
     return _JOBS[spec.job](spec, bench).start()
 
 

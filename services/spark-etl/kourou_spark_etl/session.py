@@ -6,7 +6,7 @@ A session is local (`local[2]`) or on a cluster (`spark://host:7077`) by its mas
 Python processes run the interpreter that runs this, so that they find this package; workers of a
 cluster have it at the same path, or the variable PYSPARK_PYTHON says where all of them have one.
 
-State: none; Spark keeps one session a process.
+State: none; Spark keeps the first session of a process.
 """
 
 from __future__ import annotations
@@ -83,3 +83,27 @@ def open_session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def stream_session(spark: SparkSession) -> SparkSession:
+    """A session of its own for one more stream of this process; it knows `format("kourou")`.
+
+    It is that of this thread from now on (see `use_here`).
+
+    Spark (4.3) keeps the environment of a source's Python processes in one map for all streams of a
+    session, and every stream writes to it when it starts, without a lock: two that start at once
+    can spoil it for good. Then each task of both fails with java.io.OptionalDataException.
+    """
+    own = spark.newSession()
+    use_here(own)
+    register(own)
+    return own
+
+
+def use_here(spark: SparkSession) -> None:
+    """Let this thread look formats up in that session.
+
+    Spark looks a Python format up in the session that its thread used last, whichever session the
+    reader or writer was taken from. This call is one that sets it.
+    """
+    spark.createDataFrame([], "nothing INT")

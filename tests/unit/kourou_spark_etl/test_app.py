@@ -192,6 +192,42 @@ async def test_a_service_without_java_ends(service: Any) -> None:
     assert "Java process ended with exit code 137" in str(failure)
 
 
+async def test_each_query_has_a_session_of_its_own_that_is_listened_to(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams of one session share what Spark changes when they start."""
+    made: list[Any] = []
+    runners: dict[str, Any] = {}
+
+    def stream_session(spark: Any) -> Any:
+        assert spark is service._spark
+        heard: list[Any] = []
+        made.append(SimpleNamespace(heard=heard, streams=SimpleNamespace(addListener=heard.append)))
+        return made[-1]
+
+    class Runner:
+        def __init__(self, spec: Any, state: Any, bench: Any, *_: Any) -> None:
+            runners[spec.name] = bench.spark
+
+        def start(self) -> None:
+            """Nothing runs here."""
+
+    async def nothing(*_: Any) -> None:
+        """Nothing is compacted or watched here."""
+
+    monkeypatch.setattr("kourou_spark_etl.session.stream_session", stream_session)
+    monkeypatch.setattr("kourou_spark_etl.runner.QueryRunner", Runner)
+    monkeypatch.setattr(service, "_compact", nothing)
+    monkeypatch.setattr(service, "_watch_java", nothing)
+    service._spark = SimpleNamespace()
+    await service.serve()
+    await asyncio.gather(*service._tasks)
+    assert list(runners) == ["lake", "letters"]
+    assert runners["lake"] is made[0]
+    assert runners["letters"] is made[1]
+    assert [len(session.heard) for session in made] == [1, 1]
+
+
 def test_it_is_ready_when_all_queries_work(service: Any) -> None:
     assert service._unready() == "not serving"
     service._serving = True
