@@ -118,13 +118,13 @@ def tracing_options(
         raise ConfigError(
             f"OTEL_TRACES_EXPORTER={exporter} is not supported", hint="use otlp or none"
         )
-    whole, base = given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), given("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if not (whole or base or endpoint or exporter):
+    url, base = given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), given("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not (url or base or endpoint or exporter):
         return None
-    if whole:
-        _traces_url(whole)
+    if url:
+        _traces_url(url)
     elif base or endpoint:
-        whole = _traces_url(base or endpoint)
+        url = _traces_url(base or endpoint)
     protocol = given("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     if protocol not in ("", "http/protobuf"):
         raise ConfigError(
@@ -132,7 +132,7 @@ def tracing_options(
             hint="use http/protobuf, usually at port 4318",
         )
     return TracingOptions(
-        whole,
+        url,
         _ratio(given("OTEL_TRACES_SAMPLER").lower(), given("OTEL_TRACES_SAMPLER_ARG"), ratio),
         given("OTEL_SERVICE_NAME") or _named_in(given("OTEL_RESOURCE_ATTRIBUTES")) or service_name,
         instance,
@@ -153,8 +153,8 @@ def _traces_url(endpoint: str) -> str:
         raise ConfigError(
             f"{endpoint!r} is not an OTLP endpoint", hint="use the form http://host:4318"
         )
-    whole = endpoint.rstrip("/")
-    return whole if whole.endswith(_TRACES_PATH) else whole + _TRACES_PATH
+    url = endpoint.rstrip("/")
+    return url if url.endswith(_TRACES_PATH) else url + _TRACES_PATH
 
 
 def _ratio(sampler: str, argument: str, ratio: float) -> float:
