@@ -38,7 +38,7 @@ from kourou.serving.copy_hands import CopyHands
 from kourou.serving.measures import Measures
 from kourou.serving.retention_hands import RetentionHands
 from kourou.serving.write_out_hands import WriteOutHands
-from kourou.store.flush_schedule import WRITE_OUT, FlushPolicy, FlushSchedule
+from kourou.store.flush_schedule import FlushPolicy, FlushSchedule
 from kourou.store.store import Store
 
 _log = logging.getLogger("kourou.broker")
@@ -65,7 +65,7 @@ class Hands:
         *,
         log_flush: FlushPolicy,
         queue_flush: FlushPolicy,
-        write_out: FlushPolicy = WRITE_OUT,
+        write_out: FlushPolicy,
         carriers: Carriers,
         post: Callable[[Input], None],
         config_changed: Callable[[str], None],

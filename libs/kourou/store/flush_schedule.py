@@ -29,10 +29,6 @@ class FlushPolicy:
     timed: bool = True
 
 
-WRITE_OUT = FlushPolicy(interval_ms=200, least_pages=4, thorough_ms=200)
-"""commitIntervalCommitLog, commitCommitLogLeastPages, commitCommitLogThoroughInterval."""
-
-
 class FlushSchedule:
     """Says when a flush is due. All times are monotonic milliseconds."""
 

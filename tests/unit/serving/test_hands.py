@@ -62,6 +62,7 @@ class Rig:
             site.clock,
             log_flush=log_flush,
             queue_flush=queue_flush,
+            write_out=RARELY,
             carriers=self.carriers,
             post=self._post,
             config_changed=self.changed.append,

@@ -40,6 +40,7 @@ class Rig:
             site.clock,
             log_flush=RARELY,
             queue_flush=RARELY,
+            write_out=RARELY,
             carriers=KeptCarriers(),
             post=self._post,
             config_changed=lambda _table: None,

@@ -30,7 +30,7 @@ from kourou.serving.wiring import (
     store_settings_of,
     write_out_of,
 )
-from kourou.store.flush_schedule import WRITE_OUT, FlushPolicy
+from kourou.store.flush_schedule import FlushPolicy
 from kourou.testing.engine import Engine
 
 DYNAMIC = [spec for spec in registry_of(BrokerSettings()) if spec.dynamic]
@@ -133,7 +133,6 @@ def test_messages_are_staged_under_async_flush_only() -> None:
     assert store_settings_of(sync).staging_buffers == 0, "RocketMQ has no pool there either"
     default = write_out_of(staged)
     assert (default.interval_ms, default.least_pages, default.thorough_ms) == (200, 4, 200)
-    assert default == WRITE_OUT
     own = write_out_of(
         replace(
             staged,
@@ -175,7 +174,7 @@ def test_the_eight_keys_of_flushing_under_their_own_names(tmp_path: Path) -> Non
     arguments = parse_arguments("kourou broker", "", ["-c", str(file)])
     settings = load_broker_settings(arguments, {}).settings
     assert log_flush_of(settings) == FlushPolicy(41, 42, 43, timed=True)
-    assert write_out_of(settings) == FlushPolicy(51, 52, 53, timed=WRITE_OUT.timed)
+    assert write_out_of(settings) == FlushPolicy(51, 52, 53, timed=True)
     assert store_settings_of(settings).staging_buffers > 0
 
 
