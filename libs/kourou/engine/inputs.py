@@ -26,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 TRACE_BYTES = 25
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplyTo:
     """Where an answer goes: the peer, its correlation id, and whether it wants one at all.
 

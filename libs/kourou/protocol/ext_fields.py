@@ -30,7 +30,6 @@ from kourou.protocol.request import Header, Request, RequestSpec, Response
 from kourou.protocol.table import REQUESTS
 
 _LETTER_OF = {name: letter for letter, name in SEND_LETTERS.items()}
-_SCALARS = (str, int, bool)
 _KINDS = {msgspec.inspect.BoolType: bool, msgspec.inspect.IntType: int}
 _INTEGER = re.compile(r"([+-]?)0*([0-9]+)")
 _TRUE = ("true", "1")
@@ -68,15 +67,11 @@ def encode_ext_fields(header: Header, *, letters: bool = False) -> dict[str, str
     fields: dict[str, str] = {}
     for attribute, name in _fields_of(type(header)):
         value = getattr(header, attribute)
-        if value is None or not isinstance(value, _SCALARS):
-            continue
         if letters:
             name = _LETTER_OF.get(name, name)
-        if value is True:
-            fields[name] = "true"
-        elif value is False:
-            fields[name] = "false"
-        else:
+        if isinstance(value, bool):
+            fields[name] = "true" if value else "false"
+        elif isinstance(value, (str, int)):
             fields[name] = str(value)
     return fields
 

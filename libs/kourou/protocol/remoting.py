@@ -69,6 +69,7 @@ class Language(IntEnum):
 
 
 _LANGUAGES = {int(language): language for language in Language}
+_LANGUAGE_NAMES = dict(Language.__members__)
 
 
 @dataclass(slots=True)
@@ -246,17 +247,19 @@ class _JsonOut(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True)
 
 
 class _JsonIn(msgspec.Struct, rename="camel", kw_only=True):
+    """A header as RocketMQ's own clients write it; other spellings take the lenient way."""
+
     code: Int32
-    ext_fields: dict[str, str | int | float | bool | None] | None = None
-    flag: Int32 | None = None
-    language: str | int | None = None
-    opaque: Int32 | None = None
+    ext_fields: dict[str, str] | None = None
+    flag: Int32 = 0
+    language: str = ""
+    opaque: Int32 = 0
     remark: str | None = None
-    version: Int32 | None = None
+    version: Int32 = 0
 
 
 _json_encode = msgspec.json.Encoder().encode
-_json_decode = msgspec.json.Decoder(_JsonIn, strict=False).decode
+_json_decode = msgspec.json.Decoder(_JsonIn).decode
 
 
 def _encode_json_header(command: RemotingCommand) -> bytes:
@@ -279,15 +282,18 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
         given = _json_decode(header)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _lenient_json_header(header)
+    fields = given.ext_fields
+    if fields is not None and len(fields) > JSON_FIELDS_MAX:
+        fields = _texts(fields)
+    language = _LANGUAGE_NAMES.get(given.language)
     return RemotingCommand(
-        code=given.code,
-        language=_language(given.language),
-        version=given.version or 0,
-        opaque=given.opaque or 0,
-        flag=given.flag or 0,
-        remark=given.remark,
-        ext_fields=_texts(given.ext_fields),
-        header_type=HeaderType.JSON,
+        given.code,
+        _language(given.language) if language is None else language,
+        given.version,
+        given.opaque,
+        given.flag,
+        given.remark,
+        fields,
     )
 
 
@@ -396,7 +402,7 @@ def _language(named: Any) -> Language:
     if isinstance(named, str):
         name = named.strip().upper()
         if not _WHOLE_NUMBER.fullmatch(name):
-            return Language.__members__.get(name, Language.OTHER)
+            return _LANGUAGE_NAMES.get(name, Language.OTHER)
         named = int(name)
     if isinstance(named, int) and not isinstance(named, bool):
         return _LANGUAGES.get(named, Language.OTHER)

@@ -24,7 +24,7 @@ from kourou.telemetry.metrics import Family
 BUSY = "[REJECTREQUEST] too many requests wait here; nothing was done"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TimedReplyTo(ReplyTo):
     """Where an answer goes, to which request, and when that arrived (monotonic, nanoseconds)."""
 

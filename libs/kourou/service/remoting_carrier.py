@@ -58,7 +58,7 @@ _SENDS = frozenset({10, 310, 320, 324, 325})
 _REGION = encode_ext_fields(SendRefusal())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RemotingReplyTo(TimedReplyTo):
     """Where an answer goes, and what its header is to look like."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import socket as socketlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kourou.clock import Clock
 from kourou.engine.peer import Peer
@@ -24,8 +24,7 @@ IDLE_MS = 120_000
 """RocketMQ's serverChannelMaxIdleTimeSeconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class InboundFrame:
+class InboundFrame(NamedTuple):
     """One frame and who sent it."""
 
     peer: Peer
