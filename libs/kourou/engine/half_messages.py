@@ -19,8 +19,6 @@ State: none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kourou.engine.inputs import Buffer
 from kourou.errors import Corrupt, KourouError, MessageIllegal
 from kourou.model.batch import BatchMark
@@ -46,28 +44,52 @@ _DELAY = Property.DELAY.value.encode()
 _UNIQ_KEY = Property.UNIQ_KEY.value.encode()
 _REAL_TOPIC = Property.REAL_TOPIC.value.encode()
 _REAL_QID = Property.REAL_QID.value.encode()
+_NAMES = tuple(
+    name.value.encode()
+    for name in (
+        *(Property.PGROUP, Property.UNIQ_KEY, Property.REAL_TOPIC, Property.REAL_QID),
+        *(Property.WAIT, Property.BATCH),
+    )
+)
 _OP_PROPERTIES = encode_properties({Property.TAGS: OP_TAG, Property.WAIT: "true"})
 
 Identity = tuple[str, str, int]
 """(producer group, unique key, born timestamp): the same for every copy of one half message."""
 
 
-class HalfRecord(NamedTuple):
-    """A stored half message, read: where it lies, and what it says."""
+class HalfRecord:
+    """A stored half message, read: where it lies, and what it says.
 
-    raw: Buffer
-    parts: Parts
-    properties: dict[str, str]
+    `group`: the producer group, whose members know what became of it. `unique_key`: the producer's
+    id of the message; empty for producers that set none. `wait`: does its sender want answers to
+    wait for the disk? `in_batch`: does it name a batch?
+    """
+
+    __slots__ = (
+        *("_lane", "_properties", "_real_queue", "_real_topic"),
+        *("group", "in_batch", "parts", "raw", "unique_key", "wait"),
+    )
+
+    def __init__(self, raw: bytes, parts: Parts) -> None:
+        self.raw = raw
+        self.parts = parts
+        (found,) = kernel.values((raw,), _NAMES)
+        group, key, topic, queue, wait, mark = found
+        self.group = _text(group)
+        self.unique_key = _text(key)
+        self.wait = wait != b"false"
+        self.in_batch = mark is not None
+        self._real_topic, self._real_queue = topic, queue
+        self._lane: tuple[str, int] | None = None
+        self._properties: dict[str, str] | None = None
 
     @property
-    def group(self) -> str:
-        """The producer group, whose members know what became of it."""
-        return self.properties.get(Property.PGROUP, "")
-
-    @property
-    def unique_key(self) -> str:
-        """The producer's id of the message; empty for producers that set none."""
-        return self.properties.get(Property.UNIQ_KEY, "")
+    def properties(self) -> dict[str, str]:
+        """All of them, to be changed for the next copy."""
+        if self._properties is None:
+            parts = self.parts
+            self._properties = decode_properties(self.raw[parts.props_at : parts.size])
+        return self._properties
 
     @property
     def identity(self) -> Identity | None:
@@ -107,15 +129,15 @@ class HalfRecord(NamedTuple):
         return _number(first, self.parts.queue_offset)
 
     @property
-    def wait(self) -> bool:
-        """Does its sender want answers to wait for the disk?"""
-        return self.properties.get(Property.WAIT) != "false"
-
-    @property
     def real_lane(self) -> tuple[str, int]:
         """Where it belongs. Raises Corrupt for a half message that does not say it."""
-        topic = self.properties.get(Property.REAL_TOPIC, "")
-        queue_id = _number(self.properties.get(Property.REAL_QID), -1)
+        if self._lane is None:
+            self._lane = self._read_lane()
+        return self._lane
+
+    def _read_lane(self) -> tuple[str, int]:
+        topic = _text(self._real_topic)
+        queue_id = _number(_text(self._real_queue) or None, -1)
         try:
             check_topic(topic)
         except KourouError as error:
@@ -130,8 +152,7 @@ class HalfRecord(NamedTuple):
 def read_half(raw: Buffer) -> HalfRecord:
     """A verified record as a half message, a copy that stays. Raises Corrupt."""
     kept = bytes(raw)
-    parts = parts_of(kept, 0, len(kept))
-    return HalfRecord(kept, parts, decode_properties(kept[parts.props_at : parts.size]))
+    return HalfRecord(kept, parts_of(kept, 0, len(kept)))
 
 
 def read_draft(draft: bytes, offset: int, position: int) -> HalfRecord:
@@ -139,8 +160,8 @@ def read_draft(draft: bytes, offset: int, position: int) -> HalfRecord:
 
     Its store time and host are those of a draft: 0.
     """
-    half = read_half(draft)
-    return half._replace(parts=half.parts._replace(queue_offset=offset, position=position))
+    parts = parts_of(draft, 0, len(draft))
+    return HalfRecord(draft, parts._replace(queue_offset=offset, position=position))
 
 
 def mark_of(half: bytes) -> BatchMark | None:
@@ -258,6 +279,10 @@ def _again(half: HalfRecord, lane: tuple[str, int]) -> bytes:
     """The same message as a draft for another lane."""
     parts = half.parts
     return moved_draft(half.raw, parts, lane, half.properties, sys_flag=parts.sys_flag & ~_MASK)
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")
 
 
 def _number(text: str | None, otherwise: int) -> int:

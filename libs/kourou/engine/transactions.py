@@ -252,7 +252,7 @@ class Transactions:
                 raise Rejected(f"{missing}: {error}") from error
             if not self._is_half(record):
                 raise Rejected(f"{missing}: no half message at position {position}")
-        if Property.BATCH in record.properties:
+        if record.in_batch:
             raise Rejected(f"{missing}: it belongs to a batch, which is committed as a whole")
         if record.group != request.producer_group:
             raise Rejected(
