@@ -591,7 +591,7 @@ def test_nothing_has_no_columns_and_no_units(made: ModuleType) -> None:
     none = np.empty((len(FIELDS), 0), np.int64)
     assert made.scan(b"") == (bytearray(), 0)
     assert made.project(b"", none) == (bytearray(),) * 4
-    assert made.queue_units(none, numbers()) == (bytearray(), bytearray(), bytearray(), [], 0)
+    assert made.queue_units(none, numbers()) == (bytearray(), bytearray(), [], 0)
     assert made.verify(b"", numbers(), numbers()) == bytearray()
 
 

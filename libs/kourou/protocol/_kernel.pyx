@@ -16,14 +16,14 @@ from cpython.buffer cimport (
 )
 from cpython.bytearray cimport PyByteArray_AsString, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 cdef extern from "crc32.h" nogil:
     void crc32_setup()
     uint32_t crc32_of(const uint8_t *p, size_t n)
 
-VERSION = 4
+VERSION = 5
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable
@@ -1290,7 +1290,7 @@ cdef bint is_visible(int64_t queue_id, int64_t sys_flag) noexcept nogil:
 
 cdef void fill_units(
     const int64_t *table, const int64_t *codes, const int64_t *group_of, int64_t n, int64_t *cursors,
-    uint8_t *units, int64_t *unit_codes, int64_t *offsets,
+    uint8_t *units, int64_t *offsets,
 ) noexcept nogil:
     cdef int64_t i, to
     for i in range(n):
@@ -1301,8 +1301,16 @@ cdef void fill_units(
         put64(units + to * 20, table[6 * n + i])
         put32(units + to * 20 + 8, <uint32_t>table[n + i])
         put64(units + to * 20 + 12, codes[i])
-        unit_codes[to] = codes[i]
         offsets[to] = table[5 * n + i]
+
+
+cdef bint is_run(const int64_t *offsets, int64_t n) noexcept nogil:
+    """Does each offset follow the one before it?"""
+    cdef int64_t i
+    for i in range(1, n):
+        if offsets[i - 1] == INT64_MAX or offsets[i] != offsets[i - 1] + 1:
+            return False
+    return True
 
 
 def queue_units(table, codes, topic_of=None):
@@ -1314,6 +1322,7 @@ def queue_units(table, codes, topic_of=None):
     cdef Column code = Column(codes, PyBUF_SIMPLE, n)
     cdef Column topics
     cdef const int64_t *topic_at = NULL
+    cdef const uint8_t *end
     cdef dict numbers = {}
     cdef list keys = []
     if topic_of is not None:
@@ -1343,17 +1352,26 @@ def queue_units(table, codes, topic_of=None):
             last_queue, last_topic = queue_id, topic
         groups[i] = group
         cursors[group] += 1
-    sizes = []
     for i in range(len(keys)):
         count = cursors[i]
-        sizes.append(count)
         cursors[i] = first
         first += count
     units = PyByteArray_FromStringAndSize(NULL, first * 20)
-    unit_codes = PyByteArray_FromStringAndSize(NULL, first * 8)
     offsets = PyByteArray_FromStringAndSize(NULL, first * 8)
+    cdef const uint8_t *unit = <const uint8_t *>PyByteArray_AsString(units)
+    cdef const int64_t *offset = <const int64_t *>PyByteArray_AsString(offsets)
     fill_units(
         t, code.values, groups, n, cursors, <uint8_t *>PyByteArray_AsString(units),
-        <int64_t *>PyByteArray_AsString(unit_codes), <int64_t *>PyByteArray_AsString(offsets),
+        <int64_t *>PyByteArray_AsString(offsets),
     )
-    return units, unit_codes, offsets, [(*key, size) for key, size in zip(keys, sizes)], refused
+    cdef list found_groups = []
+    first = 0
+    for i in range(len(keys)):
+        count = cursors[i] - first  # a cursor stands behind the last unit of its group now
+        end = unit + (first + count - 1) * 20
+        found_groups.append((
+            *keys[i], count, offset[first] if is_run(offset + first, count) else -1,
+            get64(unit + first * 20), (<object>get64(end)) + get32(end + 8),
+        ))
+        first += count
+    return units, offsets, found_groups, refused

@@ -17,7 +17,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from operator import ne
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from kourou.errors import Corrupt
 from kourou.model.limits import (
@@ -62,10 +62,26 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 4
+VERSION = 5
 
 Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
 """Bytes, or an array of them or of native integers, in one piece."""
+
+
+class UnitGroup(NamedTuple):
+    """`number` units of one queue; `topic` is the number of its topic.
+
+    `first_offset` is -1 where the offsets do not follow one another. Positions of the log: where
+    the first record begins, where the last one ends.
+    """
+
+    topic: int
+    queue_id: int
+    number: int
+    first_offset: int
+    begins: int
+    ends: int
+
 
 FIELDS = (
     "start",
@@ -551,13 +567,13 @@ def link_slots(hashes: Column, number: int, slots: Column, pages: Column, page_s
 
 def queue_units(
     table: Column, codes: Column, topic_of: Column | None = None
-) -> tuple[bytearray, bytearray, bytearray, list[tuple[int, int, int]], int]:
+) -> tuple[bytearray, bytearray, list[UnitGroup], int]:
     """The consume queue units of the records of a table, queue by queue.
 
     `topic_of` has the number of each record's topic; None means 0 for all. Returns the units (20
-    bytes each), their codes and their offsets, all in the order of the groups; the groups, as
-    (number of the topic, queue id, number of units) in the order in which they first occur; and how
-    many records have no queue because its id is negative. Halves of transactions have no unit.
+    bytes each) and their offsets, both in the order of the groups; the groups, in the order in
+    which they first occur; and how many records have no queue because its id is negative. Halves of
+    transactions have no unit.
     """
     column = _numbers(table)
     count = len(column) // len(FIELDS)
@@ -576,9 +592,16 @@ def queue_units(
         _UNIT.pack(column[at["position"] + row], column[at["size"] + row], code_of[row])
         for row in rows
     )
-    unit_codes = _bytes(array("q", [code_of[row] for row in rows]))
     offsets = _bytes(array("q", [column[at["queue_offset"] + row] for row in rows]))
-    return units, unit_codes, offsets, [(*key, len(own)) for key, own in groups.items()], refused
+    told: list[UnitGroup] = []
+    for (topic, queue_id), own in groups.items():
+        offset = column[at["queue_offset"] + own[0]]
+        is_run = all(column[at["queue_offset"] + row] == offset + n for n, row in enumerate(own))
+        begins = column[at["position"] + own[0]]
+        ends = column[at["position"] + own[-1]] + column[at["size"] + own[-1]]
+        first_offset = offset if is_run else -1
+        told.append(UnitGroup(topic, queue_id, len(own), first_offset, begins, ends))
+    return units, offsets, told, refused
 
 
 # -- one record -----------------------------------------------------------------------------------

@@ -215,9 +215,26 @@ class RecordColumns:
         """Bytes of the properties: they go on to the record's end."""
         return self.starts + self.sizes - self._row(_TOPIC_END) - 2
 
+    @property
+    def _numbers(self) -> memoryview:
+        """The table as plain integers: less work than an array for a few of them."""
+        return memoryview(cast("Buffer", self.raw_table)).cast("B").cast("q")
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The positions where the first record begins and the last one ends."""
+        numbers, count = self._numbers, self._count
+        ends = numbers[(_POSITION + 1) * count - 1] + numbers[(_SIZE + 1) * count - 1]
+        return numbers[_POSITION * count], ends
+
+    @property
+    def newest_ms(self) -> int:
+        """When a broker took the last record."""
+        return self._numbers[(_STORED + 1) * self._count - 1]
+
     def record(self, index: int) -> memoryview:
         """The bytes of one record."""
-        numbers, count = memoryview(cast("Buffer", self.raw_table)).cast("B").cast("q"), self._count
+        numbers, count = self._numbers, self._count
         start = numbers[index]
         return memoryview(cast("Buffer", self.raw))[start : start + numbers[count + index]]
 

@@ -15,6 +15,7 @@ What becomes what (fact sheet §4.7, §5.3, §5.6):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,13 +43,12 @@ _NO_KEYS = bytearray(), bytearray(), bytearray()
 
 
 class Growth(NamedTuple):
-    """A queue has new messages, of offsets [first_offset, max_offset), with these codes."""
+    """A queue has new messages, of offsets [first_offset, max_offset)."""
 
     topic: str
     queue_id: int
     first_offset: int
     max_offset: int
-    codes: Longs
 
 
 class Dispatcher:
@@ -90,17 +90,16 @@ class Dispatcher:
         if not len(records):
             return []
         topics, topic_ids = topics_of(records)
-        projected = kernel.project(records.raw, records.raw_table)
-        codes = np.frombuffer(projected[0], np.int64)
-        self._set_delivery_times(records, topics, topic_ids, codes)
+        codes, *keys = kernel.project(records.raw, records.raw_table)
+        if self._delay_levels_ms and _SCHEDULE_TOPIC in topics:
+            self._set_delivery_times(records, topics, topic_ids, np.frombuffer(codes, np.int64))
         try:
             grown = self._append_units(records, topics, topic_ids, codes)
         except OSError as error:
             raise as_store_error(error, "dispatch to the consume queues") from error
-        first = int(records.positions[0])
-        end = int(records.positions[-1]) + int(records.sizes[-1])
+        first, end = records.span
         if self._index is not None:
-            _put_keys(self._index, projected[1:], (min(self.end, first), end))
+            _put_keys(self._index, keys, (min(self.end, first), end))
         self.end = max(self.end, end)
         return grown
 
@@ -163,47 +162,37 @@ class Dispatcher:
     # -- queues -----------------------------------------------------------------------------------
 
     def _append_units(
-        self, records: RecordColumns, topics: list[bytes], topic_ids: Longs | None, codes: Longs
+        self, records: RecordColumns, topics: list[bytes], topic_ids: Longs | None, codes: bytearray
     ) -> list[Growth]:
-        units, unit_codes, offsets, groups, refused = kernel.queue_units(
+        units, offsets, groups, refused = kernel.queue_units(
             records.raw_table, codes, None if topic_ids is None else as_longs(topic_ids)
         )
         self.refused += refused
-        columns = _Units(units, unit_codes, offsets)
+        raw = bytes(units)
         grown: list[Growth] = []
         first = 0
-        for topic, queue_id, count in groups:
+        for topic, queue_id, count, offset, begins, ends in groups:
             queue = self._queue(topics[topic], queue_id, count)
             if queue is not None:
-                grown += self._append(queue, columns.part(first, first + count))
+                own = raw[first * QUEUE_UNIT_BYTES : (first + count) * QUEUE_UNIT_BYTES]
+                if offset == queue.max_offset and begins >= queue.end_position:
+                    queue.append(offset, own, ends)
+                    self.units += count
+                    grown.append(Growth(queue.topic, queue_id, offset, queue.max_offset))
+                else:
+                    numbers = np.frombuffer(offsets, np.int64)[first : first + count]
+                    grown += self._append_carefully(queue, np.frombuffer(own, UNIT), numbers)
             first += count
         return grown
 
-    def _append(self, queue: ConsumeQueue, batch: _Units) -> list[Growth]:
-        """Units of one queue, which mostly follow what the queue has."""
-        offset = int(batch.offsets[0])
-        count = len(batch.offsets)
-        if (
-            offset == queue.max_offset
-            and int(batch.offsets[-1]) - offset == count - 1
-            and (count < 3 or bool((np.diff(batch.offsets) == 1).all()))
-        ):
-            units = batch.units
-            last = units[-1]
-            if int(units[0]["position"]) >= queue.end_position:
-                queue.append(offset, batch.raw, int(last["position"]) + int(last["size"]))
-                self.units += count
-                return [Growth(queue.topic, queue.queue_id, offset, queue.max_offset, batch.codes)]
-        return self._append_carefully(queue, batch)
-
-    def _append_carefully(self, queue: ConsumeQueue, batch: _Units) -> list[Growth]:
+    def _append_carefully(self, queue: ConsumeQueue, units: Units, offsets: Longs) -> list[Growth]:
         """Units of one queue of which some may be there already, or some before them missing."""
         grown: list[Growth] = []
-        units, positions = batch.units, batch.units["position"]
-        breaks = np.flatnonzero(batch.offsets[1:] - batch.offsets[:-1] != 1) + 1
+        positions = units["position"]
+        breaks = np.flatnonzero(offsets[1:] - offsets[:-1] != 1) + 1
         first = 0
-        for end in [*breaks.tolist(), len(batch.offsets)]:
-            offset = int(batch.offsets[first])
+        for end in [*breaks.tolist(), len(offsets)]:
+            offset = int(offsets[first])
             if not offset and 0 < queue.end_position <= int(positions[first]):
                 # RocketMQ deleted the topic, and one of that name began anew: RocketMQ's queue has
                 # what came then, and so has ours, live and at every rebuild.
@@ -216,17 +205,16 @@ class Dispatcher:
                 self.repeated += known - replaced - differ
                 self.conflicting += differ
                 first += known
-            gap = int(batch.offsets[first]) - queue.max_offset if first < end else 0
+            gap = int(offsets[first]) - queue.max_offset if first < end else 0
             if gap > GAP_UNITS_MAX and queue.max_offset > queue.first_offset:
                 self.refused += end - first  # a damaged offset, in a record without a whole CRC
             elif first < end and int(positions[first]) < queue.end_position:
                 self.conflicting += end - first  # RocketMQ ignores such a record too
             elif first < end:
-                offset = int(batch.offsets[first])
+                offset = int(offsets[first])
                 self.fillers += queue.append_units(units[first:end], offset)
                 self.units += end - first
-                codes = batch.codes[first:end]
-                grown.append(Growth(queue.topic, queue.queue_id, offset, queue.max_offset, codes))
+                grown.append(Growth(queue.topic, queue.queue_id, offset, queue.max_offset))
             first = end
         return grown
 
@@ -247,8 +235,6 @@ class Dispatcher:
         self, records: RecordColumns, topics: list[bytes], topic_ids: Longs | None, codes: Longs
     ) -> None:
         """A delayed message's code is the time in ms when it is due, if it names a level."""
-        if _SCHEDULE_TOPIC not in topics or not self._delay_levels_ms:
-            return
         own = topics.index(_SCHEDULE_TOPIC)
         rows = range(len(records)) if topic_ids is None else np.flatnonzero(topic_ids == own)
         for row in rows:
@@ -260,9 +246,7 @@ class Dispatcher:
                 codes[row] = records.store_timestamps[row] + self._delay_levels_ms[level - 1]
 
 
-def _put_keys(
-    index: KeyIndex, keys: tuple[bytearray, bytearray, bytearray], span: tuple[int, int]
-) -> None:
+def _put_keys(index: KeyIndex, keys: Sequence[bytearray], span: tuple[int, int]) -> None:
     """Index the keys of the part `span` of the log: hashes, positions and store times."""
     hashes, positions, store_ms = keys
     index.put_many(
@@ -272,29 +256,3 @@ def _put_keys(
         start=span[0],
         end=span[1],
     )
-
-
-class _Units:
-    """Units of one queue or of several, one after the other, with their codes and offsets."""
-
-    __slots__ = ("codes", "offsets", "raw")
-
-    def __init__(self, raw: bytearray, codes: bytearray, offsets: bytearray) -> None:
-        self.raw = bytes(raw)
-        self.codes: Longs = np.frombuffer(codes, np.int64)
-        self.offsets: Longs = np.frombuffer(offsets, np.int64)
-
-    @property
-    def units(self) -> Units:
-        """The units as an array."""
-        return np.frombuffer(self.raw, UNIT)
-
-    def part(self, first: int, end: int) -> _Units:
-        """The units [first, end)."""
-        if end - first == len(self.offsets):
-            return self
-        found = _Units.__new__(_Units)
-        found.raw = self.raw[first * QUEUE_UNIT_BYTES : end * QUEUE_UNIT_BYTES]
-        found.codes = self.codes[first:end]
-        found.offsets = self.offsets[first:end]
-        return found

@@ -17,7 +17,6 @@ the header on disk always describes entries and slots that are on disk too:
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -114,7 +113,7 @@ class IndexFile:
         else:
             used = int(np.count_nonzero(slots))
         if used != header.used_slots:
-            self.header = replace(header, used_slots=used)
+            self.header = header._replace(used_slots=used)
             self.dirty = True
         return ""
 
@@ -257,8 +256,7 @@ class IndexFile:
         last = self.entry(low - 1)[1]
         old = self._slots if self._slots is not None else self._read_slots()
         used = self._replace_slots(old, low)
-        self.header = replace(
-            self.header,
+        self.header = self.header._replace(
             end_position=last,
             end_ms=store_ms_of(last),
             used_slots=used,

@@ -13,7 +13,7 @@ State: none. Format: docs/formats/key-index.md.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,7 @@ assert _HEADER.size == INDEX_HEADER_BYTES
 assert SLOT_STRUCT.size == INDEX_SLOT_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class IndexHeader:
+class IndexHeader(NamedTuple):
     """The first 40 bytes. Times are store times in ms of the first and the last entry.
 
     `used_slots` counts slots that are not empty; `next_number` is the number that the next entry
@@ -51,20 +50,13 @@ class IndexHeader:
 
     def encode(self) -> bytes:
         """The bytes on disk."""
-        return _HEADER.pack(
-            self.begin_ms,
-            self.end_ms,
-            self.begin_position,
-            self.end_position,
-            self.used_slots,
-            self.next_number,
-        )
+        return _HEADER.pack(*self)
 
     @classmethod
     def decode(cls, data: bytes) -> IndexHeader:
         """The header of a file; a file never flushed has zeros, and no entries."""
         header = cls(*_HEADER.unpack(data))
-        return replace(header, next_number=1) if header.next_number == 0 else header
+        return header._replace(next_number=1) if header.next_number == 0 else header
 
     def successor(self) -> IndexHeader:
         """The header a new file begins with, as RocketMQ has it: where the one before ended."""

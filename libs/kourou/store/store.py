@@ -267,7 +267,7 @@ class Store(Copies):
         except StoreFaulted as error:
             self._log.fail(str(error))
             raise
-        self.store_ms = max(self.store_ms, int(records.store_timestamps[-1]))
+        self.store_ms = max(self.store_ms, records.newest_ms)
         return grown
 
     @property
