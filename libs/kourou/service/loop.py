@@ -32,6 +32,10 @@ Effect = TypeVar("Effect")
 
 _log = logging.getLogger("kourou.service")
 
+PATIENT_S = 0.001
+PATIENT_INPUTS_MAX = 64
+"""Inputs that nobody waits for are handled so much later, or when so many are there."""
+
 
 Performer = Mapping[type[Any], Callable[[Any], None]]
 """For each type of effect, what does it."""
@@ -66,6 +70,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self._scheduled = False
         self._running = False
         self._in_turn = False
+        self._late: asyncio.TimerHandle | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns = 0
@@ -84,9 +89,10 @@ class SingleWriterLoop(Generic[Input, Effect]):
     def stop(self) -> None:
         """Handle nothing more."""
         self._running = False
-        if self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
+        for timer in (self._tick, self._late):
+            if timer is not None:
+                timer.cancel()
+        self._tick = self._late = None
 
     @property
     def running(self) -> bool:
@@ -102,20 +108,33 @@ class SingleWriterLoop(Generic[Input, Effect]):
 
     def offer(self, item: Input) -> bool:
         """Something that may be refused: a request. False if it was, since too many wait."""
+        admitted = self._admit(item)
+        if admitted:
+            self._schedule()
+        return admitted
+
+    def _admit(self, item: Input) -> bool:
         if len(self._inbox) >= self._inbox_inputs_max:
             self.refused += 1
             if self._refuse is not None:
                 self._refuse(item)
             return False
         self._inbox.append(item)
-        self._schedule()
         return True
 
-    def offer_all(self, items: Iterable[Input]) -> None:
-        """`offer` each, then handle at once what was admitted: for a burst that just arrived."""
+    def offer_all(self, items: Iterable[Input], *, patient: bool = False) -> None:
+        """`offer` each, then handle what was admitted: for a burst that just arrived.
+
+        At once, unless it is `patient`: then together with what comes within PATIENT_S.
+        """
         for item in items:
-            self.offer(item)
-        self.turn()
+            self._admit(item)
+        if self._in_turn:
+            self._schedule()
+        elif not patient or len(self._inbox) >= PATIENT_INPUTS_MAX:
+            self.turn()
+        elif self._late is None and self._loop is not None:
+            self._late = self._loop.call_later(PATIENT_S, self._late_turn)
 
     def post_threadsafe(self, item: Input) -> bool:
         """`post` from any thread; False if the loop is closed and nobody will handle it.
@@ -163,6 +182,10 @@ class SingleWriterLoop(Generic[Input, Effect]):
 
     def _scheduled_turn(self) -> None:
         self._scheduled = False
+        self.turn()
+
+    def _late_turn(self) -> None:
+        self._late = None
         self.turn()
 
     def turn(self) -> None:

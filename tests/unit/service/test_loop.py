@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kourou.service import loop as loop_module
 from kourou.service.loop import SingleWriterLoop
 from kourou.testing.clock import ManualClock
 
@@ -85,6 +86,42 @@ async def test_a_burst_is_handled_at_once() -> None:
     assert setup.core.batches == [["before", "a", "b"]]
     await turns()
     assert len(setup.core.batches) == 1
+    setup.loop.stop()
+
+
+async def test_patient_inputs_are_handled_with_those_that_come_next() -> None:
+    setup = Setup()
+    setup.loop.start()
+    await turns()
+    setup.loop.offer_all(["a", "b"], patient=True)
+    assert setup.core.batches == []
+    setup.loop.offer_all(["c"])
+    assert setup.core.batches == [["a", "b", "c"]]
+    setup.loop.offer_all(["d"], patient=True)
+    setup.loop.post("fact")
+    await turns()
+    assert setup.core.batches[1:] == [["d", "fact"]]
+    setup.loop.stop()
+
+
+async def test_patient_inputs_are_handled_soon_although_nothing_comes() -> None:
+    setup = Setup()
+    setup.loop.start()
+    for item in ("a", "b"):
+        setup.loop.offer_all([item], patient=True)
+        await until(lambda item=item: item in setup.done)
+    assert setup.core.batches == [["a"], ["b"]]
+    setup.loop.stop()
+
+
+async def test_many_patient_inputs_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "PATIENT_INPUTS_MAX", 3)
+    setup = Setup()
+    setup.loop.start()
+    setup.loop.offer_all(["a", "b"], patient=True)
+    assert setup.core.batches == []
+    setup.loop.offer_all(["c"], patient=True)
+    assert setup.core.batches == [["a", "b", "c"]]
     setup.loop.stop()
 
 
