@@ -113,6 +113,7 @@ class Appends:
         "_done",
         "_end",
         "_full",
+        "_lanes",
         "_next_offsets",
         "_pause",
         "_refusal",
@@ -141,6 +142,7 @@ class Appends:
         self._store_ms = log.store_ms
         self._store_host = encode_host(store_host)
         self._next_offsets: dict[Lane, int] = {}
+        self._lanes: list[Lane] = []
         self._full = False
         self._refusal: Unavailable | None = None
         self._pause: Unavailable | None = None
@@ -160,6 +162,13 @@ class Appends:
         if done:
             self._done = []
         return done
+
+    def take_lanes(self) -> Sequence[Lane]:
+        """The lanes that records were numbered for since the last call, some more than once."""
+        lanes = self._lanes
+        if lanes:
+            self._lanes = []
+        return lanes
 
     def also(self, effects: Sequence[Effect]) -> None:
         """What must follow the appends so far, whatever becomes of the decision."""
@@ -266,6 +275,7 @@ class Appends:
             raise self._refused(problem, index, sizes)
         self._store_ms = store_ms
         self._end = end
+        self._lanes += lanes
         for lane, offset in zip(lanes, ends, strict=True):
             self._next_offsets[lane] = offset
         pieces: list[tuple[int, Buffer]] = [(runs[0][2], records)]

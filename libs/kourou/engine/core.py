@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from kourou.engine.desks import Desks
-from kourou.engine.effects import Append, Effect, LogWarning, Reply
+from kourou.engine.effects import Append, Effect, LogWarning, Project, Reply
 from kourou.engine.events import Cause, Event
 from kourou.engine.following import Following
 from kourou.engine.inputs import (
@@ -63,6 +63,7 @@ from kourou.protocol.table import not_supported
 
 _JOINT = frozenset({SendRecords, SendMessage, EndTransaction})
 """Requests that are stored together if several of a kind follow one another in a turn."""
+_PROJECT = Project()
 Handler = Callable[[int, Received, Any], list[Effect]]
 
 
@@ -177,6 +178,8 @@ class BrokerCore:
             effects += self._with_members(now_ms)
         if self.desks.recorder.filters_end:
             effects += self.desks.filter_server_desk.tell()
+        if self.desks.pulls.wait_for(self.desks.appends.take_lanes()):
+            effects.append(_PROJECT)
         effects += self.desks.confirmations.want_flush()
         return self.desks.announcing.gate(effects)
 

@@ -47,6 +47,14 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """Somebody waits for messages that were appended: project them once the replies have left.
+
+    Without it, what was appended is projected a little later, together with what comes meanwhile.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Flush:
     """Somebody waits for the disk: flush now (one flush serves all that was appended before it)."""
 
@@ -239,6 +247,7 @@ class LogWarning:
 
 Effect = (
     Append
+    | Project
     | Flush
     | Reply
     | Notify

@@ -12,7 +12,7 @@ Invariants:  a hold is in the table exactly once, and in its peer's set
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -54,6 +54,11 @@ class Holds(Generic[Pull]):
     def full(self) -> bool:
         """No further pull may wait."""
         return self._count >= HOLDS_MAX
+
+    def wait_for(self, lanes: Sequence[Lane]) -> bool:
+        """Does a pull wait for one of these lanes to grow?"""
+        waiting = self._by_lane
+        return bool(waiting) and any(lane in waiting for lane in lanes)
 
     def add(self, hold: Hold[Pull]) -> None:
         """Keep a pull waiting; the caller has checked `full`."""

@@ -24,7 +24,7 @@ from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.effects import Effect, LogWarning, Reply
 from kourou.engine.filter_servers import FilterServers
-from kourou.engine.holds import Hold, Holds
+from kourou.engine.holds import Hold, Holds, Lane
 from kourou.engine.inputs import Received
 from kourou.engine.member_desk import EnsureGroup
 from kourou.engine.membership import Membership
@@ -104,6 +104,10 @@ class Pulls:
     def held(self) -> int:
         """How many pulls wait."""
         return len(self._holds)
+
+    def wait_for(self, lanes: Sequence[Lane]) -> bool:
+        """Is a pull held for one of these lanes?"""
+        return self._holds.wait_for(lanes)
 
     def answer(self, now_ms: int, received: Received, request: PullMessage) -> list[Effect]:
         """A pull arrived: answer it, or hold it."""

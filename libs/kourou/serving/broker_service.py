@@ -36,7 +36,6 @@ from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.copying import Step
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.carrier import Ears
-from kourou.service.loop import SingleWriterLoop
 from kourou.serving.address_server import AddressServer
 from kourou.serving.config import BrokerSettings
 from kourou.serving.exporter_page import ExporterPage, PageQuestions
@@ -424,13 +423,13 @@ class BrokerService:
             for early in received:
                 self._answer(early.to, Code.SERVICE_NOT_AVAILABLE, why)
         else:
-            self._admit(self._tenure.loop, received)
+            self._admit(self._tenure, received)
 
-    def _admit(self, loop: SingleWriterLoop[Input, Any], received: list[Received]) -> None:
+    def _admit(self, tenure: Tenure, received: list[Received]) -> None:
         if self._spans is None:
-            loop.offer_all(received)
+            tenure.offer_all(received)
         else:
-            self._spans.handle(received, loop.offer_all)
+            self._spans.handle(received, tenure.offer_all)
 
     def _lost(self, peer: Peer) -> None:
         if self._spans is not None:

@@ -5,8 +5,9 @@ May not live here: any decision.
 
 State: soft (which flush is under way, what is to be projected).
 
-Appends are written at once, answers leave right behind them, and the projections follow when the
-turn is over: a sender never waits for the key index.
+Appends are written at once, and answers leave right behind them: a sender never waits for queues
+and key index. These follow when the turn is over if somebody waits for the messages, else within
+PROJECT_WITHIN_S, together with what came meanwhile, and before any request that may look at them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kourou.engine.effects import (
     Effect,
     Flush,
     LogWarning,
+    Project,
     SaveEpochs,
     Wake,
 )
@@ -51,6 +53,10 @@ CHECKPOINT_REST_MS_MAX = 20_000
 
 SPACE_RETRY_MS = 1_000
 INDEX_RETRY_MS = 1_000
+PROJECT_WITHIN_S = 0.005
+PROJECT_BYTES_MAX = 1 << 18
+"""So much that is not projected does not wait for more."""
+
 TICK_MS_MAX = 100
 TICK_MS_MIN = 10
 
@@ -98,7 +104,8 @@ class Hands:
         self._allocating = False
         self._space_retry_ms = 0
         self._index_retry_ms = 0
-        self._dispatch_due = False
+        self._dispatch_due: asyncio.Handle | None = None
+        self._dispatch_soon = False
         self._dispatch_retry = False
         self._faulted = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,7 +120,7 @@ class Hands:
                 write_out,
                 post=post,
                 start=self._start,
-                written=self._written,
+                written=self._written_out,
                 failed=self._fail,
             )
         self.tick_ms = tick_ms_of(policies)
@@ -133,6 +140,7 @@ class Hands:
         """What the loop calls for each type of effect."""
         return {
             Append: self._append,
+            Project: lambda _effect: self._dispatch_now(),
             Flush: self._flush,
             **self._carriers.performers(),
             ConfigChanged: lambda effect: self._config_changed(effect.table),
@@ -155,6 +163,12 @@ class Hands:
     def copied(self) -> None:
         """The log is longer by a copy of another member's bytes."""
         self._appended()
+        self._dispatch_now()
+
+    def _written_out(self) -> None:
+        """The log's files have what was staged."""
+        self._written()
+        self._dispatch_now()
 
     def _appended(self) -> None:
         """The log is longer now: by appends of this broker, or by a copy."""
@@ -167,15 +181,32 @@ class Hands:
 
     def _written(self) -> None:
         """The log's files have more: project it soon, and wake the flush."""
-        if not self._dispatch_due:
-            self._dispatch_due = True
-            asyncio.get_running_loop().call_soon(self.dispatch)
+        if self._dispatch_due is None:
+            loop = asyncio.get_running_loop()
+            self._dispatch_due = loop.call_later(PROJECT_WITHIN_S, self.dispatch)
+        if not self._dispatch_soon and self._store.dispatch_behind_bytes > PROJECT_BYTES_MAX:
+            self._dispatch_now()
         if not self._flushing:
             self._flush_if_woken()
 
+    def _dispatch_now(self) -> None:
+        """Project what was written as soon as the turn is over."""
+        if self._dispatch_due is not None and not self._dispatch_soon:
+            self._dispatch_due.cancel()
+            self._dispatch_due = asyncio.get_running_loop().call_soon(self.dispatch)
+            self._dispatch_soon = True
+
+    def dispatch_written(self) -> None:
+        """Project what was written and waits for more: somebody may look at it now."""
+        if self._dispatch_due is not None:
+            self.dispatch()
+
     def dispatch(self) -> None:
         """Project what was written since the last time, and wake who waits for it."""
-        self._dispatch_due = False
+        if self._dispatch_due is not None:
+            self._dispatch_due.cancel()
+            self._dispatch_due = None
+            self._dispatch_soon = False
         try:
             grown = self._store.dispatch()
         except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
@@ -272,7 +303,7 @@ class Hands:
             dirty_bytes = self._store.dirty_bytes
             if self._schedule.due(now_ms, dirty_bytes) or self._schedule.woken(now_ms, dirty_bytes):
                 self._start_flush()
-        if self._dispatch_retry:
+        if self._dispatch_retry or self._dispatch_due is not None:
             self._dispatch_retry = False
             self.dispatch()
         if self._store.indexed < self._store.dispatched and now_ms >= self._index_retry_ms:

@@ -28,12 +28,14 @@ from kourou.engine.desks import Desks, Role, Start
 from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect, Reply
 from kourou.engine.events import Event
 from kourou.engine.following import FollowerRole
-from kourou.engine.inputs import Dispatched, Input, ReplyTo, SpaceChanged, Tick
+from kourou.engine.inputs import Dispatched, Input, Received, ReplyTo, SpaceChanged, Tick
 from kourou.engine.leading import Leading
 from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.engine.quorum_leading import QuorumLeading
 from kourou.errors import KourouError
 from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.sending import SendMessage, SendRecords
+from kourou.protocol.messages.transactions import EndTransaction
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving.config import BrokerSettings
 from kourou.serving.history_hands import HistoryHands
@@ -47,6 +49,8 @@ _log = logging.getLogger("kourou.broker")
 
 DRAIN_POLL_S = 0.01
 _NEVER_MS = 2**62
+_WRITES = frozenset({SendMessage, SendRecords, EndTransaction})
+"""Requests whose answers do not depend on queues and key index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,21 @@ class Tenure:
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             self._performers[type(effect)](effect)
+
+    def offer_all(self, received: Sequence[Received]) -> None:
+        """Handle what has arrived.
+
+        Whoever does not only write is to see all that was written before. One-way writes, for which
+        nobody waits, may wait for others: a turn costs more than what it does for one of them.
+        """
+        patient = True
+        for one in received:
+            if type(one.request) not in _WRITES:
+                patient = False
+                self._upkeep.hands.dispatch_written()
+                break
+            patient = patient and one.to.oneway
+        self.loop.offer_all(received, patient=patient)
 
     def _tick(self) -> Input:
         self._upkeep.hands.tick()

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from kourou.clock import Clock
 from kourou.engine.desks import Desks
 from kourou.engine.inputs import Input, Received
-from kourou.service.loop import SingleWriterLoop
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
+from kourou.serving.tenure import Tenure
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.testing.faulty_server import Fault, FaultyServer
@@ -93,8 +93,8 @@ class MortalBroker(BrokerService):
 
     # -- word to those who wait -------------------------------------------------------------------
 
-    def _admit(self, loop: SingleWriterLoop[Input, object], received: list[Received]) -> None:
-        super()._admit(loop, received)
+    def _admit(self, tenure: Tenure, received: list[Received]) -> None:
+        super()._admit(tenure, received)
         self._moved()
 
     def _post(self, item: Input) -> None:

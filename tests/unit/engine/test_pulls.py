@@ -3,7 +3,7 @@
 import pytest
 
 from kourou.engine import holds, pulls
-from kourou.engine.effects import Append, Reply
+from kourou.engine.effects import Append, Project, Reply
 from kourou.engine.inputs import Announced, Disconnected, SpaceChanged
 from kourou.errors import Code
 from kourou.model.limits import HEALING_MS
@@ -483,3 +483,15 @@ def test_who_is_far_behind_is_told_to_pull_from_a_follower_and_back_again(
     engine.store.recent = True
     assert suggested() == 0
     assert suggested(consumer_group="h") == 2
+
+
+def test_what_somebody_waits_for_is_projected_at_once(engine, draft, records, group) -> None:
+    engine.ask(*records([draft()]))
+    assert Project() not in engine.effects, "nobody waits"
+    engine.send(waiting(queue_offset=1))
+    engine.ask(*records([draft(queue_id=1)], [("orders", 1)]))
+    assert Project() not in engine.effects, "somebody waits for another queue"
+    engine.ask(*records([draft()]))
+    kinds = [type(effect) for effect in engine.effects]
+    assert kinds.count(Project) == 1
+    assert kinds.index(Project) > kinds.index(Reply)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kourou.engine.effects import (
     Flush,
     LogWarning,
     Notify,
+    Project,
     Reply,
     Wake,
 )
@@ -37,6 +39,7 @@ from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
 from kourou.service.loop import SingleWriterLoop
+from kourou.serving import hands
 from kourou.serving.hands import INDEX_RETRY_MS, SPACE_RETRY_MS, Hands
 from kourou.store.flush_schedule import WOKEN_PAUSE_MS, FlushPolicy
 from kourou.testing.kept_carriers import KeptCarriers
@@ -52,6 +55,7 @@ class Rig:
     def __init__(self, site, *, log_flush=RARELY, queue_flush=RARELY, sync_flush=False) -> None:
         self.site = site
         self.posted: list[Any] = []
+        self.told: Callable[[], object] = lambda: None
         self.carriers = KeptCarriers()
         self.failures: list[BaseException] = []
         self.changed: list[str] = []
@@ -82,6 +86,7 @@ class Rig:
 
     def _post(self, item) -> None:
         self.posted.append(item)
+        self.told()
         if self.loop is not None:
             self.loop.post(item)
 
@@ -159,9 +164,10 @@ def make_topic(rig: Rig) -> None:
     rig.do(*rig.core.start(0, 1, decide_start(rig.desks.control, rig.site.rules), "start"))
 
 
-async def test_appends_of_one_turn_are_projected_once_behind_them(rig) -> None:
+async def test_appends_are_projected_behind_the_turn_if_somebody_waits(rig) -> None:
     one = rig()
     one.append(3)
+    one.do(Project())
     assert one.seen(Dispatched) == []
     assert one.site.store.dispatch_behind_bytes > 0
     await asyncio.sleep(0)
@@ -170,11 +176,45 @@ async def test_appends_of_one_turn_are_projected_once_behind_them(rig) -> None:
     assert one.site.store.dispatch_behind_bytes == 0
 
 
+async def test_appends_that_nobody_waits_for_are_projected_together(rig) -> None:
+    one = rig()
+    told = asyncio.Event()
+    one.told = lambda: one.seen(Dispatched) and told.set()
+    one.append(2)
+    await asyncio.sleep(0)
+    one.append()
+    assert one.seen(Dispatched) == []
+    await told.wait()
+    (grown,) = one.seen(Dispatched)
+    assert grown.queues[-1] == ("orders", 0, 3)
+
+
+async def test_before_somebody_looks_what_was_appended_is_projected(rig) -> None:
+    one = rig()
+    one.hands.dispatch_written()
+    assert one.seen(Dispatched) == [], "nothing was appended"
+    one.append()
+    one.hands.dispatch_written()
+    assert len(one.seen(Dispatched)) == 1
+
+
+async def test_much_is_projected_although_nobody_waits(rig, monkeypatch) -> None:
+    monkeypatch.setattr(hands, "PROJECT_BYTES_MAX", 10_000)
+    one = rig()
+    one.append(body=bytes(9_000))
+    await asyncio.sleep(0)
+    assert one.seen(Dispatched) == []
+    one.append(body=bytes(1_000))
+    await asyncio.sleep(0)
+    assert len(one.seen(Dispatched)) == 1
+
+
 async def test_an_index_that_rested_catches_up_with_the_clock_and_the_core_knows(rig) -> None:
     one = rig()
     store = one.site.store
     store.hold_index(held=True)
     one.append(2)
+    one.do(Project())
     await asyncio.sleep(0)
     (grown,) = one.seen(Dispatched)
     assert grown.indexed < store.dispatched == store.end
@@ -187,6 +227,7 @@ async def test_an_index_that_rested_catches_up_with_the_clock_and_the_core_knows
     one.hands.tick()
     assert store.indexed == store.end
     one.append()
+    one.do(Project())
     await asyncio.sleep(0)
     assert one.seen(Dispatched)[-1].indexed == store.end
 

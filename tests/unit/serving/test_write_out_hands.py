@@ -103,6 +103,7 @@ class Broker:
     @property
     def readable(self) -> int:
         """How many messages a consumer can get."""
+        self.hands.dispatch_written()  # as whoever asks for them makes it do
         low, high = self.store.queue_range("orders", 0) or (0, 0)
         if low == high:
             return 0
