@@ -221,12 +221,13 @@ class GroupMember:
             found = self.book.receive(
                 topic, count - len(given), RECEIVE_BYTES_MAX - size_bytes, invisible_ms, now_ms
             )
-            good = [held for held in found if held.message.may_begin()]
+            wanted = len(given) + len(found)
             for held in found:
-                if held not in good:
+                if held.message.may_begin():
+                    given.append(held)
+                else:
                     self._withdraw(held)
-            given += good
-            if len(good) == len(found):
+            if len(given) == wanted:
                 break
         return given
 
