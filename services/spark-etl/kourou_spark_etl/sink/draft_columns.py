@@ -28,7 +28,7 @@ from kourou.errors import BadRequest, Rejected
 from kourou.filtering.tags import check_tag
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
-from kourou.protocol.hashing import java_hashes
+from kourou.protocol.hashing import java_hash
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record_layout import (
     BODY_CRC_AT,
@@ -141,8 +141,8 @@ class _Targets:
         by_turn = np.ones(rows, np.bool_)
         chosen = np.zeros(rows, np.int64)
         if order_key is not None:
-            hashes = java_hashes([text.encode() for text in order_key.fill_null("").to_pylist()])
-            chosen = np.abs(hashes.astype(np.int64))
+            hashes = map(java_hash, order_key.fill_null("").to_pylist())
+            chosen = np.abs(np.fromiter(hashes, np.int64, rows))
             by_turn = _nulls(order_key)
         if queue is not None:
             named = ~_nulls(queue)
