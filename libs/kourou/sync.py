@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from kourou.client.admin import Admin
 from kourou.client.blocking_consumers import Blocking, Listener, Subscribed
 from kourou.client.blocking_requests import BlockingRequests
 from kourou.client.blocking_transactions import BlockingTransactions
@@ -103,6 +102,8 @@ class Client(BlockingRequests, BlockingTransactions):
     @property
     def admin(self) -> Any:
         """The families of `kourou.client.admin.Admin`, with methods that block."""
+        from kourou.client.admin import Admin  # a third of what a client has to import
+
         return Blocking(Admin(self._client.session), self._client.io)
 
     def _producer_core(self) -> ProducerCore:

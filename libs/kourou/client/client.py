@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from kourou.client.admin import Admin
 from kourou.client.client_core import ClientCore
 from kourou.client.connections import Dial
 from kourou.client.consumers import Listener, Subscribed
@@ -40,6 +39,9 @@ from kourou.client.transaction_checks import Checker
 from kourou.client.transaction_producer import Executing, Executor
 from kourou.client.transactions import Transactions
 from kourou.model.subscription import MATCH_ALL
+
+if TYPE_CHECKING:
+    from kourou.client.admin import Admin
 
 
 class Client(Requesting, Transactions):
@@ -80,7 +82,6 @@ class Client(Requesting, Transactions):
             raise
         self._core = self._client.producer(self._producing)
         self._begin_checks()
-        self._admin = Admin(self._client.session)
         return self
 
     async def close(self) -> None:
@@ -107,8 +108,12 @@ class Client(Requesting, Transactions):
     @property
     def admin(self) -> Admin:
         """Topics, groups, offsets, messages by id or key, brokers, the cluster."""
-        if self._admin is None:
+        if self._core is None:
             raise ClientClosed
+        if self._admin is None:
+            from kourou.client.admin import Admin  # a third of what a client has to import
+
+            self._admin = Admin(self._client.session)
         return self._admin
 
     def _producer_core(self) -> ProducerCore:
