@@ -92,7 +92,11 @@ class ClientCore:
             list_url=settings.namesrv_list_url,
         )
         self.clock: Clock = clock or io_thread.clock_at(_key(self._found))
-        self._dial = dial or zmq_dial(self.clock, client_curve(settings, os.environ))
+        self._dial = dial or zmq_dial(
+            self.clock,
+            client_curve(settings, os.environ),
+            busy_poll_us=settings.busy_poll_us,
+        )
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list
         self._io: Io | None = None

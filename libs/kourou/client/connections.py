@@ -12,10 +12,12 @@ State: soft. Used on the I/O thread only.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from kourou.client import io_thread
 from kourou.client.discovery import zmq_endpoint
 from kourou.clock import Clock
 from kourou.errors import Code, DecodeError, Unavailable, error_from_code
@@ -24,6 +26,7 @@ from kourou.protocol.request import Request, Response
 from kourou.transport.curve import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.tcp_link import Buffer
+from kourou.transport.wire import Patience
 from kourou.transport.zmq_client import Reply, ZmqConnection
 
 CONNECT_WAIT_MS = 3_000
@@ -94,15 +97,21 @@ Dial = Callable[[str, Callable[[Frame], None]], Wire]
 """(address, on_notify) -> a connection; called on the I/O thread's loop."""
 
 
-def zmq_dial(clock: Clock, curve: ClientCurve | None = None) -> Dial:
-    """Connections by ZeroMQ; with `curve`, encrypted and to servers whose keys are known."""
+def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: int = 0) -> Dial:
+    """Connections by ZeroMQ; with `curve`, encrypted and to servers whose keys are known.
+
+    `busy_poll_us` is for connections on an application's own loop: a thread that looks for replies
+    would take the interpreter from those who wait for them.
+    """
 
     def dial(address: str, on_notify: Callable[[Frame], None]) -> Wire:
+        own = not io_thread.is_threads(asyncio.get_running_loop())
         return ZmqConnection(
             address,
             on_notify=on_notify,
             connect_wait_ms=CONNECT_WAIT_MS,
             clock=clock,
+            patience=Patience(busy_poll_us=busy_poll_us if own else 0),
             curve=curve,
         )
 

@@ -288,6 +288,11 @@ def reclaim(thread: IoThread) -> int:
     return _registry.reclaim(thread)
 
 
+def is_threads(loop: asyncio.AbstractEventLoop) -> bool:
+    """Is this the loop of one of these threads, and no application's own?"""
+    return any(thread.loop is loop for thread in list(_registry.threads.values()))
+
+
 def clock_at(key: str) -> Clock:
     """The time for clients of this set of name servers."""
     thread = _registry.lent(key)

@@ -35,6 +35,7 @@ from kourou.model import limits
 from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
+from kourou.transport.busy_poll import BUSY_POLL_US
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DAY_MS = 24 * HOUR_MS
@@ -128,6 +129,14 @@ class ClientSettings(Settings):
         unit="ms",
         minimum=10,
         maximum=HOUR_MS,
+    )
+    busy_poll_us: int = setting(
+        BUSY_POLL_US,
+        "How long an asynchronous client's event loop looks for a reply before it sleeps, while "
+        "replies come faster than that; 0: it sleeps at once.",
+        unit="us",
+        minimum=0,
+        maximum=10_000,
     )
     curve_key_file: str = setting(
         "",

@@ -44,13 +44,14 @@ from kourou.serving.measures import Measures
 from kourou.serving.upkeep import Upkeep
 from kourou.serving.wiring import policy_of, registry_of
 from kourou.store.store import Store
+from kourou.transport.busy_poll import BusyPoll
 
 _log = logging.getLogger("kourou.broker")
 
 DRAIN_POLL_S = 0.01
 _NEVER_MS = 2**62
 _WRITES = frozenset({SendMessage, SendRecords, EndTransaction})
-"""Requests whose answers do not depend on queues and key index."""
+"""Requests that need no queue and no key index, or look at what is not in them yet as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Tenure:
         self.leads = not isinstance(role, FollowerRole | QuorumFollowerRole)
         self._elected = isinstance(role, QuorumLeaderRole)
         self.over = False
+        self._busy_poll_us = settings.busy_poll_us
+        self._poll: BusyPoll | None = None
         self.core = BrokerCore(Desks(self._start(settings, control, role)))
         self.core.recall(self._clock.monotonic_ms(), self._clock.now_ms())
         upkeep.attach(self.desks)
@@ -211,11 +214,16 @@ class Tenure:
             self._performers[type(effect)](effect)
 
     def offer_all(self, received: Sequence[Received]) -> None:
-        """Handle what has arrived.
+        """Handle what has arrived, and be awake for what comes next.
 
         Whoever does not only write is to see all that was written before. One-way writes, for which
         nobody waits, may wait for others: a turn costs more than what it does for one of them.
         """
+        poll = self._poll
+        if poll is None:
+            loop, idle = asyncio.get_running_loop(), self._upkeep.hands.dispatch_written
+            poll = self._poll = BusyPoll(loop, self._busy_poll_us, idle)
+        poll.met()
         patient = True
         for one in received:
             if type(one.request) not in _WRITES:
@@ -224,6 +232,8 @@ class Tenure:
                 break
             patient = patient and one.to.oneway
         self.loop.offer_all(received, patient=patient)
+        if not self.over:
+            poll.begin()
 
     def _tick(self) -> Input:
         self._upkeep.hands.tick()
@@ -262,6 +272,8 @@ class Tenure:
         """Handle nothing more."""
         self.over = True
         self.loop.stop()
+        if self._poll is not None:
+            self._poll.stop()
 
     def depose(self, reason: str) -> None:
         """Another member may lead by now: append nothing more, and promise nothing."""

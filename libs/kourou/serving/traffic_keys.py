@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kourou.model import limits
 from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
 from kourou.service.setting import SAME, setting
+from kourou.transport.busy_poll import BUSY_POLL_US
 
 HOUR_MS = 3_600_000
 
@@ -336,6 +337,15 @@ class TrafficKeys:
         dynamic=True,
         seed="false",
         rocketmq="false",
+    )
+    busy_poll_us: int = setting(
+        BUSY_POLL_US,
+        "busyPollMicros",
+        "How long the broker looks for the next request before it sleeps, while requests come "
+        "faster than that; 0: it sleeps at once",
+        unit="us",
+        low=0,
+        high=10_000,
     )
     message_delay_level: str = setting(
         DELAY_LEVELS,

@@ -111,7 +111,9 @@ class Cluster:
             GROUP_STEP_MS_MAX if raft else STEP_MS_MAX,
         )
         self.chaos = Chaos(self._thread, self, self.clock)
-        given = {name: str(value) for name, value in (settings or {}).items()}
+        # A cluster for tests sleeps at once: its clients share its thread.
+        given = {"busyPollMicros": "0"}
+        given |= {name: str(value) for name, value in (settings or {}).items()}
         self._raft = raft
         #: Of each group, where its members meet; empty where brokers lead alone.
         self._groups = [GroupPorts(raft) for _ in range(brokers if raft else 0)]

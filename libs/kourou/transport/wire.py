@@ -45,6 +45,7 @@ class Patience:
     the system does. `unread_ms`: for the other machine to take what was sent, 0 as long as the
     system does. `greeting_ms`, `probe_ms` and `silence_ms` are for the process there: it greets,
     and it answers the probes that are sent so often. `pipe_messages` may wait for the socket.
+    `busy_poll_us`: how long the loop looks for a reply before it sleeps (transport.busy_poll).
     """
 
     reconnect_ms_max: int = 2_000
@@ -54,6 +55,7 @@ class Patience:
     probe_ms: int = 2_000
     silence_ms: int = 6_000
     pipe_messages: int = limits.SOCKET_HWM_MESSAGES
+    busy_poll_us: int = 0
 
 
 PATIENT = Patience()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from kourou.engine.peer import Peer
 from kourou.errors import DecodeError
 from kourou.transport.addresses import split_address
+from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.wire import Happening, Patience, WireOwner
@@ -38,6 +39,7 @@ class ZmtpWire:
         self._ready = False
         self._behind = 0
         self._more: asyncio.Handle | None = None
+        self._poll = BusyPoll(self._loop, patience.busy_poll_us)
         self._closed = False
 
     def open(self) -> None:
@@ -47,6 +49,7 @@ class ZmtpWire:
     def close(self) -> None:
         """End it."""
         self._closed = True
+        self._poll.stop()
         if self._dialling is not None:
             self._dialling.cancel()
         if self._timer is not None:
@@ -166,6 +169,9 @@ class ZmtpWire:
             self._write(link)
         if link.ready and not self._ready:
             self._greeted(link)
+        if frames:
+            self._poll.met()
+            self._poll.stop()
         for parts in frames:
             if self._closed:  # by a callback
                 return False
@@ -198,6 +204,7 @@ class ZmtpWire:
         if self._more is None or link.queued_bytes >= TOGETHER_BYTES:
             self._write(link)
         self.gather()
+        self._poll.begin()
         return True
 
     def gather(self) -> None:

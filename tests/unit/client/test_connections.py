@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from kourou.client.connections import HURRIED_MS, Connections, body_of, header_of
+from kourou.client import connections as connections_module
+from kourou.client import io_thread
+from kourou.client.connections import HURRIED_MS, Connections, body_of, header_of, zmq_dial
+from kourou.clock import SystemClock
 from kourou.errors import Code, DecodeError, NoPermission, Unavailable
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
@@ -105,3 +110,23 @@ async def test_what_servers_say_is_heard_with_their_address(broker, connections,
     await asyncio.sleep(0)
     [(address, frame)] = heard
     assert (address, frame.code) == (broker.address, NotifyConsumerIdsChanged.code)
+
+
+async def test_only_on_an_applications_own_loop_replies_are_looked_for(monkeypatch):
+    """A thread that looks would take the interpreter from those who wait for it."""
+    dialled = []
+    monkeypatch.setattr(
+        connections_module, "ZmqConnection", lambda *_, patience, **__: dialled.append(patience)
+    )
+    dial = zmq_dial(SystemClock(), busy_poll_us=123)
+
+    async def there():
+        dial("127.0.0.1:1", print)
+
+    await there()
+    thread = io_thread.acquire("busy poll")
+    try:
+        await asyncio.wrap_future(thread.submit(there()))
+    finally:
+        io_thread.release(thread)
+    assert [one.busy_poll_us for one in dialled] == [123, 0]

@@ -20,12 +20,13 @@ from kourou.protocol.frames import decode_request, encode_reply
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.replication.copying import Step
 from kourou.replication.epoch_numbers import next_epoch
-from kourou.serving import broker_service
+from kourou.serving import broker_service, hands
 from kourou.serving.broker_service import CHANGING, BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.network_keys import BrokerRole
 from kourou.serving.upkeep import Upkeep
 from kourou.testing.served_here import ServedHere, served_here
+from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.zmq_client import Reply
 from kourou.transport.zmq_server import Inbound, ZmqServer
 
@@ -251,3 +252,26 @@ async def test_a_store_that_does_not_open_again_ends_the_process(
             replica.tenure._ended_by(CutLog(replica.tenure.store.end, 0))
             await until(lambda: bool(failures))
     assert str(failures[0]) == "no space"
+
+
+@pytest.mark.parametrize("window_us", [0, 10_000_000])
+async def test_after_a_request_it_is_awake_for_the_next_and_projects_meanwhile(
+    tmp_path: Path, monkeypatch, window_us: int
+) -> None:
+    monkeypatch.setattr(hands, "PROJECT_WITHIN_S", 3_600)
+    failures: list[BaseException] = []
+    settings = BrokerSettings(store_root=tmp_path, busy_poll_us=window_us, **GIVEN)
+    async with running(settings, failures) as one:
+        await one.send(b"one")
+        store = one.tenure.store
+        if window_us:
+            await until(lambda: store.queue_range("orders", 0) == (0, 1))
+        else:
+            assert store.dispatch_behind_bytes
+        one.tenure.cease()
+        looked: list[BusyPoll] = []
+        monkeypatch.setattr(BusyPoll, "_look", looked.append)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert looked == [], "nothing more is expected"
+    assert failures == []

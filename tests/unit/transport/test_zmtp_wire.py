@@ -10,6 +10,7 @@ import pytest
 
 from kourou.errors import Unavailable
 from kourou.protocol.messages.namesrv import GetKvConfig
+from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.wire import Patience
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmtp import ZmtpLink
@@ -167,3 +168,20 @@ async def test_what_is_gathered_leaves_in_one_write(
         connection.oneway(ASK, timeout_ms=PATIENT_MS)
     await until(lambda: len(host.frames) == 4)
     assert len(written) == writes
+
+
+@pytest.mark.parametrize(("window_us", "looks"), [(0, False), (10_000_000, True)])
+async def test_it_looks_for_the_reply_if_it_may(
+    host: Host, connect: Connect, monkeypatch: pytest.MonkeyPatch, window_us: int, looks: bool
+) -> None:
+    looked: list[BusyPoll] = []
+    look = BusyPoll._look
+    monkeypatch.setattr(BusyPoll, "_look", lambda poll: (looked.append(poll), look(poll)))
+    connection = connect(host.address, patience=Patience(busy_poll_us=window_us))
+    for _ in range(2):
+        await connection.request(ASK, timeout_ms=PATIENT_MS)
+    assert bool(looked) is looks
+    looked.clear()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert looked == [], "the reply is here"
