@@ -34,7 +34,7 @@ from kourou.protocol.kernel_python import (
 )
 from kourou.protocol.properties import decode_properties, encode_properties, find_property
 from kourou.protocol.record import check_record, encode_draft, stamp
-from kourou.protocol.record_layout import encode_host, masked_crc
+from kourou.protocol.record_layout import STORE_V6, encode_host, masked_crc, parts_of
 
 HOSTS = [encode_host(("10.0.0.1", 10911)), encode_host(("fe80::1", 10911))]
 
@@ -126,7 +126,7 @@ def stamped(made: ModuleType, record: bytearray, *, offset: int, position: int) 
 def outcome(made: ModuleType, name: str, *arguments: object) -> object:
     """What a function gives, as bytes and numbers; what `project` leaves to Python is Python's."""
     found = getattr(made, name)(*arguments)
-    if name in ("project", "edit") and found is None:
+    if name in ("project", "edit", "move") and found is None:
         found = getattr(kernel_python, name)(*arguments)
     if not isinstance(found, tuple):
         return bytes(found) if isinstance(found, bytearray) else found
@@ -406,18 +406,18 @@ def test_a_batch_body_becomes_the_drafts_of_its_messages(
     )
 
 
-@given(
-    st.lists(LABELS, max_size=6),
-    st.sampled_from([b"", b"\x02", b"\x02\x02"]),
-    st.sampled_from(
-        [
-            (),
-            ((b"CLUSTER", b"other"), (b"DELAY", None)),
-            ((b"REAL_TOPIC", b"orders"), (b"REAL_QID", b"3"), (b"TAGS", None), (b"KEYS", None)),
-            ((b"REAL_TOPIC", "主题".encode()),),
-        ]
-    ),
+CHANGES = st.sampled_from(
+    [
+        (),
+        ((b"CLUSTER", b"other"), (b"DELAY", None)),
+        ((b"REAL_TOPIC", b"orders"), (b"REAL_QID", b"3"), (b"TAGS", None), (b"KEYS", None)),
+        ((b"REAL_TOPIC", "主题".encode()),),
+        tuple((b"name%d" % number, b"v") for number in range(9)),
+    ]
 )
+
+
+@given(st.lists(LABELS, max_size=6), st.sampled_from([b"", b"\x02", b"\x02\x02"]), CHANGES)
 def test_properties_are_edited_as_a_mapping_is(
     labels: list[bytes], end: bytes, changes: tuple[tuple[bytes, bytes | None], ...]
 ) -> None:
@@ -436,6 +436,58 @@ def test_usual_properties_are_edited_without_python() -> None:
     raw = b"UNIQ_KEY\x01u\x02TAGS\x01t\x02WAIT\x01true\x02__CRC32#\x010123456789\x02"
     changes = ((b"WAIT", None), (b"CLUSTER", b"c"))
     assert KERNELS[1].edit(raw, changes) == b"UNIQ_KEY\x01u\x02TAGS\x01t\x02CLUSTER\x01c"
+
+
+@given(DRAFTS, st.sampled_from(HOSTS), CHANGES, st.sampled_from([-1, 0, 5]))
+def test_a_moved_record_is_a_draft_of_its_fields(
+    draft: bytes, host: bytes, changes: tuple[tuple[bytes, bytes | None], ...], times: int
+) -> None:
+    record = bytearray(draft)
+    parts = parts_of(draft, 0, len(draft))
+    if len(host) == 8 or parts.sys_flag & STORE_V6:
+        place = {"queue_offset": 3, "position": 999, "store_timestamp": 5, "store_host": host}
+        stamp(record, 0, **place)
+    wanted = encode_draft(
+        topic=b"other",
+        queue_id=7,
+        body=draft[parts.body_at : parts.body_end],
+        properties=kernel.edit(draft[parts.props_at :], changes),
+        flag=parts.flag,
+        sys_flag=(parts.sys_flag & ~4) | 8,
+        born_timestamp=parts.born_timestamp,
+        born_host=parts.born_host,
+        store_host_v6=bool(parts.sys_flag & STORE_V6),
+        reconsume_times=parts.reconsume_times if times < 0 else times,
+        prepared_transaction_offset=2**40,
+    )
+    arguments = (b"other", 7, changes, 4, 8, times, 2**40)
+    assert same("move", draft, *arguments) == wanted
+    assert same("move", bytes(record), *arguments) == wanted
+
+
+@both
+def test_only_whole_records_are_moved(made: ModuleType) -> None:
+    draft = order(b"a\x01b")
+    for wrong in (*(draft[:size] for size in range(len(draft))), draft + b"x"):
+        with pytest.raises(ValueError, match="no record"):
+            made.move(wrong, b"other", 0, (), 0, 0, -1, 0)
+    for topic in (b"", b"t" * 128):
+        with pytest.raises(ValueError, match="1 to 127 bytes"):
+            made.move(draft, topic, 0, (), 0, 0, -1, 0)
+    with pytest.raises(OverflowError):
+        made.move(draft, b"other", 2**31, (), 0, 0, -1, 0)
+
+
+def test_a_record_whose_properties_become_too_long_is_not_moved() -> None:
+    draft = order(b"a\x01" + b"b" * 32_700)
+    for size, there in ((40, True), (70, False)):
+        changes = ((b"n", b"v" * size),)
+        assert (same("move", draft, b"other", 0, changes, 0, 0, -1, 0) is not None) == there
+
+
+@pytest.mark.skipif(len(KERNELS) < 2, reason="there is no compiled kernel")
+def test_usual_records_are_moved_without_python() -> None:
+    assert KERNELS[1].move(order(b"a\x01b"), b"other", 0, ((b"c", b"d"),), 0, 0, -1, 0)
 
 
 @given(

@@ -17,7 +17,7 @@ from kourou.protocol.messages.sending import ConsumerSendMsgBack
 from kourou.protocol.record import decode_record
 from kourou.protocol.record_batch import RecordColumns, scan
 from kourou.protocol.record_layout import parts_of
-from kourou.protocol.record_moves import delivered_draft, moved_draft, properties_of, real_lane
+from kourou.protocol.record_moves import moved_draft, real_lane
 from kourou.testing.engine import Engine
 
 LOG = Path(__file__).parent / "rocketmq-4.9.8/store-clean/commitlog" / f"{0:020d}"
@@ -52,7 +52,7 @@ def test_a_delivery(log: RecordColumns, waiting: int, delivered: int) -> None:
     parts = parts_of(raw, 0, len(raw))
     lane = real_lane(bytes(raw[parts.props_at :]))
     assert lane is not None
-    draft = delivered_draft(raw, parts, lane)
+    draft = moved_draft(raw, lane)
     theirs = record(log, delivered)
     same(decode_record(draft, verify=False), decode_record(theirs))
     # Byte for byte, but for the checksum that we add.
@@ -63,10 +63,10 @@ def test_a_delivery(log: RecordColumns, waiting: int, delivered: int) -> None:
 def test_a_delayed_send(log: RecordColumns) -> None:
     """What its sender sent is what waits, without where it belongs."""
     raw = record(log, DELAYED)
-    parts = parts_of(raw, 0, len(raw))
-    sent = properties_of(raw, parts)
-    lane = (sent.pop(Property.REAL_TOPIC), int(sent.pop(Property.REAL_QID)))
-    draft = moved_draft(raw, parts, lane, sent)
+    stored = decode_record(raw).properties
+    lane = (stored[Property.REAL_TOPIC], int(stored[Property.REAL_QID]))
+    gone = (Property.REAL_TOPIC, Property.REAL_QID)
+    draft = moved_draft(raw, lane, tuple((name.encode(), None) for name in gone))
     moved, place = Redirects(LEVELS_MS).moved(draft, lane, 0)
     assert place == (SCHEDULE_TOPIC, 0)
     same(decode_record(moved, verify=False), decode_record(raw))
@@ -78,8 +78,7 @@ def test_a_failed_message_s_way(log: RecordColumns) -> None:
     engine.ask(UpdateAndCreateSubscriptionGroup(), encode_group_config(GroupConfig("CG1")))
     desks = engine.core.desks
     raw = record(log, FIRST)
-    first = decode_record(raw)
-    draft = moved_draft(raw, parts_of(raw, 0, len(raw)), ("TopicA", 2), first.properties)
+    draft = moved_draft(raw, ("TopicA", 2))
     _, position = desks.appends.write_one(draft, ("TopicA", 2), engine.wall_ms)
     desks.confirmations.append(desks.appends.end)
     engine.perform(desks.appends.take_done())

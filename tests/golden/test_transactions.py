@@ -87,27 +87,27 @@ def test_a_half_message_that_is_asked_about_is_put_back_as_rocketmq_does(log) ->
 def test_an_op_record_is_rocketmqs(log) -> None:
     for position, half_offset in OPS:
         theirs = half_at(log, position)
-        ours = operation(half_offset, theirs.parts.born_timestamp, BROKER)
+        ours = operation(half_offset, theirs.born_ms, BROKER)
         assert fields(ours) == fields(theirs.raw)
-        body = theirs.raw[theirs.parts.body_at : theirs.parts.body_end]
-        assert ended_by(bytes(body)) == [half_offset]
+        assert ended_by(decode_record(theirs.raw).body) == [half_offset]
 
 
 @pytest.mark.parametrize("position", [COMMITTED[0], ROLLED_BACK, ASKED_ABOUT[0]])
 def test_a_half_message_is_rocketmqs(log, position: int) -> None:
     theirs = half_at(log, position)
+    parts = parts_of(theirs.raw, 0, len(theirs.raw))
     properties = dict(theirs.properties)
     topic, queue_id = properties.pop("REAL_TOPIC"), int(properties.pop("REAL_QID"))
     sent = encode_draft(
         topic=topic.encode(),
         queue_id=queue_id,
-        body=bytes(theirs.raw[theirs.parts.body_at : theirs.parts.body_end]),
+        body=theirs.raw[parts.body_at : parts.body_end],
         properties=encode_properties(properties),
         sys_flag=int(SysFlag.TRANSACTION_PREPARED),
-        born_timestamp=theirs.parts.born_timestamp,
-        born_host=theirs.parts.born_host,
+        born_timestamp=parts.born_timestamp,
+        born_host=parts.born_host,
     )
-    ours = half_of(sent)
+    ours = half_of(sent, (topic, queue_id))
     assert fields(ours) == fields(theirs.raw)
     assert parts_of(ours, 0, len(ours)).sys_flag == 0
 

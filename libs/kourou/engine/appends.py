@@ -349,6 +349,19 @@ class Appends:
                     yield one.number, view[at : at + size]
                     at += size
 
+    def unprojected_at(self, position: int) -> memoryview | None:
+        """The one of these records that begins there, if one does."""
+        for one in chain(reversed(self._unprojected), reversed(self._unindexed)):
+            for begins, data in one.pieces:
+                if begins <= position < begins + len(data):
+                    view, at = memoryview(data), 0
+                    while begins + at < position:
+                        at += record_size(view, at)
+                    if begins + at > position:
+                        return None
+                    return view[at : at + record_size(view, at)]
+        return None
+
     def ends(self, topic: str) -> dict[int, int]:
         """The next offset of every queue of a topic that was ever written, projected or not."""
         used = {queue_id for name, queue_id in self._next_offsets if name == topic}

@@ -19,22 +19,19 @@ import numpy as np
 from kourou.engine.appends import Lane
 from kourou.engine.batch_halves import BatchPart
 from kourou.engine.batch_log import BatchLog
-from kourou.engine.half_batches import operations
 from kourou.engine.half_messages import (
     COMMIT,
     OP_LANE,
     ROLLBACK,
     HalfRecord,
-    committed_of_batch,
+    committed,
     operation,
 )
 from kourou.engine.redirects import Redirects
 from kourou.engine.transactions import Transactions
 from kourou.errors import Corrupt, Rejected
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX
-from kourou.model.message import Property
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.protocol.record_layout import parts_of
 
 
 class BatchEnds:
@@ -69,7 +66,7 @@ class BatchEnds:
         done = max(1, int(fitting))
         born_ms = max(transactions.store_ms, wall_ms)
         offsets = [offset for offset, _ in part.first(done)]
-        ops = operations(offsets, born_ms, self._host)
+        ops = [operation(offset, born_ms, self._host) for offset in offsets]
         self._log.append_pairs(messages[:done], lanes, stored.real_of[:done], ops, part, wall_ms)
         transactions.count_batch(COMMIT, done, stored.topics(done))
         return done
@@ -96,7 +93,7 @@ class BatchEnds:
                     break
                 size_bytes += len(draft)
                 drafts.append((lane, draft))
-            topics[record.properties[Property.REAL_TOPIC]] += 1
+            topics[record.real_lane[0]] += 1
             drafts.append((OP_LANE, operation(offset, born_ms, self._host)))
             done += 1
         if done:
@@ -108,8 +105,9 @@ class BatchEnds:
         """Let the first half messages of a part be as if they had never been; returns how many."""
         transactions = self._transactions
         born_ms = max(transactions.store_ms, wall_ms)
-        offsets = [offset for offset, _ in part.first(count_max)]
-        drafts = [(OP_LANE, op) for op in operations(offsets, born_ms, self._host)]
+        drafts = [
+            (OP_LANE, operation(offset, born_ms, self._host)) for offset, _ in part.first(count_max)
+        ]
         if drafts:
             self._log.append_ends(drafts, part, len(drafts), wall_ms)
             transactions.count_batch(ROLLBACK, len(drafts), {})
@@ -120,11 +118,10 @@ class BatchEnds:
         lane = self._transactions.final_lane(record)
         mark = record.mark
         level = 0 if mark is None else mark.delay_level
-        draft = committed_of_batch(record, lane[1])
+        draft = committed(record, lane[1])
         if not level:
             return lane, draft
-        parts = parts_of(draft, 0, len(draft))
-        moved, place = self._redirects.delayed(draft, parts, lane, level, dict(record.properties))
+        moved, place = self._redirects.delayed(draft, lane, level)
         return place, moved
 
     def _was_committed(self, record: HalfRecord) -> bool:

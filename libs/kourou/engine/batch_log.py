@@ -26,7 +26,7 @@ from kourou.engine.ports import ANYWHERE, StoreView
 from kourou.engine.transactions import Transactions
 from kourou.errors import Corrupt
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX
-from kourou.protocol.record_columns import Longs, RecordColumns, columns
+from kourou.protocol.record_columns import RecordColumns, columns
 
 SCALAR_BELOW = 10
 """Fewer half messages are dealt with one by one: numpy's fixed costs are higher."""
@@ -71,7 +71,7 @@ class BatchLog:
         # Marks that differ in their delay only are of one part, whose order is that of the queue.
         parts = [mark._replace(delay_level=0) for mark in halves.marks]
         different = list(dict.fromkeys(parts))
-        part_of = np.asarray([different.index(part) for part in parts])[halves.mark_of]
+        part_of = np.asarray([different.index(part) for part in parts])[np.asarray(halves.mark_of)]
         for number, part in enumerate(different):
             mine = part_of == number
             transactions.halves.open_batches(part, offsets[mine], positions[mine], since_ms)
@@ -122,7 +122,7 @@ class BatchLog:
         self,
         messages: Sequence[bytes],
         lanes: Sequence[Lane],
-        lane_of: Longs,
+        lane_of: Sequence[int],
         ops: Sequence[bytes],
         part: BatchPart,
         wall_ms: int,
@@ -138,7 +138,7 @@ class BatchLog:
         different = list(dict.fromkeys(lanes))
         numbers = array("q", (len(different),)) * (2 * count)
         number_of = [different.index(lane) for lane in lanes]
-        numbers[::2] = array("q", [number_of[lane] for lane in lane_of.tolist()])
+        numbers[::2] = array("q", [number_of[lane] for lane in lane_of])
         ends = [offset for offset, _ in part.first(count)]
         written = self._appends.write(*_joined(drafts), [*different, OP_LANE], numbers, wall_ms)
         self._confirmations.append(written.end)

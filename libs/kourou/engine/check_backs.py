@@ -45,7 +45,6 @@ from kourou.errors import Corrupt, KourouError, Rejected
 from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.messages.transactions import CheckTransactionState
 from kourou.protocol.record import Host, encode_host
-from kourou.protocol.record_layout import Parts
 
 HALVES_PER_TICK = 256
 """A round does no more in one tick, so that nobody waits for it."""
@@ -141,7 +140,7 @@ class CheckBacks:
         if self._transactions.is_committed(half, record):
             self._transactions.resolve([Ending(half, record, COMMIT, None)], wall_ms)
             return True
-        expired = wall_ms - record.parts.born_timestamp > policy.reserved_hours * _HOUR_MS
+        expired = wall_ms - record.born_ms > policy.reserved_hours * _HOUR_MS
         if last or expired:
             step.drafts.append((GIVEN_UP_LANE, given_up(record)))
             step.given_up.append((half, record))
@@ -167,15 +166,13 @@ class CheckBacks:
         for half, record in step.given_up:
             transactions.close_given_up(half, record)
         effects: list[Effect] = []
-        store_ms = transactions.store_ms
         for ((offset, position), draft), (half, record, asking) in zip(
             backs, step.put_back, strict=True
         ):
             transactions.put_back(half, offset, position, record)
             if asking:
                 half.checks += 1
-                stamped = record.parts._replace(store_timestamp=store_ms, store_host=self._host)
-                effects += self._ask(record, draft, offset, position, stamped)
+                effects += self._ask(record, draft, offset, position)
         if step.given_up:
             effects.append(
                 LogWarning(
@@ -187,9 +184,7 @@ class CheckBacks:
             )
         return effects
 
-    def _ask(
-        self, record: HalfRecord, draft: bytes, offset: int, position: int, stamped: Parts
-    ) -> list[Effect]:
+    def _ask(self, record: HalfRecord, draft: bytes, offset: int, position: int) -> list[Effect]:
         members = self._members.producers(record.group)
         if not members:
             self.unasked += 1
@@ -213,4 +208,6 @@ class CheckBacks:
             transaction_id=key,
             offset_msg_id=encode_offset_id(self._store_host, position),
         )
-        return [Notify(member.peer, request, (question(draft, offset, position, stamped),))]
+        store_ms = self._transactions.store_ms
+        body = question(draft, offset, position, store_ms, self._host)
+        return [Notify(member.peer, request, (body,))]

@@ -48,7 +48,7 @@ from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.record_layout import Parts, parts_of
-from kourou.protocol.record_moves import delivered_draft, real_lane
+from kourou.protocol.record_moves import moved_draft, real_lane
 
 MIRROR_INTERVAL_MS = 10_000
 """How often delayOffset.json follows, at most (RocketMQ: flushDelayOffsetInterval)."""
@@ -400,7 +400,7 @@ class Delays:
             if lane is None or lane[0] in (HALF_TOPIC, SCHEDULE_TOPIC):
                 raise MessageIllegal("it has no target queue")
             lane = self._reachable(lane, warnings)
-            draft = delivered_draft(record, parts, lane)
+            draft = moved_draft(record, lane)
             if len(draft) > self._size_max:
                 raise MessageIllegal("it is larger than a log segment")
         except MessageIllegal as error:

@@ -5,43 +5,30 @@ here: a rule that engine.half_messages does not have too; which of them are open
 
 State: none.
 
-A batch has a million half messages that differ in body, key and tag, so their bytes are not taken
-apart: properties are added behind the others, or cut out. That is the same only for records that
-are written the usual way (kourou.protocol.plain_properties). For all others the answer is None, and
-each is dealt with by itself; the result is the same, byte for byte.
+A batch has a million half messages, so what they have in common is looked at once. Where one of
+them is delayed, or not what a batch's half message is, the answer is None, and each is dealt with
+by itself; the result is the same, byte for byte.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from kourou.engine.half_messages import COMMIT, HALF_LANE, operation
-from kourou.errors import BadRequest
+from kourou.engine.half_messages import committed_copy, half_changes, half_draft
+from kourou.errors import BadRequest, MessageIllegal
 from kourou.model.batch import BatchMark
-from kourou.model.limits import CRC_PROPERTY_BYTES, PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
-from kourou.model.sysflag import SysFlag
-from kourou.protocol.moved_batch import head_bytes, moved_drafts
-from kourou.protocol.plain_properties import PlainProperties
-from kourou.protocol.record_columns import Longs, RecordColumns
-from kourou.protocol.record_layout import BODY_CRC_AT, CRC_MASK, CRC_PLACEHOLDER, parts_of
+from kourou.protocol import kernel
+from kourou.protocol.record_columns import RecordColumns
 
 Lane = tuple[str, int]
 
-_MASK = int(SysFlag.TRANSACTION_MASK)
-_UNIQ_KEY = Property.UNIQ_KEY.encode()
-_TRAN_MSG = Property.TRAN_MSG.encode()
 _BATCH = Property.BATCH.encode()
 _DELAY = Property.DELAY.encode()
-_REAL_TOPIC = Property.REAL_TOPIC.encode()
-_REAL_QID = Property.REAL_QID.encode()
-_OF_BATCH = frozenset((_UNIQ_KEY, _TRAN_MSG, _BATCH))
-_LEFT_TO_THE_BROKER = frozenset((_DELAY, _REAL_TOPIC, _REAL_QID))
+_SENT = (_BATCH, _DELAY, Property.TRAN_MSG.encode(), Property.UNIQ_KEY.encode())
+_STORED = (_BATCH, _DELAY, Property.REAL_TOPIC.encode(), Property.REAL_QID.encode())
 
 
 class MarkedHalves(NamedTuple):
@@ -49,7 +36,7 @@ class MarkedHalves(NamedTuple):
 
     drafts: list[bytes]
     marks: list[BatchMark]
-    mark_of: Longs
+    mark_of: list[int]
 
 
 def halves_of(
@@ -59,126 +46,79 @@ def halves_of(
 
     None if any of them is something else, or has to be looked at by itself.
     """
-    if head_bytes(drafts) is None:
+    records = drafts.records()
+    numbers: dict[bytes, int] = {}
+    mark_of: list[int] = []
+    for mark, delay, transaction, key in kernel.values(records, _SENT):
+        if mark is None or key is None or delay is not None or transaction is None:
+            return None
+        if transaction.lower() != b"true":
+            return None
+        mark_of.append(numbers.setdefault(mark, len(numbers)))
+    marks = _marks(numbers)
+    if marks is None:
         return None
-    plain = PlainProperties.of(drafts.property_texts())
-    if plain is None or not plain.all_have(_OF_BATCH) or plain.some_have(_LEFT_TO_THE_BROKER):
-        return None
-    told, marks = plain.values(_TRAN_MSG), plain.values(_BATCH)
-    if told is None or marks is None or any(value.lower() != b"true" for value in told[0]):
-        return None
+    changes = [half_changes(lane) for lane in lanes]
+    lane_numbers = [0] * len(records) if lane_of is None else lane_of
     try:
-        found = [BatchMark.of_text(text.decode()) for text in marks[0]]
-    except BadRequest:
+        made = [
+            half_draft(record, changes[number])
+            for record, number in zip(records, lane_numbers, strict=True)
+        ]
+    except MessageIllegal:  # its properties are too long: alone it is refused
         return None
-    behind = [
-        b"%s\x01%s\x02%s\x01%d\x02%s"
-        % (_REAL_TOPIC, topic.encode(), _REAL_QID, queue_id, CRC_PLACEHOLDER)
-        for topic, queue_id in lanes
-    ]
-    numbers = [0] * len(drafts) if lane_of is None else lane_of
-    texts = [
-        text[:-CRC_PROPERTY_BYTES] + behind[number]
-        for text, number in zip(plain.texts, numbers, strict=True)
-    ]
-    if max(map(len, texts)) > PROPERTIES_SIZE_BYTES_MAX:
-        return None
-    moved = moved_drafts(
-        drafts,
-        texts,
-        [HALF_LANE[0].encode()] * len(texts),
-        queue_ids=HALF_LANE[1],
-        sys_flags=drafts.sys_flags & ~_MASK,
-    )
-    return MarkedHalves(moved, found, marks[1])
+    return MarkedHalves(made, marks, mark_of)
 
 
 class StoredHalves:
-    """Stored half messages of batches, verified; `real` are the lanes they were sent to."""
+    """Stored half messages of batches, verified; `real` are the lanes they were sent to, and
+    `real_of[i]` says which of them message i was sent to."""
 
-    __slots__ = ("_found", "_texts", "real", "real_of")
+    __slots__ = ("_positions", "_records", "real", "real_of")
 
-    def __init__(
-        self, found: RecordColumns, texts: list[bytes], real: list[Lane], real_of: Longs
-    ) -> None:
-        self._found = found
-        self._texts = texts
+    def __init__(self, found: RecordColumns, real: list[Lane], real_of: list[int]) -> None:
+        self._records = found.records()
+        self._positions = found.positions.tolist()
         self.real = real
         self.real_of = real_of
 
     @classmethod
     def read(cls, found: RecordColumns) -> StoredHalves | None:
         """Those records; None if any of them is delayed, or has to be looked at by itself."""
-        if head_bytes(found) is None:
-            return None
-        plain = PlainProperties.of(found.property_texts())
-        if plain is None or plain.some_have(frozenset((_DELAY,))):
-            return None
-        marks, topics, queues = map(plain.values, (_BATCH, _REAL_TOPIC, _REAL_QID))
-        if marks is None or topics is None or queues is None:
-            return None
-        try:
-            if any(BatchMark.of_text(mark.decode()).delay_level for mark in marks[0]):
+        marks: set[bytes] = set()
+        numbers: dict[tuple[bytes, bytes], int] = {}
+        real_of: list[int] = []
+        for mark, delay, topic, queue in kernel.values(found.records(), _STORED):
+            if mark is None or delay is not None or topic is None or queue is None:
                 return None
-        except BadRequest:
+            if not (queue.isdigit() and len(queue) < 10 and topic.isascii()):
+                return None
+            marks.add(mark)
+            real_of.append(numbers.setdefault((topic, queue), len(numbers)))
+        known = _marks(marks)
+        if known is None or any(mark.delay_level for mark in known):
             return None
-        if not all(queue.isdigit() and len(queue) < 10 for queue in queues[0]):
-            return None
-        if any(shape[0] == _BATCH for shape in plain.shapes):
-            return None
-        cuts = [b"\x02%s\x01%s\x02" % (_BATCH, mark) for mark in marks[0]]
-        texts = [
-            text[:-CRC_PROPERTY_BYTES].replace(cuts[number], b"\x02") + CRC_PLACEHOLDER
-            for text, number in zip(plain.texts, marks[1].tolist(), strict=True)
-        ]
-        # Each pair of a topic and a queue that occurs gets a number.
-        pairs = topics[1] * len(queues[0]) + queues[1]
-        used, real_of = np.unique(pairs, return_inverse=True)
-        real = [
-            (topics[0][pair // len(queues[0])].decode(), int(queues[0][pair % len(queues[0])]))
-            for pair in used.tolist()
-        ]
-        return cls(found, texts, real, real_of)
+        return cls(found, [(topic.decode(), int(queue)) for topic, queue in numbers], real_of)
 
     def committed(self, lanes: Sequence[Lane]) -> list[bytes]:
-        """The messages, as `half_messages.committed_of_batch` makes them, each for that one of
-        these lanes which stands where `real` has its own.
+        """The messages, as `half_messages.committed` makes them, each for that one of these lanes
+        which stands where `real` has its own.
         """
-        found = self._found
-        topics = [topic.encode() for topic, _ in lanes]
-        queue_ids = np.fromiter((queue_id for _, queue_id in lanes), np.int64, len(lanes))
-        return moved_drafts(
-            found,
-            self._texts,
-            [topics[number] for number in self.real_of.tolist()],
-            queue_ids=queue_ids[self.real_of],
-            sys_flags=(found.sys_flags & ~_MASK) | COMMIT,
-            prepared=found.positions,
-        )
+        return [
+            committed_copy(record, lanes[number], position)
+            for record, number, position in zip(
+                self._records, self.real_of, self._positions, strict=True
+            )
+        ]
 
     def topics(self, count: int) -> Counter[str]:
         """How many of the first so many belong to which topic."""
-        found: Counter[str] = Counter()
-        for (topic, _), more in zip(self.real, np.bincount(self.real_of[:count]), strict=False):
-            found[topic] += int(more)
-        return found
+        return Counter(self.real[number][0] for number in self.real_of[:count])
 
 
-def operations(offsets: Sequence[int], born_ms: int, host: bytes) -> list[bytes]:
-    """The op records that end these half messages, as `half_messages.operation` makes them."""
-    frames: dict[int, tuple[bytes, bytes, bytes]] = {}
-    made: list[bytes] = []
-    for offset in offsets:
-        text = b"%d" % offset
-        frame = frames.get(len(text))
-        if frame is None:
-            whole = operation(offset, born_ms, host)
-            parts = parts_of(whole, 0, len(whole))
-            frame = frames[len(text)] = (
-                whole[:BODY_CRC_AT],
-                whole[BODY_CRC_AT + 4 : parts.body_at],
-                whole[parts.body_end :],
-            )
-        crc = zlib.crc32(text) & CRC_MASK
-        made.append(b"".join((frame[0], crc.to_bytes(4, "big"), frame[1], text, frame[2])))
-    return made
+def _marks(texts: Iterable[bytes]) -> list[BatchMark] | None:
+    """What these marks say; None if one cannot be understood."""
+    try:
+        return [BatchMark.of_text(text.decode("utf-8", "replace")) for text in texts]
+    except BadRequest:
+        return None

@@ -19,6 +19,9 @@ State: none.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
+
 from kourou.engine.inputs import Buffer
 from kourou.errors import Corrupt, KourouError, MessageIllegal
 from kourou.model.batch import BatchMark
@@ -26,10 +29,10 @@ from kourou.model.message import Property
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, check_topic
 from kourou.model.sysflag import SysFlag
 from kourou.protocol import kernel
-from kourou.protocol.properties import decode_properties, encode_properties, find_property
-from kourou.protocol.record import encode_draft, stamp
-from kourou.protocol.record_layout import HOST_V4_BYTES, Parts, parts_of
-from kourou.protocol.record_moves import moved_draft, redrafted
+from kourou.protocol.properties import decode_properties, encode_properties
+from kourou.protocol.record import stamp
+from kourou.protocol.record_layout import HOST_V4_BYTES, QUEUE_OFFSET_AT, parts_of
+from kourou.protocol.record_moves import Changes, Lane, moved_draft
 
 HALF_LANE = (HALF_TOPIC, 0)
 OP_LANE = (OP_TOPIC, 0)
@@ -39,7 +42,10 @@ OP_TAG = "d"
 COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _MASK = int(SysFlag.TRANSACTION_MASK)
+_PLACE = struct.Struct(">qqiq")  # queue offset, position, flags, time of birth
 _BATCH = Property.BATCH.value.encode()
+_CHECK_TIMES = Property.TRANSACTION_CHECK_TIMES.value.encode()
+_FIRST_OFFSET = Property.TRAN_PREPARED_QUEUE_OFFSET.value.encode()
 _DELAY = Property.DELAY.value.encode()
 _UNIQ_KEY = Property.UNIQ_KEY.value.encode()
 _REAL_TOPIC = Property.REAL_TOPIC.value.encode()
@@ -51,6 +57,8 @@ _NAMES = tuple(
         *(Property.WAIT, Property.BATCH),
     )
 )
+_OF_BATCH = (_BATCH, _UNIQ_KEY)
+_OP_TOPIC = OP_TOPIC.encode()
 _OP_PROPERTIES = encode_properties({Property.TAGS: OP_TAG, Property.WAIT: "true"})
 
 Identity = tuple[str, str, int]
@@ -58,7 +66,7 @@ Identity = tuple[str, str, int]
 
 
 class HalfRecord:
-    """A stored half message, read: where it lies, and what it says.
+    """A stored half message, read: where it lies, and what it says. Raises Corrupt.
 
     `group`: the producer group, whose members know what became of it. `unique_key`: the producer's
     id of the message; empty for producers that set none. `wait`: does its sender want answers to
@@ -66,14 +74,18 @@ class HalfRecord:
     """
 
     __slots__ = (
-        *("_lane", "_properties", "_real_queue", "_real_topic"),
-        *("group", "in_batch", "parts", "raw", "unique_key", "wait"),
+        *("_lane", "_properties", "_real_queue", "_real_topic", "born_ms", "group", "in_batch"),
+        *("position", "queue_offset", "raw", "sys_flag", "unique_key", "wait"),
     )
 
-    def __init__(self, raw: bytes, parts: Parts) -> None:
+    def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        self.parts = parts
-        (found,) = kernel.values((raw,), _NAMES)
+        try:
+            (found,) = kernel.values((raw,), _NAMES)
+        except ValueError as error:
+            raise Corrupt(f"a half message of {len(raw)} bytes is no record") from error
+        place = _PLACE.unpack_from(raw, QUEUE_OFFSET_AT)
+        self.queue_offset, self.position, self.sys_flag, self.born_ms = place
         group, key, topic, queue, wait, mark = found
         self.group = _text(group)
         self.unique_key = _text(key)
@@ -84,18 +96,23 @@ class HalfRecord:
         self._properties: dict[str, str] | None = None
 
     @property
-    def properties(self) -> dict[str, str]:
-        """All of them, to be changed for the next copy."""
+    def properties(self) -> Mapping[str, str]:
+        """All of them."""
         if self._properties is None:
-            parts = self.parts
-            self._properties = decode_properties(self.raw[parts.props_at : parts.size])
+            at = parts_of(self.raw, 0, len(self.raw)).props_at
+            self._properties = decode_properties(self.raw[at:])
         return self._properties
+
+    @property
+    def store_ms(self) -> int:
+        """When a broker stored it."""
+        return parts_of(self.raw, 0, len(self.raw)).store_timestamp
 
     @property
     def identity(self) -> Identity | None:
         """What its copies have in common; None without a unique key."""
         key = self.unique_key
-        return (self.group, key, self.parts.born_timestamp) if key else None
+        return (self.group, key, self.born_ms) if key else None
 
     @property
     def checks(self) -> int:
@@ -126,7 +143,7 @@ class HalfRecord:
     def first_offset(self) -> int:
         """The queue offset it had at first, as far as it says; else its own."""
         first = self.properties.get(Property.TRAN_PREPARED_QUEUE_OFFSET)
-        return _number(first, self.parts.queue_offset)
+        return _number(first, self.queue_offset)
 
     @property
     def real_lane(self) -> tuple[str, int]:
@@ -151,8 +168,7 @@ class HalfRecord:
 
 def read_half(raw: Buffer) -> HalfRecord:
     """A verified record as a half message, a copy that stays. Raises Corrupt."""
-    kept = bytes(raw)
-    return HalfRecord(kept, parts_of(kept, 0, len(kept)))
+    return HalfRecord(bytes(raw))
 
 
 def read_draft(draft: bytes, offset: int, position: int) -> HalfRecord:
@@ -160,77 +176,59 @@ def read_draft(draft: bytes, offset: int, position: int) -> HalfRecord:
 
     Its store time and host are those of a draft: 0.
     """
-    parts = parts_of(draft, 0, len(draft))
-    return HalfRecord(draft, parts._replace(queue_offset=offset, position=position))
+    half = HalfRecord(draft)
+    half.queue_offset, half.position = offset, position
+    return half
 
 
 def mark_of(half: bytes) -> BatchMark | None:
     """The batch that a half message belongs to; as HalfRecord.mark, without reading all of it."""
-    at = parts_of(half, 0, len(half)).props_at
-    text = find_property(half[at:], _BATCH)
+    if _BATCH not in half:
+        return None
+    ((text, _),) = kernel.values((half,), _OF_BATCH)
     return None if text is None else BatchMark.of_text(text.decode("utf-8", "replace"))
 
 
-def half_of(draft: Buffer) -> bytes:
-    """The half message of a checked draft. A delay level is dropped: half messages have none.
+def half_of(draft: Buffer, lane: Lane) -> bytes:
+    """The half message of a checked draft for `lane`. A delay level is dropped.
 
     Raises BadRequest or MessageIllegal for one that says of a batch what cannot be.
     """
-    parts = parts_of(draft, 0, len(draft))
-    raw = bytes(draft[parts.props_at : parts.size])
-    mark = find_property(raw, _BATCH)
-    if mark is not None:
-        BatchMark.of_text(mark.decode("utf-8", "replace"))
-        if find_property(raw, _UNIQ_KEY) is None:
-            raise MessageIllegal("a half message of a batch must have a unique key")
-    properties = kernel.edit(
-        raw,
-        (
-            (_DELAY, None),
-            (_REAL_TOPIC, bytes(draft[parts.topic_at : parts.topic_end])),
-            (_REAL_QID, b"%d" % parts.queue_id),
-        ),
-    )
-    return redrafted(draft, parts, HALF_LANE, properties, sys_flag=parts.sys_flag & ~_MASK)
+    half = half_draft(draft, half_changes(lane))
+    if mark_of(half) is not None and kernel.values((half,), _OF_BATCH)[0][1] is None:
+        raise MessageIllegal("a half message of a batch must have a unique key")
+    return half
+
+
+def half_draft(draft: Buffer, changes: Changes) -> bytes:
+    """The half message of a draft that is known to be one; `half_changes` gives the changes."""
+    return moved_draft(draft, HALF_LANE, changes, cleared=_MASK)
+
+
+def half_changes(lane: Lane) -> Changes:
+    """How the properties of a half message differ from those of a message for `lane`."""
+    topic, queue_id = lane
+    return ((_DELAY, None), (_REAL_TOPIC, topic.encode()), (_REAL_QID, b"%d" % queue_id))
 
 
 def committed(half: HalfRecord, queue_id: int) -> bytes:
-    """The message itself, for its real topic and the queue given."""
-    parts = half.parts
-    return redrafted(
-        half.raw,
-        parts,
-        (half.real_lane[0], queue_id),
-        kernel.edit(half.raw[parts.props_at : parts.size], ()),
-        sys_flag=(parts.sys_flag & ~_MASK) | COMMIT,
-        prepared=parts.position,
-    )
+    """The message itself, for its real topic and the queue given; without a batch's mark."""
+    return committed_copy(half.raw, (half.real_lane[0], queue_id), half.position)
 
 
-def committed_of_batch(half: HalfRecord, queue_id: int) -> bytes:
-    """The same of a half message of a batch, without its mark."""
-    del half.properties[Property.BATCH]
-    return moved_draft(
-        half.raw,
-        half.parts,
-        (half.properties[Property.REAL_TOPIC], queue_id),
-        half.properties,
-        sys_flag=(half.parts.sys_flag & ~_MASK) | COMMIT,
-        prepared=half.parts.position,
-    )
+def committed_copy(half: Buffer, lane: Lane, position: int) -> bytes:
+    """The message of the half message at this position of the log, for `lane`."""
+    changes = ((_BATCH, None),)
+    return moved_draft(half, lane, changes, cleared=_MASK, added=COMMIT, prepared=position)
 
 
 def operation(half_offset: int, born_ms: int, host: bytes) -> bytes:
     """The op record that ends the half message at this queue offset; `host` is the broker's own."""
-    return encode_draft(
-        topic=OP_TOPIC.encode(),
-        queue_id=0,
-        body=b"%d" % half_offset,
-        properties=_OP_PROPERTIES,
-        born_timestamp=born_ms,
-        born_host=host,
-        store_host_v6=len(host) > HOST_V4_BYTES,
-    )
+    body = b"%d" % half_offset
+    wide = len(host) > HOST_V4_BYTES
+    made = kernel.draft(_OP_TOPIC, 0, body, _OP_PROPERTIES, 0, 0, born_ms, host, wide, 0, 0, True)
+    assert made is not None, "its properties fit"
+    return made
 
 
 def ended_by(body: bytes) -> list[int]:
@@ -240,45 +238,36 @@ def ended_by(body: bytes) -> list[int]:
 
 def checked(half: HalfRecord, checks: int) -> bytes:
     """The half message as it is put back when somebody is asked for the `checks`th time."""
-    half.properties[Property.TRANSACTION_CHECK_TIMES] = str(checks)
-    return _again(half, HALF_LANE)
+    return moved_draft(half.raw, HALF_LANE, ((_CHECK_TIMES, b"%d" % checks),), cleared=_MASK)
 
 
 def still_immune(half: HalfRecord) -> bytes:
     """The half message as it is put back while it may not be checked."""
-    half.properties.setdefault(Property.TRAN_PREPARED_QUEUE_OFFSET, str(half.parts.queue_offset))
-    return _again(half, HALF_LANE)
+    known = Property.TRAN_PREPARED_QUEUE_OFFSET in half.properties
+    changes = () if known else ((_FIRST_OFFSET, b"%d" % half.queue_offset),)
+    return moved_draft(half.raw, HALF_LANE, changes, cleared=_MASK)
 
 
 def given_up(half: HalfRecord) -> bytes:
     """The half message that nobody could tell about, as it is kept for operators."""
-    return _again(half, GIVEN_UP_LANE)
+    return moved_draft(half.raw, GIVEN_UP_LANE, cleared=_MASK)
 
 
-def question(half: bytes, offset: int, position: int, stamped: Parts) -> bytes:
+def question(half: bytes, offset: int, position: int, store_ms: int, store_host: bytes) -> bytes:
     """The body of a check-back: the half message as its producer knows it.
 
-    `half` is the draft that was put back at queue `offset` and log `position`; `stamped` tells
-    store time and host.
+    `half` is the draft that was put back at queue `offset` and log `position`.
     """
-    record = read_half(half)
-    topic, queue_id = record.real_lane
-    body = bytearray(_again(record, (topic, queue_id)))
+    body = bytearray(moved_draft(half, read_half(half).real_lane, cleared=_MASK))
     stamp(
         body,
         0,
         queue_offset=offset,
         position=position,
-        store_timestamp=stamped.store_timestamp,
-        store_host=stamped.store_host,
+        store_timestamp=store_ms,
+        store_host=store_host,
     )
     return bytes(body)
-
-
-def _again(half: HalfRecord, lane: tuple[str, int]) -> bytes:
-    """The same message as a draft for another lane."""
-    parts = half.parts
-    return moved_draft(half.raw, parts, lane, half.properties, sys_flag=parts.sys_flag & ~_MASK)
 
 
 def _text(value: bytes | None) -> str:

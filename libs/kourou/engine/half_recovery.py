@@ -52,7 +52,7 @@ def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) ->
         except Corrupt:  # whole, but no message: nothing of it could ever be resolved
             continue
         identity, again = half.identity, half.was_put_back
-        offset, former = half.parts.queue_offset, None
+        offset, former = half.queue_offset, None
         if identity is not None and again:
             former = seen.pop(identity, None)
         if former is not None:
@@ -64,8 +64,8 @@ def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) ->
             continue
         mark = _mark(half)
         if mark is not None:
-            age_ms = max(wall_ms - half.parts.store_timestamp, 0)
-            halves.open_batch(mark, offset, half.parts.position, now_ms - age_ms, proven=False)
+            age_ms = max(wall_ms - half.store_ms, 0)
+            halves.open_batch(mark, offset, half.position, now_ms - age_ms, proven=False)
             continue
         one = _opened(half, now_ms, wall_ms)
         if again:
@@ -86,13 +86,12 @@ def _mark(half: HalfRecord) -> BatchMark | None:
 
 
 def _opened(half: HalfRecord, now_ms: int, wall_ms: int) -> OpenHalf:
-    parts = half.parts
-    since_ms = parts.store_timestamp
+    since_ms = half.store_ms
     if half.was_put_back:  # when it was stored first is not known; RocketMQ looks at its birth, too
-        since_ms = min(since_ms, parts.born_timestamp)
+        since_ms = min(since_ms, half.born_ms)
     return OpenHalf(
-        parts.queue_offset,
-        parts.position,
+        half.queue_offset,
+        half.position,
         now_ms - max(wall_ms - since_ms, 0),
         half.checks,
         half.immunity_ms,

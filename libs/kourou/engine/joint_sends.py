@@ -112,11 +112,12 @@ class JointSends:
         wall_ms = max(received.wall_ms for received in group)
         moved = set(drafts.elsewhere)
         if moved:
-            if not all(self._redirects.is_ready(drafts.record(row)) for row in moved):
+            single = drafts.records()
+            if not self._redirects.are_ready(single[row] for row in moved):
                 return None
             own_lanes = [lanes[number] for number in lane_of]
             elsewhere = {
-                row: self._redirects.moved(drafts.record(row), own_lanes[row], wall_ms)
+                row: self._redirects.moved(single[row], own_lanes[row], wall_ms)
                 for row in drafts.elsewhere
             }
             written = self._sending.store_some(

@@ -75,7 +75,7 @@ class JointSingles:
                 return self._single_sends.prepare_batch(received, request)
             one = self._single_sends.prepare(received, request)
             if one.elsewhere:
-                ready = self._redirects.is_ready(one.draft)
+                ready = self._redirects.are_ready((one.draft,))
                 return self._single_sends.moved(one, received.wall_ms) if ready else None
         except KourouError:
             return None  # alone it is refused again, and told why

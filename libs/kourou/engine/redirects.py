@@ -18,7 +18,7 @@ properties of the transaction that once made it. It is not one again.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kourou.engine.appends import Lane, Numbers, Written
@@ -26,10 +26,11 @@ from kourou.engine.inputs import Buffer
 from kourou.errors import MessageIllegal
 from kourou.model.message import Property
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from kourou.protocol import kernel
 from kourou.protocol.properties import find_property
 from kourou.protocol.record_columns import RecordColumns
-from kourou.protocol.record_layout import Parts, parts_of
-from kourou.protocol.record_moves import moved_draft, properties_of
+from kourou.protocol.record_layout import parts_of
+from kourou.protocol.record_moves import Changes, moved_draft
 
 HALF_LANE: Lane = (HALF_TOPIC, 0)
 """Where the halves of transactions wait."""
@@ -38,6 +39,9 @@ _DELAY = Property.DELAY.encode()
 _TRANSACTION = Property.TRAN_MSG.encode()
 _DELAY_MARK = _DELAY + b"\x01"
 _TRANSACTION_MARK = _TRANSACTION + b"\x01"
+_REASONS = (_DELAY, _TRANSACTION)
+_REAL_TOPIC = Property.REAL_TOPIC.encode()
+_REAL_QID = Property.REAL_QID.encode()
 _LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")
 
 
@@ -49,8 +53,8 @@ class Halves(Protocol):
         """May they be stored, without anything to be made first?"""
         ...
 
-    def half(self, draft: Buffer, wall_ms: int) -> bytes:
-        """The half of a message as a draft for `HALF_LANE`. Raises Rejected."""
+    def half(self, draft: Buffer, lane: Lane, wall_ms: int) -> bytes:
+        """The half of a message for `lane` as a draft for `HALF_LANE`. Raises Rejected."""
         ...
 
     def stored(self, offset: int, position: int, half: Buffer, wall_ms: int) -> None:
@@ -76,49 +80,48 @@ class Redirects:
         self.halves = halves
         self.half_frames: HalfFrames | None = None
 
-    def is_ready(self, draft: Buffer) -> bool:
+    def are_ready(self, drafts: Iterable[Buffer]) -> bool:
         """Does `moved` change nothing? The first half of all makes the topics of transactions."""
         halves = self.halves
-        return halves is None or halves.takes_halves or _TRANSACTION_MARK not in bytes(draft)
+        if halves is None or halves.takes_halves:
+            return True
+        return not any(_TRANSACTION_MARK in bytes(draft) for draft in drafts)
 
     def moved(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[Buffer, Lane]:
         """The draft and the lane it goes to; those given, if it stays.
 
         Raises MessageIllegal if it asks for what cannot be, and what `Halves.half` raises.
         """
-        parts = parts_of(draft, 0, len(draft))
-        raw = bytes(draft[parts.props_at :])
-        level = delay_level(raw)
-        again = parts.reconsume_times > 0 and level > 0
-        if not again and is_transactional(raw):
+        ((delay, transaction),) = kernel.values((draft,), _REASONS)
+        level = _level_of(delay)
+        if _is_true(transaction) and not (level > 0 and _failed_before(draft)):
             if self.halves is None:
                 raise MessageIllegal("this broker does not accept transactional messages")
-            return self.halves.half(draft, wall_ms), HALF_LANE
-        if level <= 0:
-            return draft, lane
-        return self.delayed(draft, parts, lane, level, properties_of(draft, parts))
+            return self.halves.half(draft, lane, wall_ms), HALF_LANE
+        return self.delayed(draft, lane, level) if level > 0 else (draft, lane)
 
     def delayed(
         self,
         record: Buffer,
-        parts: Parts,
         lane: Lane,
         level: int,
-        properties: dict[str, str],
+        changes: Changes = (),
         *,
-        reconsume_times: int | None = None,
+        reconsume_times: int = -1,
     ) -> tuple[bytes, Lane]:
         """The record as a draft that waits at `level`, above 0, and then goes to `lane`.
 
-        `properties` are changed. Raises MessageIllegal if they grow beyond what fits.
+        With these changes of its properties; `reconsume_times` unless it is negative. Raises
+        MessageIllegal if they grow beyond what fits.
         """
         level = min(level, self._levels)
-        properties[Property.DELAY] = str(level)
-        properties[Property.REAL_TOPIC] = lane[0]
-        properties[Property.REAL_QID] = str(lane[1])
         waiting = (SCHEDULE_TOPIC, level - 1)
-        draft = moved_draft(record, parts, waiting, properties, reconsume_times=reconsume_times)
-        return draft, waiting
+        changes += (
+            (_DELAY, b"%d" % level),
+            (_REAL_TOPIC, lane[0].encode()),
+            (_REAL_QID, b"%d" % lane[1]),
+        )
+        return moved_draft(record, waiting, changes, reconsume_times=reconsume_times), waiting
 
     def stored(self, lane: Lane, offset: int, position: int, draft: Buffer, wall_ms: int) -> None:
         """A draft that `moved` returned was stored there: tell whom it concerns."""
@@ -137,7 +140,23 @@ def delay_level(properties: bytes) -> int:
 
     Raises MessageIllegal for one that is no number: delivered at once it would come too early.
     """
-    raw = find_property(properties, _DELAY)
+    return _level_of(find_property(properties, _DELAY))
+
+
+def is_transactional(properties: bytes) -> bool:
+    """Do encoded properties say that a transaction decides about the message?"""
+    return _is_true(find_property(properties, _TRANSACTION))
+
+
+def _failed_before(draft: Buffer) -> bool:
+    return parts_of(draft, 0, len(draft)).reconsume_times > 0
+
+
+def _is_true(raw: bytes | None) -> bool:
+    return raw is not None and raw.lower() == b"true"
+
+
+def _level_of(raw: bytes | None) -> int:
     if raw is None:
         return 0
     if _LEVEL.fullmatch(raw) is None:
@@ -147,9 +166,3 @@ def delay_level(properties: bytes) -> int:
             "nothing was stored"
         )
     return int(raw)
-
-
-def is_transactional(properties: bytes) -> bool:
-    """Do encoded properties say that a transaction decides about the message?"""
-    raw = find_property(properties, _TRANSACTION)
-    return raw is not None and raw.lower() == b"true"

@@ -22,7 +22,7 @@ it stays as long as any message:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -47,8 +47,9 @@ from kourou.model.names import NOT_FOR_CLIENTS, RETRY_PREFIX, dlq_topic, retry_t
 from kourou.model.permission import WRITE
 from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.messages.sending import ConsumerSendMsgBack
+from kourou.protocol.properties import decode_properties
 from kourou.protocol.record_layout import Parts, decode_host, parts_of
-from kourou.protocol.record_moves import moved_draft, properties_of
+from kourou.protocol.record_moves import Changes, moved_draft
 from kourou.protocol.request import Request
 
 UNIT_SUBSCRIPTION = 2
@@ -109,7 +110,8 @@ class SendBack:
             self._pressure.check_writable()
         record = self._failed_copy(request)
         parts = parts_of(record, 0, len(record))
-        properties = properties_of(record, parts)
+        stored = decode_properties(record[parts.props_at :])
+        properties = dict(stored)
         topic = bytes(record[parts.topic_at : parts.topic_end]).decode("utf-8", "replace")
         self._check_copy(request, parts, topic, properties)
         origin = properties.setdefault(Property.RETRY_TOPIC, topic)
@@ -118,17 +120,17 @@ class SendBack:
         times_max = request.max_reconsume_times
         if times_max is None:
             times_max = group.retry_max_times
-        draft: bytes
+        times = parts.reconsume_times + 1
         if request.delay_level < 0 or parts.reconsume_times >= times_max:
             lane = self._dead_lane(request.group, received)
             _mark_dead(properties, request.reason)
-            times = parts.reconsume_times + 1
-            draft = moved_draft(record, parts, lane, properties, reconsume_times=times)
+            changes = _changes(stored, properties)
+            draft = moved_draft(record, lane, changes, reconsume_times=times)
         else:
             retry = self._retry_lane(group, received, unit_mode=request.unit_mode)
             level = request.delay_level or RETRY_LEVEL + parts.reconsume_times
             draft, lane = self._redirects.delayed(
-                record, parts, retry, level, properties, reconsume_times=parts.reconsume_times + 1
+                record, retry, level, _changes(stored, properties), reconsume_times=times
             )
         self._appends.write_one(draft, lane, received.wall_ms)
         self._confirmations.append(self._appends.end)
@@ -227,6 +229,15 @@ class SendBack:
 
     def _record(self, events: list[Event], received: Received, reason: str) -> None:
         self._recorder.record(events, Cause(str(received.to.peer), reason), received.wall_ms)
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Changes:
+    """What is set or other in the second."""
+    return tuple(
+        (name.encode(), value.encode())
+        for name, value in after.items()
+        if before.get(name) != value
+    )
 
 
 def _mark_dead(properties: dict[str, str], reason: str | None) -> None:

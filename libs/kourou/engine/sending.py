@@ -243,14 +243,15 @@ class Sending:
         """
         codes, remarks, lanes = checked
         moved: dict[int, tuple[Buffer, Lane]] = {}
+        if not drafts.elsewhere:
+            return moved
+        records = drafts.records()
         for row in drafts.elsewhere:
             number = 0 if lane_of is None else lane_of[row]
             if codes[number]:
                 continue
             try:
-                moved[row] = self._redirects.moved(
-                    drafts.record(row), lanes[number], received.wall_ms
-                )
+                moved[row] = self._redirects.moved(records[row], lanes[number], received.wall_ms)
             except KourouError as error:
                 if len(drafts) == 1:
                     raise
@@ -310,14 +311,15 @@ class Sending:
 
         `lanes[row]` is where a row was sent to. Raises as Appends.write; then nothing has changed.
         """
-        stored = [moved.get(row) or (drafts.record(row), lanes[row]) for row in rows]
+        records = drafts.records()
+        stored = [moved.get(row) or (records[row], lanes[row]) for row in rows]
         written = self._appends.write_drafts(
             [draft for draft, _ in stored], [lane for _, lane in stored], wall_ms
         )
         self._confirmations.append(written.end)
         places = zip(rows, written.offsets, written.positions, strict=True)
         for row, offset, position in places:
-            topic, size = lanes[row][0], len(drafts.record(row))
+            topic, size = lanes[row][0], len(records[row])
             self._traffic.taken(topic, size)
             if row in moved:
                 draft, lane = moved[row]

@@ -71,6 +71,7 @@ _FOREVER_MS = 2**62
 _TICK_MS_MAX = 1_000
 """Ticks come oftener than that, whatever a wall clock says that somebody set."""
 
+_HALF_TOPIC = HALF_TOPIC.encode()
 _SAME_KEY_MAX = 32
 """So many messages of one unique key are looked at; a producer's keys differ."""
 
@@ -148,15 +149,15 @@ class Transactions:
 
     # -- phase one ----------------------------------------------------------------------------
 
-    def half(self, draft: Buffer, wall_ms: int) -> bytes:
-        """The half message to store instead of a checked draft, in HALF_LANE.
+    def half(self, draft: Buffer, lane: Lane, wall_ms: int) -> bytes:
+        """The half message to store instead of a checked draft for `lane`, in HALF_LANE.
 
         Raises NoPermission where this broker takes none, and whatever recording raises when the
         topics of transactions have to be made.
         """
         if self._policy.reject_transactions:
             raise NoPermission("this broker does not accept transactional messages")
-        half = half_of(draft)
+        half = half_of(draft, lane)
         if HALF_TOPIC not in self._control.topics:
             self._make_topics(wall_ms)
         return half
@@ -167,10 +168,9 @@ class Transactions:
 
     def stored(self, offset: int, position: int, half: Buffer, wall_ms: int) -> None:
         """A half message was stored: it is open."""
-        immunity_ms = mark = None
+        immunity_ms = None
         raw = bytes(half)
-        if _BATCH in raw:
-            mark = mark_of(raw)
+        mark = mark_of(raw)
         if mark is None and _IMMUNITY in raw:
             immunity_ms = read_half(raw).immunity_ms
         since_ms = self.touch(wall_ms)
@@ -231,7 +231,7 @@ class Transactions:
     def _asked_about(self, request: EndTransaction) -> tuple[OpenHalf | None, HalfRecord]:
         """The half message a request names, its newest copy if it is open; None if it is not."""
         record = self._named(request)
-        half = self.halves.at(record.parts.queue_offset)
+        half = self.halves.at(record.queue_offset)
         if half is None:
             half = self.halves.copy_of(record)
             if half is not None:
@@ -259,20 +259,24 @@ class Transactions:
                 f"The producer group wrong: the half message at position {position} is not of "
                 f"{request.producer_group}"
             )
-        if record.parts.queue_offset != offset:
+        if record.queue_offset != offset:
             raise Rejected(
-                f"The transaction state table offset wrong: {record.parts.queue_offset}, not "
-                f"{offset}"
+                f"The transaction state table offset wrong: {record.queue_offset}, not {offset}"
             )
         return record
 
     def _is_half(self, record: HalfRecord) -> bool:
         """Is this what the half queue has at its offset, and not bytes that look like it?"""
-        parts = record.parts
-        half = self.halves.at(parts.queue_offset)
+        half = self.halves.at(record.queue_offset)
         if half is not None:
-            return half.position == parts.position
-        return self._view.offset_position(*HALF_LANE, parts.queue_offset) == parts.position
+            return half.position == record.position
+        if self._view.offset_position(*HALF_LANE, record.queue_offset) == record.position:
+            return True
+        raw = self._appends.unprojected_at(record.position)  # perhaps not in its queue yet
+        if raw is None:
+            return False
+        parts = parts_of(raw, 0, len(raw))
+        return bytes(raw[parts.topic_at : parts.topic_end]) == _HALF_TOPIC
 
     def read(self, position: int) -> HalfRecord:
         """The record at a position. Raises Rejected if none starts there, Corrupt if it fails."""
@@ -280,10 +284,10 @@ class Transactions:
             return read_half(self._view.record_at(position))
         except Rejected:
             # Appended, answered, and not in the log's files yet.
-            for _, raw in self._appends.unprojected(0):
-                if parts_of(raw, 0, len(raw)).position == position:
-                    return read_half(raw)
-            raise
+            raw = self._appends.unprojected_at(position)
+            if raw is None:
+                raise
+            return read_half(raw)
 
     def _resolve(self, half: OpenHalf, record: HalfRecord, wanted: int, wall_ms: int) -> None:
         found = COMMIT if self.is_committed(half, record) else None
@@ -365,7 +369,7 @@ class Transactions:
 
     def _resolve_again(self, record: HalfRecord, wanted: int, wall_ms: int) -> None:
         """The half message is not open: it was resolved, or given up."""
-        offset = record.parts.queue_offset
+        offset = record.queue_offset
         outcome = self._ended.get(offset)
         if outcome is None:
             outcome = self._outcome_in_log(record)
@@ -397,7 +401,7 @@ class Transactions:
             return False
         for raw in found:
             one = read_half(raw)
-            bits = one.parts.sys_flag & int(SysFlag.TRANSACTION_MASK)
+            bits = one.sys_flag & int(SysFlag.TRANSACTION_MASK)
             if one.identity == identity and bits == transaction:
                 return True
         return False
@@ -433,7 +437,7 @@ class Transactions:
         """Begin anew to ask about a half message that was given up (323). Raises Rejected."""
         _, position = decode_offset_id(request.msg_id)
         record = self.read(position)
-        offset = record.parts.queue_offset
+        offset = record.queue_offset
         if self._view.offset_position(*GIVEN_UP_LANE, offset) != position:
             raise Rejected(
                 f"{request.msg_id} is not a half message whose checks ended without an outcome"
@@ -462,7 +466,6 @@ class Transactions:
 
 
 _IMMUNITY = Property.CHECK_IMMUNITY_TIME.value.encode() + b"\x01"
-_BATCH = Property.BATCH.value.encode() + b"\x01"
 
 
 def _require_same(outcome: int, wanted: int) -> None:

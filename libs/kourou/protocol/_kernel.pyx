@@ -779,14 +779,12 @@ cdef int64_t put_property(uint8_t *to, int64_t n, const Change *change) noexcept
     return n + 1 + change.value_bytes
 
 
-def edit(properties, tuple changes):
-    """See kernel_python.edit; None for properties that the one in Python has to edit."""
-    cdef Column text = Column(properties, PyBUF_SIMPLE)
-    cdef int64_t m = len(changes), i, room = text.size, n
-    cdef Change made[CHANGES_MAX]
+cdef int64_t read_changes(tuple changes, Change *made) except -2:
+    """How many bytes they may add; -1 for changes that the one in Python has to make."""
+    cdef int64_t m = len(changes), i, room = 0
     cdef bytes name, value
     if m > CHANGES_MAX:
-        return None
+        return -1
     for i in range(m):
         name, value = changes[i]
         made[i].name, made[i].name_bytes = name, len(name)
@@ -795,13 +793,84 @@ def edit(properties, tuple changes):
         if value is not None:
             made[i].value, made[i].value_bytes = value, len(value)
             if not is_plain(made[i].value, made[i].value_bytes):
-                return None
+                return -1
             room += made[i].name_bytes + made[i].value_bytes + 2
-    to = PyByteArray_FromStringAndSize(NULL, room)
-    n = edited(text.at, text.size, made, m, <uint8_t *>PyByteArray_AsString(to))
+    return room
+
+
+def edit(properties, tuple changes):
+    """See kernel_python.edit; None for properties that the one in Python has to edit."""
+    cdef Column text = Column(properties, PyBUF_SIMPLE)
+    cdef Change made[CHANGES_MAX]
+    cdef int64_t n, room = read_changes(changes, made)
+    if room < 0:
+        return None
+    to = PyByteArray_FromStringAndSize(NULL, text.size + room)
+    n = edited(text.at, text.size, made, len(changes), <uint8_t *>PyByteArray_AsString(to))
     if n < 0:
         return None
     return PyBytes_FromStringAndSize(PyByteArray_AsString(to), n)
+
+
+cdef void put_moved(
+    uint8_t *to, const uint8_t *p, const Parts *r, int64_t size, int32_t queue_id, uint32_t sys_flag,
+    const uint8_t *topic, int64_t topic_bytes, const uint8_t *text, int64_t kept, int64_t length,
+    bint parted,
+) noexcept nogil:
+    memcpy(to, p, r.body_end)
+    put32(to, <uint32_t>size)
+    put32(to + 12, <uint32_t>queue_id)
+    memset(to + 20, 0, 16)  # queue offset and position
+    put32(to + 36, sys_flag)
+    memset(to + r.stored_at, 0, r.body_at - 16 - r.stored_at)  # store time and host
+    to += r.body_end
+    to[0] = <uint8_t>topic_bytes
+    memcpy(to + 1, topic, topic_bytes)
+    to = put_length(to + 1 + topic_bytes, length)
+    memcpy(to, text, kept)
+    if length > kept:
+        put_mark(to + kept, parted)
+
+
+def move(
+    record, bytes topic, int32_t queue_id, tuple changes, int32_t cleared, int32_t added,
+    int32_t reconsume_times, int64_t prepared,
+):
+    """See kernel_python.move; None where the one in Python has to edit, too."""
+    cdef Column data = Column(record, PyBUF_SIMPLE)
+    cdef Change made[CHANGES_MAX]
+    cdef int64_t n, size, length, kept = 0, props_at, topic_bytes = len(topic)
+    cdef int64_t room = read_changes(changes, made)
+    cdef bint parted = False
+    cdef uint8_t *text
+    cdef uint8_t *to
+    cdef Parts r
+    if not parse(data.at, 0, data.size, &r) or r.size != data.size:
+        raise ValueError("these bytes are no record")
+    if not 0 < topic_bytes <= 127:
+        raise ValueError("a topic has 1 to 127 bytes")
+    if room < 0:
+        return None
+    props_at = r.topic_end + 2
+    edits = PyByteArray_FromStringAndSize(NULL, r.size - props_at + room)
+    text = <uint8_t *>PyByteArray_AsString(edits)
+    n = edited(data.at + props_at, r.size - props_at, made, len(changes), text)
+    if n < 0:
+        return None
+    length = marked_bytes(text, n, &kept, &parted)
+    size = r.body_end + 1 + topic_bytes + 2 + length
+    if length > PROPERTIES_MAX or size > 0x7FFFFFFF:
+        return None
+    moved = PyBytes_FromStringAndSize(NULL, size)
+    to = <uint8_t *>PyBytes_AsString(moved)
+    put_moved(
+        to, data.at, &r, size, queue_id, (r.sys_flag & ~<uint32_t>cleared) | <uint32_t>added, topic,
+        topic_bytes, text, kept, length, parted,
+    )
+    if reconsume_times >= 0:
+        put32(to + r.body_at - 16, <uint32_t>reconsume_times)
+    put64(to + r.body_at - 12, prepared)
+    return moved
 
 
 # -- stored records -------------------------------------------------------------------------------
@@ -1102,12 +1171,16 @@ cdef int64_t count_keys(const uint8_t *p, int64_t at, int64_t end) noexcept nogi
 cdef int64_t count_all(
     const uint8_t *p, int64_t length, const int64_t *table, int64_t n
 ) noexcept nogil:
-    """How many keys are indexed; -1 if a label or a topic is not ASCII."""
+    """How many keys are indexed; -1 if a label or a topic is not ASCII, -2 for an untrue table."""
     cdef int64_t i, end, total = 0
     cdef Labels found
+    if not places_hold(length, table, n):
+        return -2
     for i in range(n):
+        if table[i] < 0 or table[i] > length or table[n + i] > length - table[i]:
+            return -2
         end = table[i] + table[n + i]
-        if table[13 * n + i] < 0 or end > length or table[14 * n + i] + 2 > end:
+        if table[14 * n + i] + 2 > end:
             return -2
         if not is_ascii(p, table[13 * n + i] + 1, table[14 * n + i]):
             return -1
@@ -1273,6 +1346,8 @@ def link_slots(hashes, int64_t number, slots, pages, int64_t page_slots):
     cdef int64_t n = keys.size // 4
     if slot.size < 4 or page_slots < 1 or (slot.size // 4 - 1) // page_slots >= page.size:
         raise ValueError("the pages are not those of these slots")
+    if number < 1 or number + n > SECONDS_MAX:
+        raise ValueError("no place in an index file")
     if not link_all(
         <const int32_t *>keys.at, n, <int32_t>number, <int32_t *>slot.at, slot.size // 4,
         page.at, page_slots,

@@ -31,6 +31,7 @@ __all__ = [
     "index_entries",
     "link_slots",
     "load",
+    "move",
     "project",
     "queue_units",
     "read",
@@ -119,3 +120,19 @@ def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) ->
     (beyond ASCII, a name twice, a piece that is no property) to the one in Python."""
     found: bytes | None = _module.edit(properties, changes)
     return kernel_python.edit(properties, changes) if found is None else found
+
+
+def move(
+    record: Buffer,
+    topic: bytes,
+    queue_id: int,
+    changes: tuple[tuple[bytes, bytes | None], ...],
+    cleared: int = 0,
+    added: int = 0,
+    reconsume_times: int = -1,
+    prepared: int = 0,
+) -> bytes | None:
+    """See kernel_python.move. The compiled kernel leaves to the one in Python what `edit` does."""
+    given = (record, topic, queue_id, changes, cleared, added, reconsume_times, prepared)
+    found: bytes | None = _module.move(*given)
+    return kernel_python.move(*given) if found is None else found

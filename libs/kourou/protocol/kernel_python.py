@@ -39,6 +39,7 @@ from kourou.protocol.properties import (
     labels,
 )
 from kourou.protocol.record_layout import (
+    BODY_CRC_AT,
     BORN_V6,
     CRC_MARK,
     CRC_MASK,
@@ -348,6 +349,46 @@ def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) ->
         else:
             found[name.decode()] = value.decode()
     return encode_properties(found)
+
+
+def move(
+    record: Buffer,
+    topic: bytes,
+    queue_id: int,
+    changes: tuple[tuple[bytes, bytes | None], ...],
+    cleared: int,
+    added: int,
+    reconsume_times: int,
+    prepared: int,
+) -> bytes | None:
+    """The record, or draft, as a draft for another queue; None if its properties become too long.
+
+    Its properties are edited (see `edit`). Of its flags those of `cleared` go and those of `added`
+    come, none of them one of the hosts' bits. `reconsume_times` replaces its own unless it is
+    negative. ValueError if it is no record, OverflowError for a number that does not fit.
+    """
+    view = _view(record)
+    parts = _parts(view, 0, len(view))
+    if parts is None:
+        raise ValueError("these bytes are no record")
+    made = draft(
+        topic,
+        queue_id,
+        view[parts.body_at : parts.body_end],
+        edit(view[parts.props_at :], changes),
+        parts.flag,
+        (parts.sys_flag & ~cleared) | added,
+        parts.born_timestamp,
+        parts.born_host,
+        bool(parts.sys_flag & STORE_V6),
+        parts.reconsume_times if reconsume_times < 0 else reconsume_times,
+        prepared,
+        with_crc=True,
+    )
+    if made is None:
+        return None
+    crc = parts.crc.to_bytes(4, "big")  # as it was: a damaged body must not become a whole one
+    return made[:BODY_CRC_AT] + crc + made[BODY_CRC_AT + 4 :]
 
 
 def values(records: Sequence[Buffer], names: tuple[bytes, ...]) -> list[Values]:

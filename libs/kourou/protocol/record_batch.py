@@ -30,7 +30,6 @@ from kourou.protocol.record_columns import (
     problem_of,
     scan,
 )
-from kourou.protocol.record_keys import topics_of
 from kourou.protocol.record_layout import Buffer, parts_of
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "columns",
     "decode_many",
     "scan",
-    "topics_of",
     "verify_batch",
 ]
 

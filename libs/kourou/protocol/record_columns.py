@@ -1,8 +1,8 @@
 """Many records as columns: one numpy array a field, made by the record kernel.
 
 Lives here: the walk along a run of records, the columns, and what is wrong with bytes that are no
-records. May not live here: checksums and stamping (kourou.protocol.record_batch), what is looked
-for in topics and properties (kourou.protocol.record_keys).
+records. May not live here: checksums and stamping (kourou.protocol.record_batch), tags and keys,
+which the record kernel projects (kourou.protocol.kernel).
 
 Invariants:  every place in `RecordColumns` lies inside its blob, whatever the bytes were
              IPv4, IPv6 and mixed batches give the same columns
@@ -238,6 +238,11 @@ class RecordColumns:
         start = numbers[index]
         return memoryview(cast("Buffer", self.raw))[start : start + numbers[count + index]]
 
+    def topics(self) -> tuple[list[bytes], Longs | None]:
+        """The different topics, and for each record which of them; None if there is only one."""
+        topics, topic_of = kernel.topics(self.raw, self.raw_table)
+        return topics, None if topic_of is None else np.frombuffer(topic_of, np.int64)
+
     def topic(self, index: int) -> bytes:
         """The topic of one record."""
         at = int(self._row(_BODY_END)[index]) + 1
@@ -248,11 +253,12 @@ class RecordColumns:
         at = int(self._row(_TOPIC_END)[index]) + 2
         return self.blob[at : int(self.starts[index]) + int(self.sizes[index])].tobytes()
 
-    def property_texts(self) -> list[bytes]:
-        """The encoded properties of all records."""
-        view = self.blob.data
-        begins, ends = self.props_at.tolist(), (self.starts + self.sizes).tolist()
-        return [bytes(view[at:end]) for at, end in zip(begins, ends, strict=True)]
+    def records(self) -> list[memoryview]:
+        """The bytes of each record."""
+        numbers, count = self._numbers, self._count
+        view = memoryview(cast("Buffer", self.raw))
+        places = zip(numbers[:count], numbers[count : 2 * count], strict=True)
+        return [view[start : start + size] for start, size in places]
 
     def select(self, which: npt.NDArray[np.intp] | Marks | slice) -> RecordColumns:
         """The records chosen by indexes, marks or a slice, over the same blob."""

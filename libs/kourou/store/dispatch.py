@@ -27,7 +27,6 @@ from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol import kernel
 from kourou.protocol.properties import find_property
 from kourou.protocol.record_columns import RecordColumns, as_longs
-from kourou.protocol.record_keys import topics_of
 from kourou.store.consume_queue import GAP_UNITS_MAX, ConsumeQueue
 from kourou.store.disk import as_store_error
 from kourou.store.key_index import KeyIndex
@@ -89,7 +88,7 @@ class Dispatcher:
         """
         if not len(records):
             return []
-        topics, topic_ids = topics_of(records)
+        topics, topic_ids = records.topics()
         codes, *keys = kernel.project(records.raw, records.raw_table)
         if self._delay_levels_ms and _SCHEDULE_TOPIC in topics:
             self._set_delivery_times(records, topics, topic_ids, np.frombuffer(codes, np.int64))
