@@ -221,19 +221,23 @@ class Tenure:
         """
         poll = self._poll
         if poll is None:
-            loop, idle = asyncio.get_running_loop(), self._upkeep.hands.dispatch_written
-            poll = self._poll = BusyPoll(loop, self._busy_poll_us, idle)
+            loop = asyncio.get_running_loop()
+            poll = self._poll = BusyPoll(loop, self._busy_poll_us, idle=self.project)
         poll.met()
         patient = True
         for one in received:
             if type(one.request) not in _WRITES:
                 patient = False
-                self._upkeep.hands.dispatch_written()
+                self.project()
                 break
             patient = patient and one.to.oneway
         self.loop.offer_all(received, patient=patient)
         if not self.over:
             poll.begin()
+
+    def project(self) -> None:
+        """Let queues and key index have all that was written."""
+        self._upkeep.hands.dispatch_written()
 
     def _tick(self) -> Input:
         self._upkeep.hands.tick()

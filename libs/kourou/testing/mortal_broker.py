@@ -95,6 +95,7 @@ class MortalBroker(BrokerService):
 
     def _admit(self, tenure: Tenure, received: list[Received]) -> None:
         super()._admit(tenure, received)
+        tenure.project()  # tests look at its store
         self._moved()
 
     def _post(self, item: Input) -> None:
