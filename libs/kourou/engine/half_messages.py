@@ -84,7 +84,7 @@ class HalfRecord:
             (found,) = kernel.values((raw,), _NAMES)
         except ValueError as error:
             raise Corrupt(f"a half message of {len(raw)} bytes is no record") from error
-        place = _PLACE.unpack_from(raw, QUEUE_OFFSET_AT)
+        place: tuple[int, int, int, int] = _PLACE.unpack_from(raw, QUEUE_OFFSET_AT)
         self.queue_offset, self.position, self.sys_flag, self.born_ms = place
         group, key, topic, queue, wait, mark = found
         self.group = _text(group)

@@ -276,8 +276,7 @@ class Transactions:
         if raw is None:
             return False
         parts = parts_of(raw, 0, len(raw))
-        topic: bytes = bytes(raw[parts.topic_at : parts.topic_end])
-        return topic == _HALF_TOPIC
+        return bytes(raw[parts.topic_at : parts.topic_end]) == _HALF_TOPIC
 
     def read(self, position: int) -> HalfRecord:
         """The record at a position. Raises Rejected if none starts there, Corrupt if it fails."""
