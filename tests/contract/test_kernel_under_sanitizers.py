@@ -23,7 +23,7 @@ Seeds = Callable[[int], Iterator[int]]
 HERE = Path(__file__).parent
 NO_COMPILER = shutil.which("gcc") is None
 SANITIZERS = "-g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
-FULL = 100_000
+FULL = 30_000
 SOAK = 4_000_000
 """About an hour."""
 

@@ -83,7 +83,7 @@ class HalfRecord:
         try:
             (found,) = kernel.values((raw,), _NAMES)
         except ValueError as error:
-            raise Corrupt(f"a half message of {len(raw)} bytes is no record") from error
+            raise Corrupt(f"a half message of {len(raw)} bytes is not a record") from error
         place: tuple[int, int, int, int] = _PLACE.unpack_from(raw, QUEUE_OFFSET_AT)
         self.queue_offset, self.position, self.sys_flag, self.born_ms = place
         group, key, topic, queue, wait, mark = found

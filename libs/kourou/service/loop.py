@@ -33,7 +33,7 @@ Effect = TypeVar("Effect")
 _log = logging.getLogger("kourou.service")
 
 PATIENT_S = 0.001
-PATIENT_INPUTS_MAX = 64
+PATIENT_INPUTS = 64
 """Inputs that nobody waits for are handled so much later, or when so many are there."""
 
 
@@ -131,7 +131,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
             self._admit(item)
         if self._in_turn:
             self._schedule()
-        elif not patient or len(self._inbox) >= PATIENT_INPUTS_MAX:
+        elif not patient or len(self._inbox) >= PATIENT_INPUTS:
             self.turn()
         elif self._late is None and self._loop is not None:
             self._late = self._loop.call_later(PATIENT_S, self._late_turn)

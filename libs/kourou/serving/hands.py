@@ -105,8 +105,7 @@ class Hands:
         self._space_retry_ms = 0
         self._index_retry_ms = 0
         self._dispatch_due: asyncio.Handle | None = None
-        self._dispatch_soon = False
-        self._dispatch_retry = False
+        self._dispatch_soon = self._dispatch_retry = False
         self._faulted = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._waking: asyncio.TimerHandle | None = None

@@ -19,7 +19,7 @@ from collections.abc import Callable
 BUSY_POLL_US = 250
 """The default window: a round trip between processes of one machine, with some work in it."""
 
-LEFT_OUT_MAX = 63
+LONGEST_BREAK = 63
 
 
 class BusyPoll:
@@ -85,4 +85,4 @@ class BusyPoll:
             self._next = self._loop.call_soon(self._look)
         else:
             self._next = None
-            self._leave_out = min(2 * self._leave_out + 1, LEFT_OUT_MAX)
+            self._leave_out = min(2 * self._leave_out + 1, LONGEST_BREAK)

@@ -115,7 +115,7 @@ async def test_patient_inputs_are_handled_soon_although_nothing_comes() -> None:
 
 
 async def test_many_patient_inputs_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "PATIENT_INPUTS_MAX", 3)
+    monkeypatch.setattr(loop_module, "PATIENT_INPUTS", 3)
     setup = Setup()
     setup.loop.start()
     setup.loop.offer_all(["a", "b"], patient=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kourou.transport import busy_poll
-from kourou.transport.busy_poll import LEFT_OUT_MAX, BusyPoll
+from kourou.transport.busy_poll import LONGEST_BREAK, BusyPoll
 
 
 class Rig:
@@ -82,7 +82,7 @@ def test_windows_in_which_nothing_comes_are_left_out_more_and_more(rig: Rig) -> 
             begun.append(number)
         rig.window()
     assert begun[:6] == [0, 2, 6, 14, 30, 62]
-    assert begun[7] - begun[6] == LEFT_OUT_MAX + 1
+    assert begun[7] - begun[6] == LONGEST_BREAK + 1
     while not rig.awake:
         rig.poll.begin()
     rig.poll.met()
