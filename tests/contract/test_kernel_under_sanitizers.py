@@ -27,10 +27,7 @@ FULL = 30_000
 SOAK = 4_000_000
 """About an hour."""
 
-pytestmark = [
-    pytest.mark.skipif(NO_COMPILER, reason="needs a C compiler"),
-    pytest.mark.feature("F065"),
-]
+pytestmark = pytest.mark.skipif(NO_COMPILER, reason="needs a C compiler")
 
 
 @pytest.fixture(scope="module")
