@@ -167,6 +167,17 @@ def test_what_the_index_does_not_have_yet_is_kept_too(draft) -> None:
     assert desk.oldest_unprojected == 4
 
 
+def test_what_is_not_projected_is_found_by_its_position(draft) -> None:
+    desk = appends()
+    places = [desk.write_one(draft(body=bytes([65 + number])), LANE, 1)[1] for number in range(3)]
+    found = [desk.unprojected_at(place) for place in places]
+    assert [decode_record(raw).body for raw in found if raw is not None] == [b"A", b"B", b"C"]
+    assert desk.unprojected_at(places[1] + 1) is None, "no record begins there"
+    assert desk.unprojected_at(desk.end) is None
+    desk.projected([("orders", 0, 3)], indexed=desk.end)
+    assert desk.unprojected_at(places[0]) is None
+
+
 def test_what_is_kept_for_an_index_is_bounded(draft, monkeypatch) -> None:
     monkeypatch.setattr("kourou.engine.appends.UNPROJECTED_BYTES_MAX", 2_500)
     desk = appends()
