@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kourou.protocol import kernel
 from kourou.protocol.record_batch import RecordColumns, scan
 from kourou.store.disk import Buffer
 
@@ -74,5 +73,4 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
     if len(pieces) == 1:
         return pieces[0]
     data = b"".join([piece.data for piece in pieces])
-    table, _ = kernel.scan(data)
-    return Piece(pieces[0].start, RecordColumns(data, table), data, pieces[-1].end)
+    return Piece(pieces[0].start, scan(data), data, pieces[-1].end)
