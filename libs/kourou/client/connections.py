@@ -105,7 +105,7 @@ def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: in
     """
 
     def dial(address: str, on_notify: Callable[[Frame], None]) -> Wire:
-        own = not io_thread.is_threads(asyncio.get_running_loop())
+        own = not io_thread.is_network_thread(asyncio.get_running_loop())
         return ZmqConnection(
             address,
             on_notify=on_notify,

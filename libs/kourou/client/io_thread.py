@@ -288,8 +288,8 @@ def reclaim(thread: IoThread) -> int:
     return _registry.reclaim(thread)
 
 
-def is_threads(loop: asyncio.AbstractEventLoop) -> bool:
-    """Is this the loop of one of these threads, and no application's own?"""
+def is_network_thread(loop: asyncio.AbstractEventLoop) -> bool:
+    """Does this loop run on one of these threads, not on an application's?"""
     return any(thread.loop is loop for thread in list(_registry.threads.values()))
 
 

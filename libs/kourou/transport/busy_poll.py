@@ -20,6 +20,7 @@ BUSY_POLL_US = 250
 """The default window: a round trip between processes of one machine, with some work in it."""
 
 LONGEST_BREAK = 63
+"""So many windows are left out at most."""
 
 
 class BusyPoll:
