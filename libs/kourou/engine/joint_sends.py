@@ -23,10 +23,10 @@ from typing import NamedTuple
 from kourou.engine.appends import Appends, Lane, Numbers, Written
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Received
+from kourou.engine.inputs import Buffer, Received
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.redirects import Redirects
-from kourou.engine.repeats import Repeats
+from kourou.engine.repeats import Repeats, identities_of
 from kourou.engine.send_frames import Frame, check_lane_bytes, open_send
 from kourou.engine.sending import Sending
 from kourou.errors import Code, KourouError
@@ -58,15 +58,13 @@ class JointSends:
         """The sends in their order, cut into groups that may be stored together."""
         group: list[Received] = []
         room_count = room_bytes = 0
-        watchful = self._policy.deduplicate_retried_sends
         for received in sends:
             request = received.request
             assert isinstance(request, SendRecords)
             count = len(request.sizes) // 4
             size = len(received.body[0]) if len(received.body) == 1 else 0
             alone = (
-                (watchful and self._repeats.watching)  # perhaps only since the group before
-                or not size
+                not size
                 or request.attempt != 1
                 or received.to.traced
                 or 0 < received.deadline_ms <= now_ms
@@ -110,29 +108,34 @@ class JointSends:
         for lane in lanes:
             self._sending.require_lane(group[0], parts[0].request, lane)
         wall_ms = max(received.wall_ms for received in group)
-        moved = set(drafts.elsewhere)
-        if moved:
+        own_lanes = [lanes[number] for number in lane_of]
+        moved: dict[int, tuple[Buffer, Lane]] = {}
+        if drafts.elsewhere:
             single = drafts.records()
-            if not self._redirects.are_ready(single[row] for row in moved):
+            if not self._redirects.are_ready(single[row] for row in drafts.elsewhere):
                 return None
-            own_lanes = [lanes[number] for number in lane_of]
-            elsewhere = {
-                row: self._redirects.moved(single[row], own_lanes[row], wall_ms)
-                for row in drafts.elsewhere
-            }
+            for row in drafts.elsewhere:
+                moved[row] = self._redirects.moved(single[row], own_lanes[row], wall_ms)
+        if self._watching and self._repeats.remembers(identities_of(drafts, own_lanes, moved)):
+            return None
+        if moved:
             written = self._sending.store_some(
-                drafts, range(len(drafts)), own_lanes, elsewhere, wall_ms
+                drafts, range(len(drafts)), own_lanes, moved, wall_ms
             )
         else:
             written = self._appends.write(records, sizes, lanes, lane_of, wall_ms)
             self._confirmations.append(written.end)
             self._sending.count(lanes, lane_of, sizes)
         effects = self._appends.take_done()
-        for part, header in zip(parts, _headers(parts, written, moved), strict=True):
+        for part, header in zip(parts, _headers(parts, written, moved.keys()), strict=True):
             reply = Reply(part.received.to, Code.SUCCESS, "", header)
             wait = part.request.wait
             effects += self._confirmations.owe(now_ms, written.end, reply, wait=wait)
         return effects
+
+    @property
+    def _watching(self) -> bool:
+        return self._policy.deduplicate_retried_sends and self._repeats.watching
 
 
 class _Part(NamedTuple):

@@ -22,15 +22,21 @@ attempt of its own can be on the way.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from kourou.engine.appends import Lane
+from kourou.engine.inputs import Buffer
 from kourou.engine.ports import StoreView
 from kourou.errors import Rejected
 from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX, UNPROJECTED_KEYS_MAX
 from kourou.model.message import Property, StoredMessage
+from kourou.protocol import kernel
 from kourou.protocol.record import decode_record
+from kourou.protocol.record_columns import RecordColumns
+
+_UNIQUE_KEY = Property.UNIQ_KEY.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,45 @@ class Original:
     queue_id: int
     offset: int
     position: int
-    size: int
+
+
+class Identity(NamedTuple):
+    """By what a repeat is recognised; `key` is the unique key, "" if there is none."""
+
+    topic: str
+    key: str
+    body_crc: int
+
+
+class Repeated(NamedTuple):
+    """The repeats among the rows of a frame."""
+
+    originals: Mapping[int, Original]
+    twins: Mapping[int, int]
+    """Rows that repeat another row of the same frame, and which."""
+
+    @property
+    def rows(self) -> Set[int]:
+        """All that need not be stored."""
+        return self.originals.keys() | self.twins.keys()
+
+
+NO_REPEATS = Repeated({}, {})
+
+
+def identities_of(
+    drafts: RecordColumns, lanes: Sequence[Lane], moved: Mapping[int, tuple[Buffer, Lane]]
+) -> list[Identity]:
+    """What identifies each of these drafts. Draft i is stored in `lanes[i]`, unless `moved` has
+    what is stored of it, and where."""
+    keys = kernel.values(drafts.records(), (_UNIQUE_KEY,))
+    places = [moved[row][1] if row in moved else lane for row, lane in enumerate(lanes)]
+    return [
+        Identity(topic, (key or b"").decode("ascii", "replace"), body_crc)
+        for (topic, _), (key,), body_crc in zip(
+            places, keys, drafts.body_crcs.tolist(), strict=True
+        )
+    ]
 
 
 class Unprojected(Protocol):
@@ -64,7 +108,7 @@ class Repeats:
     def __init__(self, view: StoreView, appends: Unprojected) -> None:
         self._view = view
         self._appends = appends
-        self._lately: dict[tuple[str, str, int], Original] = {}
+        self._lately: dict[Identity, Original] = {}
         self._looked_to = 0
         self._remembered: OrderedDict[tuple[str, str], tuple[int, int, Original]] = OrderedDict()
 
@@ -73,23 +117,43 @@ class Repeats:
         """True while first attempts must be compared too."""
         return bool(self._remembered)
 
-    def find(
-        self, topic: str, key: str, body_crc: int, wall_ms: int, *, retried: bool
-    ) -> Original | None:
-        """The original of this message, if it is stored already.
+    def remembers(self, identities: Iterable[Identity]) -> bool:
+        """Is one of these a retried send that was stored lately?"""
+        return any(self._lookup(who) is not None for who in identities)
+
+    def among(
+        self, identities: Sequence[Identity], rows: Iterable[int], wall_ms: int, *, retried: bool
+    ) -> Repeated:
+        """Which of these rows of a frame are stored already, or twice in the frame.
 
         `retried` says that the sender calls this an attempt after the first.
         """
-        known = self._remembered.get((topic, key))
-        if known is not None and known[1] == body_crc:
-            return known[2]
-        if not retried or not key:
-            return None
-        for record in self._indexed(topic, key, wall_ms - 2 * DEADLINE_MS_MAX):
+        originals: dict[int, Original] = {}
+        twins: dict[int, int] = {}
+        firsts: dict[Identity, int] = {}
+        for row in rows:
+            who = identities[row]
+            original = self.find(who, wall_ms, retried=retried)
+            if original is not None:
+                originals[row] = original
+            elif retried and who.key and firsts.setdefault(who, row) != row:
+                twins[row] = firsts[who]
+        return Repeated(originals, twins)
+
+    def find(self, who: Identity, wall_ms: int, *, retried: bool) -> Original | None:
+        """The original of this message, if it is stored already; `retried` as in `among`."""
+        known = self._lookup(who)
+        if known is not None or not retried or not who.key:
+            return known
+        for record in self._indexed(who.topic, who.key, wall_ms - 2 * DEADLINE_MS_MAX):
             stored = _sent(record)
-            if stored is not None and _identity(stored) == (topic, key, body_crc):
+            if stored is not None and _identity(stored) == who:
                 return _original(stored)
-        return self._find_lately(topic, key, body_crc)
+        return self._find_lately(who)
+
+    def _lookup(self, who: Identity) -> Original | None:
+        known = self._remembered.get((who.topic, who.key))
+        return known[2] if known is not None and known[1] == who.body_crc else None
 
     def _indexed(self, topic: str, key: str, begin_ms: int) -> list[memoryview]:
         try:
@@ -97,20 +161,20 @@ class Repeats:
         except Rejected:  # messageIndexEnable=false
             return []
 
-    def _find_lately(self, topic: str, key: str, body_crc: int) -> Original | None:
+    def _find_lately(self, who: Identity) -> Original | None:
         """Look where the key index has not come yet; each record is decoded once."""
         for number, record in self._appends.unprojected(self._looked_to):
             self._looked_to = number
             stored = _sent(record)
             if stored is not None:
                 self._lately.setdefault(_identity(stored), _original(stored))
-        return self._lately.get((topic, key, body_crc))
+        return self._lately.get(who)
 
-    def remember(self, now_ms: int, topic: str, key: str, body_crc: int, at: Original) -> None:
+    def remember(self, now_ms: int, who: Identity, at: Original) -> None:
         """A retried send was stored as new; its first attempt may still be on the way."""
-        if not key:
+        if not who.key:
             return
-        self._remembered[topic, key] = (now_ms + DEADLINE_MS_MAX, body_crc, at)
+        self._remembered[who.topic, who.key] = (now_ms + DEADLINE_MS_MAX, who.body_crc, at)
         while len(self._remembered) > RETRIED_KEYS_MAX:
             self._remembered.popitem(last=False)
 
@@ -136,9 +200,9 @@ def _sent(record: memoryview) -> StoredMessage | None:
     return None if again else stored
 
 
-def _identity(stored: StoredMessage) -> tuple[str, str, int]:
-    return stored.topic, stored.message_id, stored.body_crc
+def _identity(stored: StoredMessage) -> Identity:
+    return Identity(stored.topic, stored.message_id, stored.body_crc)
 
 
 def _original(stored: StoredMessage) -> Original:
-    return Original(stored.queue_id, stored.offset, stored.position, stored.size)
+    return Original(stored.queue_id, stored.offset, stored.position)

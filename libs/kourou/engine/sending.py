@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from kourou.engine.appends import Appends, Lane, Numbers, Written
 from kourou.engine.confirmations import Confirmations
@@ -24,21 +25,38 @@ from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Buffer, Received
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.redirects import HALF_LANE, Redirects
-from kourou.engine.repeats import Original, Repeats
+from kourou.engine.repeats import NO_REPEATS, Identity, Original, Repeats, identities_of
 from kourou.engine.send_frames import check_lane_bytes, open_send, without_refused
 from kourou.engine.traffic import Traffic
 from kourou.errors import BadRequest, Code, KourouError, NoPermission
-from kourou.model.message import Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.permission import WRITE
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.protocol.properties import find_property
 from kourou.protocol.record_batch import RecordColumns, check_drafts
-from kourou.protocol.record_layout import parts_of
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
 """(topic, default topic, default queue numbers, request) -> the topic, created if it may be."""
+
+_NOWHERE = Original(-1, -1, -1)
+
+
+class _Checked(NamedTuple):
+    """A coalesced send whose records and lanes were checked. A lane's code is SUCCESS, or says why
+    the lane is refused."""
+
+    received: Received
+    request: SendRecords
+    drafts: RecordColumns
+    lanes: list[Lane]
+    lane_of: Numbers | None
+    codes: list[int]
+    remarks: list[str]
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The number of each record's lane."""
+        return [0] * len(self.drafts) if self.lane_of is None else self.lane_of
 
 
 class Sending:
@@ -102,15 +120,14 @@ class Sending:
         answers = [self._check_lane(received, request, lane) for lane in lanes]
         codes = [code for code, _ in answers]
         remarks = [remark for _, remark in answers]
-        retried = request.attempt != 1
-        if self._policy.deduplicate_retried_sends and (retried or self._repeats.watching):
-            return self._records_once(
-                now_ms, received, request, drafts, lane_of, (codes, remarks, lanes)
-            )
-        if drafts.elsewhere:
-            return self._records_elsewhere(
-                now_ms, received, request, drafts, lane_of, (codes, remarks, lanes)
-            )
+        watched = self._policy.deduplicate_retried_sends and (
+            request.attempt != 1 or self._repeats.watching
+        )
+        if watched or drafts.elsewhere:
+            send = _Checked(received, request, drafts, lanes, lane_of, codes, remarks)
+            effects = self._store_placed(now_ms, send, watched=watched)
+            if effects is not None:
+                return effects
         if any(codes):
             kept = without_refused(drafts, lane_of, codes)
             if kept is None:
@@ -152,152 +169,105 @@ class Sending:
         """Note what was taken, for statistics."""
         self._traffic.taken_many([lane[0] for lane in lanes], lane_of, sizes)
 
-    # -- sends that may be repeats ------------------------------------------------------------
+    # -- sends whose messages are placed one by one -------------------------------------------
 
-    def _records_once(
-        self,
-        now_ms: int,
-        received: Received,
-        request: SendRecords,
-        drafts: RecordColumns,
-        lane_of: Numbers | None,
-        checked: tuple[list[int], list[str], list[Lane]],
-    ) -> list[Effect]:
-        """As `records`, message by message: a repeat is answered with its original's place."""
-        codes, remarks, lanes = checked
-        offsets: list[int] = []
-        positions: list[int] = []
-        queue_ids: list[int] = []
-        moved = self._moved(received, drafts, lane_of, checked)
-        for index in range(len(drafts)):
-            number = 0 if lane_of is None else lane_of[index]
-            if codes[number]:
-                offsets.append(-1)
-                positions.append(-1)
-                queue_ids.append(-1)
-                continue
-            found = self._store_once(
-                now_ms, received, request, drafts.record(index), lanes[number], moved.get(index)
+    def _store_placed(self, now_ms: int, send: _Checked, *, watched: bool) -> list[Effect] | None:
+        """As `records`, if messages are stored in other queues than they were sent to, or may be
+        repeats (`watched`). None if neither is so; then nothing has changed.
+
+        They are one append all the same. The answer places each message by itself: by the queue
+        that its sender named, and offset and position of what was stored. A repeat is answered with
+        its original's place.
+        """
+        received, request, drafts = send.received, send.request, send.drafts
+        halves = None if watched else self._store_halves(send)
+        if halves is not None:
+            return self._placed(now_ms, send, halves)
+        moved = self._moved(send)
+        lanes = [send.lanes[number] for number in send.numbers]
+        rows = [row for row, number in enumerate(send.numbers) if not send.codes[number]]
+        repeats = NO_REPEATS
+        identities: list[Identity] = []
+        if watched:
+            identities = identities_of(drafts, lanes, moved)
+            repeats = self._repeats.among(
+                identities, rows, received.wall_ms, retried=request.attempt != 1
             )
-            offsets.append(found.offset)
-            positions.append(found.position)
-            queue_ids.append(found.queue_id)
-        header = SendRecordsResponse(
-            lane_codes=codes,
-            lane_remarks=remarks,
-            lane_offsets=[-1] * len(lanes),
-            runs=[],
-            offsets=offsets,
-            positions=positions,
-            queue_ids=queue_ids,
-        )
-        reply = Reply(received.to, Code.SUCCESS, "", header)
-        # A repeat may be answered only when its original is confirmed; the log's end covers both.
-        return self._confirmations.owe(
-            now_ms, self._confirmations.appended, reply, wait=request.wait
-        )
+        if not moved and not repeats.rows and request.attempt <= 1:
+            return None
+        places = {
+            row: replace(original, queue_id=lanes[row][1]) if row in moved else original
+            for row, original in repeats.originals.items()
+        }
+        rows = [row for row in rows if row not in repeats.rows]
+        if rows:
+            written = self.store_some(drafts, rows, lanes, moved, received.wall_ms)
+            for row, offset, position in zip(rows, written.offsets, written.positions, strict=True):
+                places[row] = Original(lanes[row][1], offset, position)
+                if identities and request.attempt > 1:
+                    self._repeats.remember(now_ms, identities[row], places[row])
+        for row, first in repeats.twins.items():
+            places[row] = places[first]
+        self._traffic.repeats_removed += len(repeats.rows)
+        return self._placed(now_ms, send, places)
 
-    def _store_once(
-        self,
-        now_ms: int,
-        received: Received,
-        request: SendRecords,
-        draft: memoryview,
-        lane: Lane,
-        elsewhere: tuple[Buffer, Lane] | None,
-    ) -> Original:
-        """Store a draft, or what is stored `elsewhere` instead, unless it is stored already."""
-        key, body_crc = _identity(draft)
-        retried = request.attempt != 1
-        wall_ms = received.wall_ms
-        moved, place = elsewhere or (draft, lane)
-        original = self._repeats.find(place[0], key, body_crc, wall_ms, retried=retried)
-        if original is not None:
-            self._traffic.repeats_removed += 1
-            # What lies elsewhere is told by the queue that its sender knows.
-            return original if place == lane else replace(original, queue_id=lane[1])
-        offset, position = self._appends.write_one(moved, place, wall_ms)
-        self._confirmations.append(self._appends.end)
-        self._traffic.taken(lane[0], len(draft))
-        if place != lane:
-            self._redirects.stored(place, offset, position, moved, wall_ms)
-            self._traffic.taken_to(place[0], lane[0], len(draft))
-        placed = Original(lane[1], offset, position, len(draft))
-        if request.attempt > 1:
-            self._repeats.remember(now_ms, place[0], key, body_crc, placed)
-        return placed
+    def _store_halves(self, send: _Checked) -> dict[int, Original] | None:
+        """Store a frame of half messages of batches, if it is nothing else."""
+        drafts, frames = send.drafts, self._redirects.half_frames
+        if frames is None or len(drafts.elsewhere) < len(drafts) or any(send.codes):
+            return None
+        halves = frames.store(drafts, send.lanes, send.lane_of, send.received.wall_ms)
+        if halves is None:
+            return None
+        sizes = array("q", drafts.sizes)
+        self.count(send.lanes, send.lane_of, sizes)
+        topics = [lane[0] for lane in send.lanes]
+        self._traffic.taken_many_to(HALF_LANE[0], topics, send.lane_of, sizes)
+        stored = zip(send.numbers, halves.offsets, halves.positions, strict=True)
+        return {
+            row: Original(send.lanes[number][1], offset, position)
+            for row, (number, offset, position) in enumerate(stored)
+        }
 
-    # -- sends that are stored elsewhere ------------------------------------------------------
-
-    def _moved(
-        self,
-        received: Received,
-        drafts: RecordColumns,
-        lane_of: Numbers | None,
-        checked: tuple[list[int], list[str], list[Lane]],
-    ) -> dict[int, tuple[Buffer, Lane]]:
-        """Those drafts that may go elsewhere, as they are stored, and where.
+    def _moved(self, send: _Checked) -> dict[int, tuple[Buffer, Lane]]:
+        """Those drafts that go elsewhere, as they are stored, and where.
 
         One that cannot be redirected refuses its lane, before anything is stored; if it is alone,
         what refuses it is raised.
         """
-        codes, remarks, lanes = checked
         moved: dict[int, tuple[Buffer, Lane]] = {}
-        if not drafts.elsewhere:
-            return moved
-        records = drafts.records()
-        for row in drafts.elsewhere:
-            number = 0 if lane_of is None else lane_of[row]
-            if codes[number]:
+        for row in send.drafts.elsewhere:
+            number = send.numbers[row]
+            if send.codes[number]:
                 continue
+            draft, wall_ms = send.drafts.record(row), send.received.wall_ms
             try:
-                moved[row] = self._redirects.moved(records[row], lanes[number], received.wall_ms)
+                moved[row] = self._redirects.moved(draft, send.lanes[number], wall_ms)
             except KourouError as error:
-                if len(drafts) == 1:
+                if len(send.drafts) == 1:
                     raise
                 self._traffic.refuse(error.wire_code)
-                codes[number], remarks[number] = int(error.wire_code), str(error)
+                send.codes[number], send.remarks[number] = int(error.wire_code), str(error)
         return moved
 
-    def _records_elsewhere(
-        self,
-        now_ms: int,
-        received: Received,
-        request: SendRecords,
-        drafts: RecordColumns,
-        lane_of: Numbers | None,
-        checked: tuple[list[int], list[str], list[Lane]],
-    ) -> list[Effect]:
-        """As `records`, with some of them stored in other queues than they were sent to.
-
-        They are one append all the same, and each message is placed by itself in the answer: by the
-        queue its sender named, and offset and position of what was stored.
-        """
-        codes, remarks, lanes = checked
-        wall_ms = received.wall_ms
-        frames = self._redirects.half_frames
-        if frames is not None and len(drafts.elsewhere) == len(drafts) and not any(codes):
-            halves = frames.store(drafts, lanes, lane_of, wall_ms)
-            if halves is not None:
-                sizes = array("q", drafts.sizes)
-                told = halves.offsets.tolist(), halves.positions.tolist()
-                self.count(lanes, lane_of, sizes)
-                self._traffic.taken_many_to(
-                    HALF_LANE[0], [lane[0] for lane in lanes], lane_of, sizes
-                )
-                return self._told_places(now_ms, received, request, checked, lane_of, told)
-        moved = self._moved(received, drafts, lane_of, checked)
-        numbers = [0] * len(drafts) if lane_of is None else lane_of
-        rows = [row for row, number in enumerate(numbers) if not codes[number]]
-        if not rows:
-            return [_none_stored(received, codes, remarks)]
-        written = self.store_some(
-            drafts, rows, [lanes[number] for number in numbers], moved, wall_ms
+    def _placed(self, now_ms: int, send: _Checked, places: Mapping[int, Original]) -> list[Effect]:
+        """The answer to a send whose messages are at these places; others were refused."""
+        if not places:
+            return [_none_stored(send.received, send.codes, send.remarks)]
+        rows = [places.get(row, _NOWHERE) for row in range(len(send.drafts))]
+        header = SendRecordsResponse(
+            lane_codes=send.codes,
+            lane_remarks=send.remarks,
+            lane_offsets=[-1] * len(send.lanes),
+            runs=[],
+            offsets=[place.offset for place in rows],
+            positions=[place.position for place in rows],
+            queue_ids=[place.queue_id for place in rows],
         )
-        offsets, positions = [-1] * len(numbers), [-1] * len(numbers)
-        for row, offset, position in zip(rows, written.offsets, written.positions, strict=True):
-            offsets[row], positions[row] = offset, position
-        return self._told_places(now_ms, received, request, checked, lane_of, (offsets, positions))
+        reply = Reply(send.received.to, Code.SUCCESS, "", header)
+        # A repeat may be answered only when its original is confirmed; the log's end covers both.
+        end = self._confirmations.appended
+        return self._confirmations.owe(now_ms, end, reply, wait=send.request.wait)
 
     def store_some(
         self,
@@ -327,32 +297,6 @@ class Sending:
                 self._traffic.taken_to(lane[0], topic, size)
         return written
 
-    def _told_places(
-        self,
-        now_ms: int,
-        received: Received,
-        request: SendRecords,
-        checked: tuple[list[int], list[str], list[Lane]],
-        lane_of: Numbers | None,
-        places: tuple[list[int], list[int]],
-    ) -> list[Effect]:
-        """The answer to a send whose messages have these offsets and positions, one by one."""
-        codes, remarks, lanes = checked
-        count = len(places[0])
-        numbers = [0] * count if lane_of is None else lane_of
-        header = SendRecordsResponse(
-            lane_codes=codes,
-            lane_remarks=remarks,
-            lane_offsets=[-1] * len(lanes),
-            runs=[],
-            offsets=places[0],
-            positions=places[1],
-            queue_ids=[lanes[number][1] for number in numbers],
-        )
-        reply = Reply(received.to, Code.SUCCESS, "", header)
-        end = self._confirmations.appended
-        return self._confirmations.owe(now_ms, end, reply, wait=request.wait)
-
 
 def _check_queue(topic: TopicConfig, queue_id: int) -> None:
     queues = topic.write_queue_nums
@@ -367,10 +311,3 @@ def _none_stored(received: Received, codes: list[int], remarks: list[str]) -> Re
         lane_codes=codes, lane_remarks=remarks, lane_offsets=[-1] * len(codes), runs=[]
     )
     return Reply(received.to, Code.SUCCESS, "", header)
-
-
-def _identity(draft: memoryview) -> tuple[str, int]:
-    """A draft's unique key and body checksum."""
-    parts = parts_of(draft, 0, len(draft))
-    key = find_property(draft[parts.props_at :], Property.UNIQ_KEY.value.encode())
-    return (key or b"").decode("ascii", "replace"), parts.crc

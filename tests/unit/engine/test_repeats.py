@@ -3,11 +3,16 @@
 import pytest
 
 from kourou.engine import repeats
+from kourou.engine.effects import Append
 from kourou.engine.inputs import StoreFailed
 from kourou.engine.ports import ANYWHERE
 from kourou.errors import Code, Rejected
 from kourou.model.limits import DEADLINE_MS_MAX
 from kourou.testing.engine import Engine, header_of
+
+
+def appends_of(engine: Engine) -> int:
+    return sum(isinstance(effect, Append) for effect in engine.effects)
 
 
 def bodies(engine: Engine, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
@@ -55,6 +60,37 @@ def test_a_first_attempt_that_arrives_after_the_second_is_a_repeat_too(
     assert header_of(engine.ask(*records([late]))).lane_offsets == [2], (
         "long after, it is a new one"
     )
+
+
+def test_after_a_retry_other_sends_are_stored_together_as_ever(engine, draft, records) -> None:
+    """A retry makes the broker compare first attempts for two minutes: it must stay as fast."""
+    retried = draft(key="K1", body=b"1")
+    engine.ask(*records([draft(key="other")]))
+    engine.ask(*records([retried], attempt=2))
+    assert engine.core.desks.repeats.watching
+    numbers, sends = zip(
+        *(engine.received(*records([draft(key=f"N{number}")])) for number in range(3)), strict=True
+    )
+    appends = appends_of(engine)
+    engine.handle(*sends)
+    assert [header_of(engine.replies[number]).lane_offsets for number in numbers] == [[2], [3], [4]]
+    assert appends_of(engine) == appends + 1, "three sends, one append"
+    numbers, sends = zip(
+        *(engine.received(*records([one])) for one in (draft(key="N4"), retried)), strict=True
+    )
+    engine.handle(*sends)
+    assert header_of(engine.replies[numbers[0]]).lane_offsets == [5]
+    assert header_of(engine.replies[numbers[1]]).offsets == [1]
+
+
+def test_a_retried_frame_is_one_append(engine, draft, records) -> None:
+    engine.ask(*records([draft(key="other")]))
+    appends = appends_of(engine)
+    drafts = [draft(key=f"K{number}") for number in range(5)]
+    header = header_of(engine.ask(*records([*drafts, drafts[2]], attempt=2)))
+    assert header.offsets == [1, 2, 3, 4, 5, 3]
+    assert appends_of(engine) == appends + 1
+    assert engine.core.desks.traffic.repeats_removed == 1
 
 
 def test_the_same_key_with_another_body_is_another_message(engine, draft, records) -> None:
@@ -157,9 +193,10 @@ def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:
     engine = Engine()
     desk = repeats.Repeats(engine.store, engine.core.desks.appends)
     for number in range(5):
-        desk.remember(0, "t", f"K{number}", 1, repeats.Original(0, number, 0, 1))
-    assert desk.find("t", "K1", 1, 0, retried=False) is None
-    assert desk.find("t", "K2", 1, 0, retried=False).offset == 2
+        who = repeats.Identity("t", f"K{number}", 1)
+        desk.remember(0, who, repeats.Original(0, number, 0))
+    assert desk.find(repeats.Identity("t", "K1", 1), 0, retried=False) is None
+    assert desk.find(repeats.Identity("t", "K2", 1), 0, retried=False).offset == 2
     desk.expire(DEADLINE_MS_MAX - 1)
     assert desk.watching
     desk.expire(DEADLINE_MS_MAX)
