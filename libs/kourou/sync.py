@@ -6,8 +6,9 @@
             for message in orders:
                 handle(message.body)
 
-Lives here: methods that block their thread until the client's I/O thread has an answer. May not
-live here: any work; both faces share one core.
+Lives here: methods that block their thread until there is an answer, as a rule from the client's
+I/O thread (sends: kourou.client.direct_sends). May not live here: any work; both faces share one
+core.
 
 Every method may be called from any thread, and threads that send at the same time share frames.
 
@@ -74,7 +75,7 @@ class Client(BlockingRequests, BlockingTransactions):
         except BaseException:
             self._client.release()
             raise
-        self._begin(self._client.producer(self._producing), self._client.settings.callback_threads)
+        self._begin(self._client.producer(self._producing), self._client)
         self._begin_checks()
         return self
 
@@ -212,7 +213,7 @@ class Producer(BlockingRequests, BlockingTransactions):
 
     def open(self) -> Self:
         """Begin to produce."""
-        self._begin(self._client.producer(self._settings), self._client.settings.callback_threads)
+        self._begin(self._client.producer(self._settings), self._client)
         self._begin_checks()
         return self
 

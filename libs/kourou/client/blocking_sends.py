@@ -26,7 +26,9 @@ from kourou.client.batches import (
     unsent_batch,
     unsent_many,
 )
+from kourou.client.client_core import ClientCore
 from kourou.client.delayed import delay_property
+from kourou.client.direct_sends import DirectSends
 from kourou.client.io_thread import ClientClosed
 from kourou.client.outbox import CallbackPort, Gathering, Outcome, ThreadPort
 from kourou.client.producer import Choice, ProducerCore, TopicLanes
@@ -47,6 +49,11 @@ class Waiter:
         self._outcome: Outcome | None = None
         self._done = threading.Lock()
         self._done.acquire()
+
+    @property
+    def is_settled(self) -> bool:
+        """Is the outcome known?"""
+        return self._outcome is not None
 
     def settle(self, outcome: Outcome) -> None:
         """The outcome is known; called on the I/O thread."""
@@ -88,15 +95,21 @@ class BlockingSends:
         self._port: ThreadPort | None = None
         self._callbacks: CallbackPort | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._direct: DirectSends | None = None
 
-    def _begin(self, core: ProducerCore, callback_threads: int) -> None:
-        self._pool = ThreadPoolExecutor(callback_threads, thread_name_prefix="kourou-callback")
-        self._port = ThreadPort(core.outgoing)
-        self._callbacks = CallbackPort(core.outgoing, self._pool, core.settings.unsent_count_max)
+    def _begin(self, core: ProducerCore, client: ClientCore) -> None:
+        threads, count_max = client.settings.callback_threads, core.settings.unsent_count_max
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kourou-callback")
+        direct = self._direct = DirectSends(core, is_possible=client.dials_in_clear)
+        self._port = ThreadPort(core.outgoing, direct.shared)
+        self._callbacks = CallbackPort(core.outgoing, self._pool, count_max, direct.shared)
         self._core = core
 
     def _end(self) -> ProducerCore | None:
         core, self._core = self._core, None
+        direct, self._direct = self._direct, None
+        if direct is not None:
+            direct.close()
         return core
 
     def _shut_pool(self) -> None:
@@ -144,6 +157,10 @@ class BlockingSends:
         unsent = core.unsent(
             lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own
         )
+        direct = self._direct
+        result = None if direct is None else direct.send(unsent)
+        if result is not None:
+            return result
         port.add_all([unsent])
         return waiter.wait()
 

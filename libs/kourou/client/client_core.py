@@ -51,7 +51,7 @@ from kourou.client.settings import (
 )
 from kourou.client.standby import Standby
 from kourou.client.tracing import ClientTracing, client_tracing
-from kourou.clock import Clock
+from kourou.clock import Clock, SystemClock
 from kourou.model.names import check_group
 from kourou.model.refused_settings import promises_nothing
 
@@ -92,11 +92,11 @@ class ClientCore:
             list_url=settings.namesrv_list_url,
         )
         self.clock: Clock = clock or io_thread.clock_at(_key(self._found))
-        self._dial = dial or zmq_dial(
-            self.clock,
-            client_curve(settings, os.environ),
-            busy_poll_us=settings.busy_poll_us,
-        )
+        curve = client_curve(settings, os.environ)
+        self._dial = dial or zmq_dial(self.clock, curve, busy_poll_us=settings.busy_poll_us)
+        self.dials_in_clear = not dial and not curve and isinstance(self.clock, SystemClock)
+        """Connections are ZeroMQ's, without encryption and in real time: others may be beside."""
+
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list
         self._io: Io | None = None

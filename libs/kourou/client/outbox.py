@@ -278,11 +278,15 @@ class LoopPort:
 class ThreadPort:
     """Crossing for threads that wait, or do not care; callable from any thread."""
 
-    def __init__(self, outgoing: Handover[list[Unsent]]) -> None:
+    def __init__(
+        self, outgoing: Handover[list[Unsent]], on_use: Callable[[], None] = lambda: None
+    ) -> None:
         self._outgoing = outgoing
+        self._on_use = on_use
 
     def add_all(self, messages: list[Unsent]) -> None:
         """Send these messages; what other threads send meanwhile travels with them."""
+        self._on_use()
         self._outgoing.put(messages)
 
     def deliver(self, outcomes: Outcomes) -> None:
@@ -295,14 +299,22 @@ class ThreadPort:
 class CallbackPort:
     """Crossing for sends with a callback; callbacks run in a small pool (F165, F286)."""
 
-    def __init__(self, outgoing: Handover[list[Unsent]], pool: Executor, count_max: int) -> None:
+    def __init__(
+        self,
+        outgoing: Handover[list[Unsent]],
+        pool: Executor,
+        count_max: int,
+        on_use: Callable[[], None] = lambda: None,
+    ) -> None:
         self._outgoing = outgoing
+        self._on_use = on_use
         self._pool = pool
         self._room = threading.BoundedSemaphore(count_max)
 
     def add(self, message: Unsent) -> None:
         """Send this message; blocks while too many callbacks are still owed."""
         self._room.acquire()
+        self._on_use()
         self._outgoing.put([message])
 
     def deliver(self, outcomes: Outcomes) -> None:

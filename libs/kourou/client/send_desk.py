@@ -27,6 +27,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kourou.client.background import background
@@ -53,7 +54,7 @@ from kourou.errors import (
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.protocol.frames import NO_TRACE, Frame, Kind, decode_reply, encode_request
-from kourou.protocol.messages.sending import SendRecordsResponse
+from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.record import encode_host
 
 if TYPE_CHECKING:
@@ -162,23 +163,12 @@ class SendDesk:
         ):
             self._wait_with_others(frame)
             return
-        settings = self._settings
         trace, contexts = NO_TRACE, b""
         if self._tracing is not None:
             trace, contexts = self._tracing.frame_contexts(frame.messages)
-        request, body = request_of(
-            frame,
-            producer_group=settings.producer_group,
-            default_topic=settings.create_topic_key,
-            default_topic_queue_nums=settings.default_topic_queue_nums,
-            contexts=contexts,
-        )
+        request, body = self.request(frame, contexts)
         oneway = frame.terms.oneway
-
-        def answered(outcome: Frame | KourouError) -> None:
-            if self._silent.ended(frame):
-                self._answered(frame, now_ms, outcome)
-
+        answered = partial(self.answered, frame, now_ms)
         try:
             wire = self._connections.to(frame.address)
             if not wire.connected and not oneway and self._connections.lost(frame.address):
@@ -202,23 +192,49 @@ class SendDesk:
         if oneway:
             self._settle([(message, None) for message in frame.messages])
 
+    def request(self, frame: SendFrame, contexts: bytes = b"") -> tuple[SendRecords, bytes]:
+        """The frame as this producer's request, and its body; may be called in any thread."""
+        settings = self._settings
+        return request_of(
+            frame,
+            producer_group=settings.producer_group,
+            default_topic=settings.create_topic_key,
+            default_topic_queue_nums=settings.default_topic_queue_nums,
+            contexts=contexts,
+        )
+
+    # -- frames that a thread of the application sends (kourou.client.direct_sends) ---------------
+
+    @property
+    def may_be_bypassed(self) -> bool:
+        """Is nothing under way or waiting here, and is success of no interest to this desk? May be
+        asked in any thread."""
+        return (
+            not self._in_flight
+            and not self._waiting.awaited
+            and self.faults is None
+            and self._tracing is None
+            and self.message_trace is None
+            and not _log.isEnabledFor(self._message_level)
+        )
+
+    def adopt(self, frame: SendFrame, sent_ms: int) -> None:
+        """A frame that somebody else sent is watched from now on; `answered` follows, or not."""
+        self._in_flight += len(frame.messages)
+        self._idle.clear()
+        self._silent.watch(frame, sent_ms)
+
     # -- back -------------------------------------------------------------------------------------
+
+    def answered(self, frame: SendFrame, sent_ms: int, outcome: Frame | KourouError) -> None:
+        """A frame that was sent at `sent_ms` met this. After giving it up this means nothing."""
+        if self._silent.ended(frame):
+            self._answered(frame, sent_ms, outcome)
 
     def _answered(self, frame: SendFrame, sent_ms: int, outcome: Frame | KourouError) -> None:
         now_ms = self._clock.monotonic_ms()
         self.round_trip_ms = now_ms - sent_ms
-        outcomes: list[Outcome]
-        if isinstance(outcome, KourouError):
-            outcomes = [outcome] * len(frame.messages)
-        else:
-            try:
-                code, remark, header = decode_reply(outcome, SendRecordsResponse)
-            except DecodeError as error:
-                unknown = UnknownOutcome(f"{frame.address}: {error}")
-                outcomes = [unknown] * len(frame.messages)
-            else:
-                answer = header if isinstance(header, SendRecordsResponse) else None
-                outcomes = outcomes_of(frame, code, remark, answer)
+        outcomes = read_outcomes(frame, outcome)
         if self.faults is not None:
             failed = isinstance(outcomes[0], KourouError)
             self.faults.record(frame.lanes[0].broker_name, now_ms - sent_ms, now_ms, failed=failed)
@@ -435,6 +451,18 @@ class SendDesk:
         self._closed = True
         self._silent.close()
         await self._waiting.close()
+
+
+def read_outcomes(frame: SendFrame, answer: Frame | KourouError) -> list[Outcome]:
+    """What became of a frame's messages: as its reply says, or the one error that all met."""
+    if isinstance(answer, KourouError):
+        return [answer] * len(frame.messages)
+    try:
+        code, remark, header = decode_reply(answer, SendRecordsResponse)
+    except DecodeError as error:
+        return [UnknownOutcome(f"{frame.address}: {error}")] * len(frame.messages)
+    places = header if isinstance(header, SendRecordsResponse) else None
+    return outcomes_of(frame, code, remark, places)
 
 
 def lane_to(

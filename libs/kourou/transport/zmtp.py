@@ -31,8 +31,7 @@ GREETING_BYTES = 64
 _SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 _SIGNATURE_ENDS = 0xFF, 0x7F
 _MECHANISM_AT, _MECHANISM_BYTES = 12, 20
-_GREETING = (_SIGNATURE + b"\x03\x01" + b"NULL").ljust(GREETING_BYTES, b"\0")
-VERSION_WITH_PROBES = (3, 1)
+VERSION_WITH_PROBES, VERSION_WITHOUT_PROBES = (3, 1), (3, 0)
 
 _MORE, _LONG, _COMMAND = 1, 2, 4
 _SHORT_MAX = 255
@@ -106,13 +105,20 @@ class ZmtpLink(TcpLink[Parts]):
     """A connection on which ZeroMQ's messages come. Its greeting is in its queue at once.
 
     `ready`: the handshake is done. `silent_probes`: how often `probe` was called since something
-    came. `faults` is its owner's count.
+    came. `faults` is its owner's count. `version` is what the greeting says.
     """
 
     __slots__ = ("_greeted", "_kind", "_parts", "_parts_bytes", "_probed", "began_ms", "faults",
                  "ready", "silent_probes")  # fmt: skip
 
-    def __init__(self, socket: socketlib.socket, peer: Peer, now_ms: int, kind: str) -> None:
+    def __init__(
+        self,
+        socket: socketlib.socket,
+        peer: Peer,
+        now_ms: int,
+        kind: str,
+        version: tuple[int, int] = VERSION_WITH_PROBES,
+    ) -> None:
         super().__init__(socket, peer, now_ms)
         self.began_ms = now_ms
         self.ready = False
@@ -123,7 +129,8 @@ class ZmtpLink(TcpLink[Parts]):
         self._probed = False
         self._parts: Parts = []
         self._parts_bytes = 0
-        self.put((_GREETING,))
+        greeting = _SIGNATURE + bytes(version) + b"NULL"
+        self.put((greeting.ljust(GREETING_BYTES, b"\0"),))
 
     def put_message(self, parts: Sequence[Buffer]) -> None:
         """Add a message to what shall leave."""
@@ -209,7 +216,7 @@ class ZmtpLink(TcpLink[Parts]):
         if greeting[9] != _SIGNATURE_ENDS[1]:
             raise DecodeError("the peer does not use ZeroMQ: its greeting has another signature")
         version = (greeting[10], greeting[11])
-        if version[0] < VERSION_WITH_PROBES[0]:
+        if version < VERSION_WITHOUT_PROBES:
             raise DecodeError("the peer uses a ZMTP before 3.0, of a ZeroMQ library before 4.0")
         mechanism = greeting[_MECHANISM_AT : _MECHANISM_AT + _MECHANISM_BYTES].rstrip(b"\0")
         if mechanism != b"NULL":

@@ -6,6 +6,7 @@ imports its module when it is called, so that `kourou --help` stays quick.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -68,6 +69,18 @@ def bench_all(
         float,
         typer.Option(min=0.000_001, max=1.0, help="(with --peers) Share of --huge to measure."),
     ] = 1.0,
+    rows_lost: Annotated[
+        bool,
+        typer.Option(
+            "--rows-lost", help="(with --peers) Rows whose recorded figures RocketMQ 4.9 leads."
+        ),
+    ] = False,
+    flame_graphs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="(with --peers) Draw flame graphs of Kourou's processes here."
+        ),
+    ] = None,
     write: Annotated[
         bool,
         typer.Option("--write", help="(with --peers) Write the results to benchmarks/README.md."),
@@ -97,7 +110,17 @@ def bench_all(
         backlog=backlog,
         huge_share=huge_share,
     )
-    options = PeerOptions(names(only), names(among), rounds, scale, huge, write=write, as_json=json)
+    options = PeerOptions(
+        names(only),
+        names(among),
+        rounds,
+        scale,
+        huge,
+        rows_lost=rows_lost,
+        flame_graphs=flame_graphs,
+        write=write,
+        as_json=json,
+    )
     return run_peers(options)
 
 

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from kourou.cli.bench.driving import DriverOptions, Outcome
 from kourou.cli.bench.families import CpuReading, resident_bytes
+from kourou.cli.bench.flames import Flames
 from kourou.cli.bench.rows import BACKLOG, COLD, RECORD_OVERHEAD_BYTES, Work
 from kourou.cli.bench.session import Driver, ready_driver
 from kourou.cli.bench.systems import Running, System
@@ -138,10 +139,12 @@ def warmed(
 
 # -- what stays -----------------------------------------------------------------------------------
 @contextmanager
-def prepared(system: System, work: Work, scale: Scale) -> Iterator[Measured]:
+def prepared(
+    system: System, work: Work, scale: Scale, flames: Flames | None = None
+) -> Iterator[Measured]:
     """A work with its servers and its driver, for as long as the block lasts.
 
-    Raises KourouError when servers or driver fail.
+    With `flames` it is drawn once when it is warm. Raises KourouError when servers or driver fail.
     """
     if work.kind in COLD:
         yield _Cold(system, work, scale)
@@ -154,22 +157,29 @@ def prepared(system: System, work: Work, scale: Scale) -> Iterator[Measured]:
         ):
             options = scale.options(work, system.address(port))
             driver = ready_driver(children, f"driver-{work.kind}", system.driver(options))
-            yield _Warm(driver, running, scale)
+            yield _Warm(driver, running, scale, flames)
 
 
 class _Warm:
-    def __init__(self, driver: Driver, running: Running, scale: Scale) -> None:
+    def __init__(
+        self, driver: Driver, running: Running, scale: Scale, flames: Flames | None
+    ) -> None:
         self._driver = driver
+        self._flames = flames
         self._running = running
         self._servers = running.pids
         self._scale = scale
 
     def warm_up(self) -> str:
         """Windows of the same work, by the same processes."""
-        scale = self._scale
-        return warmed(
-            lambda: self._driver.measure(scale.window_seconds), scale.warm_seconds, scale.warm_limit
+        driver, scale = self._driver, self._scale
+        unsteady = warmed(
+            lambda: driver.measure(scale.window_seconds), scale.warm_seconds, scale.warm_limit
         )
+        if self._flames is not None:
+            pids = [*self._servers, driver.pid]
+            self._flames.draw(pids, lambda: driver.measure(scale.seconds + 1), scale.seconds)
+        return unsteady
 
     def sample(self) -> Sample:
         """Measure once."""

@@ -20,16 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kourou.cli.bench.comparison import Comparison, Result
+from kourou.cli.bench.flames import Flames
 from kourou.cli.bench.kafka import Kafka
 from kourou.cli.bench.measure import Measured, Scale, prepared
 from kourou.cli.bench.rocketmq import JavaAtKourou, RocketMq
 from kourou.cli.bench.rows import JAVA, JAVA5, Name, Work, select
 from kourou.cli.bench.systems import Kourou, Nats, Redis, System
 from kourou.cli.bench.table import json_lines, notes, text_table
-from kourou.cli.bench.written import write_results
+from kourou.cli.bench.written import rows_lost, write_results
 from kourou.cli.checkout import find_checkout
 from kourou.cli.doctor import file_system_of
 from kourou.errors import ConfigError
+from kourou.protocol import kernel
 from kourou.service.packages import require_group
 
 CACHE_FOLDER = ".peers"
@@ -53,6 +55,8 @@ class PeerOptions:
     rounds: int = 3
     scale: Scale = field(default_factory=Scale)
     huge: bool = False
+    rows_lost: bool = False
+    flame_graphs: Path | None = None
     write: bool = False
     as_json: bool = False
 
@@ -76,7 +80,8 @@ def names(text: str) -> list[str]:
 
 def run_peers(options: PeerOptions) -> int:
     """Measure, print, and return 0 unless a measurement failed."""
-    rows = select(options.only, huge=options.huge)
+    only = [*options.only, *(rows_lost(_results()) if options.rows_lost else ())]
+    rows = select(only, huge=options.huge)
     systems = _systems(options.peers)
     if {Name.NATS, Name.REDIS} & systems.keys():
         require_group("bench", "driving NATS and Redis")
@@ -100,7 +105,11 @@ def run_peers(options: PeerOptions) -> int:
     def opened(name: Name, work: Work) -> AbstractContextManager[Measured]:
         peer = CLIENTS.get(work.client)
         system = systems[name] if peer is None else _java(peer)
-        return prepared(system, work, options.scale)
+        flames = None
+        if options.flame_graphs is not None and name is Name.KOUROU:
+            label = next(row.name for row in rows if row.works.get(name) == work)
+            flames = Flames(options.flame_graphs, label)
+        return prepared(system, work, options.scale, flames)
 
     results = Comparison(opened, absent, _tell).run(rows, options.rounds)
     titles = {name: name.value for name in Name}
@@ -113,7 +122,7 @@ def run_peers(options: PeerOptions) -> int:
         print(note, file=sys.stderr if options.as_json else sys.stdout, flush=True)
     if options.write:
         write_results(
-            find_checkout() / "benchmarks" / "README.md",
+            _results(),
             results,
             titles,
             machine=machine_name(),
@@ -121,6 +130,11 @@ def run_peers(options: PeerOptions) -> int:
             date=datetime.datetime.now(tz=datetime.UTC).date(),
         )
     return int(_failed(results))
+
+
+def _results() -> Path:
+    """The page with the recorded results."""
+    return find_checkout() / "benchmarks" / "README.md"
 
 
 def _java(peer: Name) -> System:
@@ -172,6 +186,7 @@ def _settings(options: PeerOptions, systems: Sequence[System]) -> dict[str, obje
     return {
         "rounds": options.rounds,
         **options.scale.told(),
+        "kernel": kernel.NAME,
         "machine": machine_name(),
         "file_system": file_system_of(folder, text) or "unknown",
         "systems": {system.title(): dict(system.settings()) for system in systems},

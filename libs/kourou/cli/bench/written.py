@@ -57,6 +57,19 @@ def write_results(
     page.write_text(text, encoding="utf-8")
 
 
+def rows_lost(page: Path) -> list[str]:
+    """The rows of the first table in which the peer is better. ConfigError if there is none."""
+    more_is_better = {row.name: row.goal.at_least for row in ROWS}
+    lost = []
+    for name, _, _, ratio, *_ in _rows(_block(page.read_text(encoding="utf-8"), "peers")[1], 8):
+        better = more_is_better.get(name.strip("`"))
+        if better is not None and (float(ratio) < 1 if better else float(ratio) > 1):
+            lost.append(name.strip("`"))
+    if not lost:
+        raise ConfigError(f"{page.name} has no row in which the peer is better")
+    return lost
+
+
 def _is_there(result: Result, peer: Name) -> bool:
     """Were both measured?"""
     return bool(result.ratios(peer))
@@ -112,9 +125,7 @@ def _replaced(
 ) -> str:
     """The page with the fresh rows of one table; as it is where there are none."""
     begin = f"<!-- results: {name} -->"
-    found = re.search(re.escape(begin) + r"\n(.*?)" + re.escape(END), text, re.DOTALL)
-    if found is None:
-        raise ConfigError(f"the page has no block from {begin} to {END}")
+    found = _block(text, name)
     if not fresh:
         return text
     rows = {row[:keys]: row for row in _rows(found[1], len(columns))} | dict(fresh)
@@ -123,6 +134,15 @@ def _replaced(
     measured = f"Measured {_span(row[-1] for row in ordered)} {conditions}"
     lines = [begin, measured, "", _line(columns), _line(["---"] * len(columns))]
     return text.replace(found[0], "\n".join([*lines, *map(_line, ordered), END]))
+
+
+def _block(text: str, name: str) -> re.Match[str]:
+    """One table of the page; group 1 is what stands between its marks."""
+    begin = f"<!-- results: {name} -->"
+    found = re.search(re.escape(begin) + r"\n(.*?)" + re.escape(END), text, re.DOTALL)
+    if found is None:
+        raise ConfigError(f"the page has no block from {begin} to {END}")
+    return found
 
 
 def _span(dates: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from kourou.cli.bench.comparison import Cell, Result
 from kourou.cli.bench.rows import ROWS, Name
-from kourou.cli.bench.written import write_results
+from kourou.cli.bench.written import rows_lost, write_results
 from kourou.errors import ConfigError
 
 ROW = {row.name: row for row in ROWS}
@@ -131,3 +131,14 @@ def test_the_page_of_this_project_says_when_its_rows_were_measured(
         dates = sorted(set(re.findall(r"^\| `.* (\S+) \|$", block, re.MULTILINE)))
         span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
         assert block.startswith(f"\nMeasured {span} on ")
+
+
+def test_rows_that_the_peer_leads_are_found_in_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(EMPTY)
+    with pytest.raises(ConfigError, match=r"page\.md has no row"):
+        rows_lost(page)
+    slow = Result(ROW["batch-32"], {Name.KOUROU: cell(1), Name.ROCKETMQ: cell(2)})
+    quick = Result(ROW["send-1"], {Name.KOUROU: cell(1), Name.ROCKETMQ: cell(2)})
+    written(page, SEND, LATE, slow, quick)
+    assert rows_lost(page) == ["batch-32", "latency-p50"]

@@ -1,0 +1,140 @@
+"""A blocking send without the I/O thread: the caller's thread sends, and waits on the socket.
+
+Each crossing of threads costs a wake-up, and a send that waits for its reply needs two of them. So
+a thread that sends alone has a connection to the broker of its own. All else goes by the I/O
+thread: sends of several threads, which share frames; whatever is sent without waiting; and each
+send that meets anything but success, whose retries are the same for all (kourou.client.send_desk).
+
+Invariants:
+- order: a message leaves here only if the producer has nothing under way by the I/O thread, and
+  handed nothing over within SHARED_MS; nothing is handed over while one is under way here, but by
+  another thread
+- a message is judged once: here if it was stored as promised, else by the send desk
+
+Lives here: when a message may leave so, and its connections. May not live here: how frames look,
+retries.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+
+from kourou.client.connections import CONNECT_WAIT_MS
+from kourou.client.outbox import Unsent
+from kourou.client.producer import ProducerCore
+from kourou.client.send_desk import read_outcomes
+from kourou.client.send_frames import SendFrame
+from kourou.errors import KourouError, Unavailable, UnknownOutcome
+from kourou.model.message import SendResult, SendStatus
+from kourou.protocol.frames import Frame, encode_request
+from kourou.transport.blocking_wire import BlockingWire
+
+SHARED_MS = 1_000
+"""So long after something was handed to the I/O thread all goes that way: what left there one way
+has arrived by then, and threads that send at once go on sharing frames."""
+
+
+class DirectSends:
+    """The direct way of one producer; `is_possible` if it speaks in clear text and real time."""
+
+    def __init__(self, core: ProducerCore, *, is_possible: bool) -> None:
+        self._core = core
+        self._desk = core.desk
+        self._loop = core.io.loop
+        self._clock = core.clock
+        self._is_possible = is_possible
+        self._lock = threading.Lock()
+        self._wires: dict[str, BlockingWire] = {}
+        self._correlations = count(1)
+        self._shared_ms = core.clock.monotonic_ms() - SHARED_MS
+
+    def shared(self) -> None:
+        """Something is handed to the I/O thread now."""
+        self._shared_ms = self._clock.monotonic_ms()
+
+    def send(self, message: Unsent) -> SendResult | None:
+        """Send it and wait for its outcome; None if it has to go the other way, and did not leave.
+
+        The waiter of `message` is a kourou.client.outbox.Waiter. Raises what the send met.
+        """
+        lane, now_ms = message.lane, self._clock.monotonic_ms()
+        if (
+            not self._is_possible
+            or now_ms - self._shared_ms < SHARED_MS
+            or not lane.address
+            or not self._desk.may_be_bypassed
+            or not self._lock.acquire(blocking=False)
+        ):
+            return None
+        frame = SendFrame(lane.address, lane.terms, 1, [lane], [1], [message])
+        adopted = False
+
+        def is_awaited() -> bool:
+            """A leader may be frozen: the desk looks, and may send it to another one."""
+            nonlocal adopted
+            if not adopted:
+                adopted = True
+                self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
+            return not message.waiter.is_settled
+
+        try:
+            wire = self._wire(lane.address)
+            if wire is None:
+                return None
+            answer = self._asked(wire, frame, now_ms, is_awaited)
+        finally:
+            self._lock.release()
+        if not adopted and not isinstance(answer, KourouError):
+            (outcome,) = read_outcomes(frame, answer)
+            stored = isinstance(outcome, SendResult) and outcome.status is SendStatus.SEND_OK
+            if isinstance(outcome, SendResult) and stored and not lane.borrowed:
+                return outcome
+        if not adopted:
+            self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
+        self._loop.call_soon_threadsafe(self._desk.answered, frame, now_ms, answer)
+        result: SendResult = message.waiter.wait()
+        return result
+
+    def _asked(
+        self, wire: BlockingWire, frame: SendFrame, now_ms: int, is_awaited: Callable[[], bool]
+    ) -> Frame | KourouError:
+        """The answer to a frame, or why there is none; then the connection is closed."""
+        until_ms = frame.deadline_ms
+        request, body = self._desk.request(frame)
+        correlation = next(self._correlations)
+        head = encode_request(request, correlation=correlation, deadline_ms=until_ms - now_ms)
+        answer: Frame | KourouError | None = None
+        try:
+            answer = wire.ask([head, body], correlation, until_ms, is_awaited)
+        except KourouError as error:
+            answer = error
+        finally:
+            if not isinstance(answer, Frame):  # also after Ctrl-C
+                del self._wires[wire.address]
+                wire.close()
+        return UnknownOutcome(f"{wire.address} did not answer") if answer is None else answer
+
+    def _wire(self, address: str) -> BlockingWire | None:
+        """The connection to a broker; None if there is none, and none can be had."""
+        wire = self._wires.get(address)
+        if wire is not None and wire.is_fresh:
+            return wire
+        for stale in [one for one in self._wires.values() if one is wire or not one.is_fresh]:
+            del self._wires[stale.address]
+            stale.close()
+        try:
+            wire = self._wires[address] = BlockingWire(address, CONNECT_WAIT_MS)
+        except Unavailable:
+            return None
+        return wire
+
+    def close(self) -> None:
+        """Wait for the one that is under way, and close the connections."""
+        with self._lock:
+            for wire in self._wires.values():
+                wire.close()
+            self._wires.clear()

@@ -1,0 +1,142 @@
+"""A client's connection in clear text for a thread that waits for each reply on the socket itself.
+
+Lives here: dialling, the handshake, one message out and one back. May not live here: event loops,
+which server to ask, what messages mean.
+
+The thread reads only while it waits for a reply. So the greeting says ZMTP 3.0, which has no
+probes: a server neither asks for signs of life nor misses them. Whether the connection still stands
+is looked at before it is used again (`is_fresh`).
+
+State: soft. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import socket as socketlib
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+from kourou.engine.peer import Peer
+from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
+from kourou.protocol.frames import Frame, Kind, decode_frame
+from kourou.transport.addresses import split_address
+from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.tcp_link import Buffer
+from kourou.transport.zmtp import DEALER, VERSION_WITHOUT_PROBES, Parts, ZmtpLink
+
+WAIT_MS = 500
+"""How long the system waits in one call; then the thread may look at something else."""
+
+FRESH_MS_MAX = 5_000
+"""A connection that was unused for longer is not used again: the way to the server may be gone."""
+
+
+class BlockingWire:
+    """A DEALER's connection to `address` (`host:port`)."""
+
+    def __init__(self, address: str, timeout_ms: int) -> None:
+        """Connect and shake hands. Raises Unavailable."""
+        self.address = address
+        host, port = split_address(address)
+        until_ms = _now_ms() + timeout_ms
+        try:
+            socket = socketlib.create_connection((host, port), max(timeout_ms, 1) / 1_000)
+        except (OSError, UnicodeError) as error:
+            raise Unavailable(f"no connection to {address}: {error}") from error
+        try:
+            socket.setsockopt(socketlib.IPPROTO_TCP, socketlib.TCP_NODELAY, 1)
+            socket.setblocking(True)
+            wait = struct.pack("@ll", 0, WAIT_MS * 1_000)
+            for option in (socketlib.SO_RCVTIMEO, socketlib.SO_SNDTIMEO):
+                socket.setsockopt(socketlib.SOL_SOCKET, option, wait)
+            peer = Peer(next_peer_id(), "zmq", (host, port))
+            self._link = ZmtpLink(socket, peer, _now_ms(), DEALER, VERSION_WITHOUT_PROBES)
+            self._used_ms = _now_ms()
+            self._shake_hands(until_ms)
+        except (OSError, DecodeError) as error:
+            socket.close()
+            raise Unavailable(f"no connection to {address}: {error}") from error
+        except BaseException:
+            socket.close()
+            raise
+
+    def close(self) -> None:
+        """End it."""
+        self._link.socket.close()
+        self._link.forget()
+
+    @property
+    def is_fresh(self) -> bool:
+        """May it be used? It was used lately, stands, and nothing came that nobody waits for."""
+        if _now_ms() - self._used_ms > FRESH_MS_MAX:
+            return False
+        try:
+            self._link.socket.recv(1, socketlib.MSG_PEEK | socketlib.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return True
+        except OSError:
+            return False
+        return False
+
+    def ask(
+        self,
+        parts: Sequence[Buffer],
+        correlation: int,
+        until_ms: int,
+        waits: Callable[[], bool],
+    ) -> Frame | None:
+        """Send a request and wait for its reply until `until_ms` of the monotonic clock.
+
+        Each WAIT_MS `waits` is called; None once it says False. Raises Unavailable if surely
+        nothing left, TimedOut, and UnknownOutcome if the connection ended. After each of these, and
+        after None, the connection must be closed: the reply may still come.
+        """
+        link = self._link
+        link.put_message(parts)
+        try:
+            while link.queue:
+                link.write(_now_ms())
+                if link.queue and _now_ms() >= until_ms:
+                    raise TimedOut(f"{self.address} did not take the request in time")
+            frames: list[Parts] = []
+            while True:
+                if not self._read(frames):
+                    if _now_ms() >= until_ms:
+                        raise TimedOut(f"{self.address} did not reply in time")
+                    if not waits():
+                        return None
+                for one in frames:
+                    frame = decode_frame(one)
+                    if frame.kind is Kind.REPLY and frame.correlation == correlation:
+                        self._used_ms = _now_ms()
+                        return frame
+                frames.clear()
+        except (OSError, DecodeError) as error:
+            raise UnknownOutcome(f"{self.address}: the connection ended: {error}") from error
+
+    def _read(self, frames: list[Parts]) -> bool:
+        """Read once; False if nothing came within WAIT_MS. OSError at the end of the stream."""
+        try:
+            count = self._link.read(frames, _now_ms())
+        except (BlockingIOError, InterruptedError):
+            return False
+        if not count:
+            raise ConnectionResetError("the server closed it")
+        return True
+
+    def _shake_hands(self, until_ms: int) -> None:
+        frames: list[Parts] = []
+        link = self._link
+        while not link.ready:
+            if link.queue:
+                link.write(_now_ms())
+            self._read(frames)
+            if not link.ready and _now_ms() >= until_ms:
+                raise TimeoutError("no handshake in time")
+        if link.queue:
+            link.write(_now_ms())
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
