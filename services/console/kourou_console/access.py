@@ -181,12 +181,17 @@ def _known(file: Path, number: int, entry: _Entry) -> _Known:
     return _Known(digest, Caller(entry.name, right))
 
 
+_HOSTS_SEEN_MAX = 64
+"""Headers that were looked at once and found good; callers choose what they send."""
+
+
 class Access:
     """Who a request comes from. `names` are further names by which this listener may be called."""
 
     def __init__(self, tokens: Tokens | None, names: Collection[str] = ()) -> None:
         self._tokens = tokens
         self._names = {"localhost", *(name.lower() for name in names)}
+        self._hosts_seen: set[str] = set()
 
     def caller(self, method: str, headers: Mapping[str, str]) -> Caller:
         """Raises Refused (401), or NoPermission for a foreign page."""
@@ -215,16 +220,16 @@ class Access:
             raise NoPermission("a page of another site may not change anything", hint=OWN_PAGES)
 
     def _is_ours(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        if name in self._names:
+        if host in self._hosts_seen:
             return True
         try:
-            ipaddress.ip_address(name)
+            name = urlsplit(f"//{host}").hostname or ""
+            if name not in self._names:
+                ipaddress.ip_address(name)
         except ValueError:
             return False
+        if len(self._hosts_seen) < _HOSTS_SEEN_MAX:
+            self._hosts_seen.add(host)
         return True
 
 

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Self
 
 from aiohttp import web
 
@@ -38,15 +39,13 @@ class Bodies:
         self.held_bytes = 0
         self._turn = asyncio.Lock()
 
-    @asynccontextmanager
-    async def read(self, request: web.BaseRequest, bytes_max: int) -> AsyncIterator[bytes]:
-        """The body, in the budget while the block runs. Raises Refused, Busy, BadRequest."""
+    def of(self, request: web.BaseRequest, bytes_max: int) -> IncomingBody:
+        """The body of a request; it is read within a `with` block. Raises Refused or Busy."""
         length = request.content_length
         if length is not None and length > bytes_max:
             raise _too_large(bytes_max)
         if not request.body_exists:
-            yield b""
-            return
+            return IncomingBody(self, request, bytes_max, 0, "")
         reserved = bytes_max if length is None else length
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in _WINDOWS and encoding not in ("", "identity"):
@@ -62,48 +61,80 @@ class Bodies:
                 f"request bodies of {self.held_bytes} bytes are in progress, the maximum",
                 hint="retry in a moment",
             )
-        self.held_bytes += reserved
-        try:
-            content = await self._received(request, bytes_max)
-            if encoding in _WINDOWS:
-                async with self.turn(len(content), always=True):
-                    content = await _decompressed(content, encoding, bytes_max)
-            yield content
-        finally:
-            self.held_bytes -= reserved
+        return IncomingBody(self, request, bytes_max, reserved, encoding)
 
     @asynccontextmanager
-    async def turn(self, size_bytes: int, *, always: bool = False) -> AsyncIterator[None]:
-        """Work on so many bytes is about to be done: large work waits for its turn."""
-        if size_bytes <= SMALL_BYTES and not always:
-            yield
-            return
+    async def turn(self) -> AsyncIterator[None]:
+        """Work on more than SMALL_BYTES, or on what may become more, waits for its turn."""
         async with self._turn:
             await asyncio.sleep(0)  # others go between two pieces of large work
             yield
 
-    @staticmethod
-    async def _received(request: web.BaseRequest, bytes_max: int) -> bytes:
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # which is no part of the answer
-        parts: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(GATEWAY_BODY_S_MAX):
-                while chunk := await request.content.readany():
-                    size += len(chunk)
-                    if size > bytes_max:
-                        raise _too_large(bytes_max)
-                    parts.append(chunk)
-        except TimeoutError:
-            raise Refused(
-                HTTPStatus.REQUEST_TIMEOUT,
-                f"the body was not complete within {GATEWAY_BODY_S_MAX:g} s",
-            ) from None
-        except web.RequestPayloadError as error:
-            raise BadRequest(f"the body is incomplete: {error}") from None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+class IncomingBody:
+    """One body; in the budget, with `reserved` bytes, while its block runs."""
+
+    __slots__ = ("_bodies", "_bytes_max", "_encoding", "_request", "_reserved")
+
+    def __init__(
+        self,
+        bodies: Bodies,
+        request: web.BaseRequest,
+        bytes_max: int,
+        reserved: int,
+        encoding: str,
+    ) -> None:
+        self._bodies = bodies
+        self._request = request
+        self._bytes_max = bytes_max
+        self._reserved = reserved
+        self._encoding = encoding
+
+    def __enter__(self) -> Self:
+        self._bodies.held_bytes += self._reserved
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bodies.held_bytes -= self._reserved
+
+    async def read(self) -> bytes:
+        """The whole body, decompressed. Raises Refused, BadRequest."""
+        if not self._request.body_exists:
+            return b""
+        content = await _received(self._request, self._bytes_max)
+        if self._encoding in _WINDOWS:
+            async with self._bodies.turn():
+                content = await _decompressed(content, self._encoding, self._bytes_max)
+        return content
+
+
+async def _received(request: web.BaseRequest, bytes_max: int) -> bytes:
+    stream = request.content
+    if stream.is_eof():  # all of it came with its header: nobody has to wait
+        content: bytes = stream.read_nowait(-1)
+        if len(content) > bytes_max:
+            raise _too_large(bytes_max)
+        return content
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # which is no part of the answer
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(GATEWAY_BODY_S_MAX):
+            while chunk := await stream.readany():
+                size += len(chunk)
+                if size > bytes_max:
+                    raise _too_large(bytes_max)
+                parts.append(chunk)
+    except TimeoutError:
+        raise Refused(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the body was not complete within {GATEWAY_BODY_S_MAX:g} s",
+        ) from None
+    except web.RequestPayloadError as error:
+        raise BadRequest(f"the body is incomplete: {error}") from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _decompressed(content: bytes, encoding: str, bytes_max: int) -> bytes:

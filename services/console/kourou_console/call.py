@@ -43,15 +43,27 @@ class Call:
 
     caller: Caller = ANYBODY
     headers: Sequence[tuple[str, str]] = ()
+    _values: dict[str, list[str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Sort the values by name: an operation asks for several."""
+        values: dict[str, list[str]] = {}
+        for name, value in self.headers:
+            values.setdefault(name.lower(), []).append(value)
+        object.__setattr__(self, "_values", values)
 
     def header(self, name: str) -> str | None:
         """The first value of this header; None if it is not there."""
-        return next(iter(self.every(name)), None)
+        values = self._values.get(name.lower())
+        return None if values is None else values[0]
 
     def every(self, name: str) -> list[str]:
         """All values of this header."""
-        wanted = name.lower()
-        return [value for key, value in self.headers if key.lower() == wanted]
+        return list(self._values.get(name.lower(), ()))
+
+    def has_prefix(self, prefix: str) -> bool:
+        """Is there a header whose name begins with these small letters?"""
+        return any(name.startswith(prefix) for name in self._values)
 
     def beginning(self, prefix: str) -> dict[str, str]:
         """The headers that begin so, by the rest of their names; of several values the last."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any
 
@@ -26,7 +26,7 @@ from kourou.errors import KourouError
 from kourou.model.limits import GATEWAY_REQUESTS_MAX, GATEWAY_STREAMS_MAX
 from kourou_console.access import require
 from kourou_console.answers import answered, written
-from kourou_console.bodies import Bodies
+from kourou_console.bodies import SMALL_BYTES, Bodies
 from kourou_console.call import Call, Caller
 from kourou_console.connections import Connection, has_begun
 from kourou_console.figures import Figures
@@ -134,7 +134,9 @@ class Dispatch:
         caller: Caller,
     ) -> web.StreamResponse:
         require(caller, operation.right)
-        with self._place(waits=operation.stream or operation.leaves_with_caller):
+        waits = operation.stream or operation.leaves_with_caller
+        self._enter(waits=waits)
+        try:
             reader = self._readers[operation.name]
             query = query_pairs(request.rel_url.raw_query_string)
             arguments = [self._gateway, reader.parameters(values, query)]
@@ -142,16 +144,20 @@ class Dispatch:
                 return await self._handled(operation, arguments, request, caller)
             if operation.body_kind is BodyKind.JSON:
                 _require_json(request)
-            async with self._bodies.read(request, operation.body_bytes_max) as content:
-                if operation.body_kind is BodyKind.JSON:
-                    async with self._bodies.turn(len(content)):
-                        arguments.append(reader.body(content))
-                else:
+            with self._bodies.of(request, operation.body_bytes_max) as body:
+                content = await body.read()
+                if operation.body_kind is not BodyKind.JSON:
                     arguments.append(content)
+                elif len(content) <= SMALL_BYTES:
+                    arguments.append(reader.body(content))
+                else:
+                    async with self._bodies.turn():
+                        arguments.append(reader.body(content))
                 return await self._handled(operation, arguments, request, caller)
+        finally:
+            self._leave(waits=waits)
 
-    @contextmanager
-    def _place(self, *, waits: bool) -> Iterator[None]:
+    def _enter(self, *, waits: bool) -> None:
         """Count a request that is under way, or refuse it. Raises Busy."""
         figures = self._figures
         if self.leaving:
@@ -169,13 +175,12 @@ class Dispatch:
                 figures.refused["busy"] += 1
                 raise Busy(f"{GATEWAY_REQUESTS_MAX} requests are in progress already, the maximum")
             figures.under_way += 1
-        try:
-            yield
-        finally:
-            if waits:
-                figures.streams -= 1
-            else:
-                figures.under_way -= 1
+
+    def _leave(self, *, waits: bool) -> None:
+        if waits:
+            self._figures.streams -= 1
+        else:
+            self._figures.under_way -= 1
 
     # -- the handler ------------------------------------------------------------------------------
 

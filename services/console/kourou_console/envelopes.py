@@ -110,6 +110,8 @@ def message_of(content: bytes, call: Call) -> ToSend:
 
 
 def _raw(content: bytes, call: Call) -> ToSend:
+    if not call.has_prefix(PREFIX):
+        return ToSend(content, None, [], {})
     for name, value in call.headers:
         if not name.lower().startswith(PREFIX):
             continue

@@ -6,7 +6,7 @@ and no further. May not live here: the shape of a message (kourou_console.messag
 Few bytes of a log may be many of an answer: a body may have been compressed, and a control
 character has six bytes in JSON. So what counts is what the answer has of a body. Of bodies beyond
 the budget nothing is shown, as if `body_max` had been 0, and those that were compressed are not
-inflated. Whoever shows a body yields to the loop after each piece of it.
+inflated. Whoever shows bodies yields to the loop after each piece of them.
 
 Invariant: for one answer no more is inflated than it shows, and `MESSAGES_PAGE_BYTES_MAX` bytes to
 learn how large bodies are of which a part is shown; and a piece.
@@ -17,7 +17,7 @@ State: soft, of one answer.
 from __future__ import annotations
 
 import asyncio
-import base64
+import binascii
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -33,6 +33,13 @@ from kourou.protocol import compression
 PIECE_BYTES = 256 * 1024
 """So much of a body is looked at between two turns of the loop."""
 
+MESSAGE_BYTES = 1_024
+"""What a message costs beside its body, as work on so many bytes."""
+
+JSON_GROWTH_MAX = 6
+"""A byte of a body has at most so many in an answer."""
+
+_COMPRESSED = int(SysFlag.COMPRESSED)
 _PAIRS = b'"\\\b\t\n\f\r'
 _SIXES = bytes(set(range(32)) - set(_PAIRS))
 
@@ -59,6 +66,7 @@ class Budget:
     ) -> None:
         self.left = left
         self.inflated = 0
+        self._looked_at = 0
         self._counting = counting
 
     async def body(
@@ -68,11 +76,16 @@ class Budget:
 
         `whole` shows it whatever is left. Of one that cannot be read it says why.
         """
-        await asyncio.sleep(0)
         stored = message.stored()
-        compressed = bool(stored.sys_flag & SysFlag.COMPRESSED)
+        compressed = stored.sys_flag & _COMPRESSED
         left = sys.maxsize if whole else self.left
         most = sys.maxsize if body_max is None else body_max
+        self._looked_at += len(stored.body) + MESSAGE_BYTES
+        if compressed or self._looked_at > PIECE_BYTES:
+            self._looked_at = 0
+            await asyncio.sleep(0)
+        if not compressed and len(stored.body) <= min(most, left // JSON_GROWTH_MAX, PIECE_BYTES):
+            return self._small(stored.body)
         size = None if compressed else len(stored.body)
         if size != 0 and 0 in (most, left):
             return Body(text="", size_bytes=size, truncated=True)
@@ -90,6 +103,14 @@ class Budget:
         cost = json_bytes(text.encode()) if text is not None else len(encoded or "")
         self.left = 0 if used_up else max(0, self.left - cost)
         return Body(text, encoded, size, truncated)
+
+    def _small(self, content: bytes) -> Body:
+        """All of a body that surely fits."""
+        text, encoded, _ = shown(content, truncated=False)
+        self.left = max(
+            0, self.left - (len(encoded or "") if text is None else json_bytes(content))
+        )
+        return Body(text, encoded, len(content))
 
     async def _inflated(
         self, stored: StoredMessage, most: int, left: int
@@ -122,7 +143,7 @@ def shown(part: bytes, *, truncated: bool) -> tuple[str | None, str | None, bool
         # A cut may lie within a character; it has four bytes at most.
         if truncated and error.reason == "unexpected end of data" and error.start >= len(part) - 3:
             return part[: error.start].decode(), None, True
-    return None, base64.b64encode(part).decode(), truncated
+    return None, binascii.b2a_base64(part, newline=False).decode(), truncated
 
 
 def json_bytes(part: bytes) -> int:

@@ -35,6 +35,8 @@ def path_names(path: str) -> tuple[str, ...]:
 
 def decoded(text: str) -> str:
     """A percent-encoded part of a path. Raises BadRequest for what is no text."""
+    if "%" not in text:
+        return text
     try:
         found = unquote(text, errors="strict")
     except UnicodeDecodeError as error:

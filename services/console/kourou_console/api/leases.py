@@ -213,6 +213,7 @@ async def _told(
     left = dict(whole)
     items: list[Leased] = []
     budget, tokens = Budget(RECEIVE_BYTES_MAX, counting=0), gateway.part(Leases).tokens
+    wall_ms = gateway.clock.now_ms() - gateway.clock.monotonic_ms()
     try:
         for number, held in list(whole.items()):
             view = await view_of(held.message.message, budget, whole=not items)
@@ -226,7 +227,7 @@ async def _told(
                 reason = f"it cannot be read: {view.body_error}"
                 await member.dead_letter(held, reason[:LEASE_REASON_LENGTH_MAX])
                 continue
-            expires_ms = _wall_ms(gateway, held.expires_ms)
+            expires_ms = wall_ms + held.expires_ms
             lease = tokens.make(number)
             items.append(
                 Leased(lease=lease, expires_ms=expires_ms, attempt=held.attempt, message=view)

@@ -35,6 +35,9 @@ from kourou_console.problems import Busy, Refused
 
 LOOK_S = 1.0
 
+MEMBER_BITS = 40
+"""The number of a lease is that of its member of a group, and so many bits of its own."""
+
 _log = logging.getLogger("kourou.console.leases")
 
 
@@ -45,8 +48,9 @@ class Leases:
         self.clock = gateway.clock
         self.tokens = Tokens()
         self._client = gateway.client
-        self._numbers = count(1)
+        self._ordinals = count(1)
         self._members: dict[str, GroupMember] = {}
+        self._by_ordinal: dict[int, GroupMember] = {}
         self._looking: asyncio.Task[None] | None = None
         self._joining: set[asyncio.Task[bool]] = set()
         self.closed = False
@@ -58,7 +62,9 @@ class Leases:
             self._looking.cancel()
         if self._joining:
             await asyncio.wait(self._joining)
-        members, self._members = list(self._members.values()), {}
+        members = list(self._members.values())
+        self._members.clear()
+        self._by_ordinal.clear()
         await asyncio.gather(*(member.leave() for member in members))
 
     def __iter__(self) -> Iterator[GroupMember]:
@@ -118,12 +124,15 @@ class Leases:
                 raise Busy(
                     f"this gateway consumes for {LEASE_GROUPS_MAX} groups already, the maximum"
                 )
-            member = self._members[group] = GroupMember(
+            ordinal = next(self._ordinals)
+            numbers = count((ordinal << MEMBER_BITS) + 1)
+            member = self._members[group] = self._by_ordinal[ordinal] = GroupMember(
                 self._client,
                 self.clock,
                 group,
                 begin,
-                lambda: next(self._numbers),
+                numbers.__next__,
+                ordinal=ordinal,
                 ordered=ordered,
             )
         if member.ordered != ordered:
@@ -163,7 +172,7 @@ class Leases:
                 await member.join(topic, wanted)
             except BaseException:
                 if not member.topics and self._members.get(member.group) is member:
-                    del self._members[member.group]
+                    self._forget(member)
                 raise
         _log.info("group %s: joined for %s", member.group, topic)
         if self._looking is None and not self.closed:
@@ -220,14 +229,14 @@ class Leases:
         Raises Refused: 404 for what is no lease of this gateway, 410 for one that has ended.
         """
         number = self.tokens.read(token)
-        for member in self._members.values():
-            found = member.find(number)
-            if isinstance(found, End):
-                if found is done:
-                    return None
-                raise gone(found)
-            if found is not None:
-                return member, found
+        member = self._by_ordinal.get(number >> MEMBER_BITS)
+        found = None if member is None else member.find(number)
+        if isinstance(found, End):
+            if found is done:
+                return None
+            raise gone(found)
+        if member is not None and found is not None:
+            return member, found
         raise Refused(
             HTTPStatus.GONE,
             "this lease has ended: the gateway left the group, or the lease is too old",
@@ -235,6 +244,9 @@ class Leases:
         )
 
     # -- leaving ----------------------------------------------------------------------------------
+
+    def _forget(self, member: GroupMember) -> None:
+        del self._members[member.group], self._by_ordinal[member.ordinal]
 
     async def leave(self, group: str) -> bool:
         """Leave a group now; False if this gateway is no member of it."""
@@ -245,7 +257,7 @@ class Leases:
             if self._members.get(group) is member:
                 member.left = True
                 await member.leave()
-                del self._members[group]
+                self._forget(member)
         return True
 
     async def _keep_looking(self) -> None:

@@ -88,9 +88,11 @@ class GroupMember:
         begin: ConsumeFromWhere,
         next_number: Callable[[], int],
         *,
+        ordinal: int,
         ordered: bool,
     ) -> None:
         self.group = group
+        self.ordinal = ordinal
         self.ordered = ordered
         self.topics: dict[str, TopicUse] = {}
         self.book: Book[Lent] = Book(next_number, remembered_max=LEASES_ENDED_REMEMBERED_MAX)

@@ -1,0 +1,181 @@
+"""What a message costs Kourou's processes: Python calls, and CPU time.
+
+    .venv/bin/python benchmarks/calls.py [send-1 send-64 java-tx-1 http-consume …] [--seconds 3]
+    .venv/bin/python benchmarks/calls.py send-64 --top 40
+
+A work is a row of `kourou bench --peers`, or one of `kourou bench gateway` after `http-`. Servers
+and driver are started as always, on free ports and in a temporary folder. CPU time is that of the
+whole process, measured without a profiler. Calls are those of Python functions on the main thread,
+counted by cProfile in a second run. There a process is slower, and so finds more messages at once:
+at more than one in flight calls are a lower bound. `--top` prints profiles by own time, built-in
+functions included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pstats
+import signal
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kourou.cli.bench.families import CpuReading
+from kourou.cli.bench.flames import module_of
+from kourou.cli.bench.gateway_run import LINES
+from kourou.cli.bench.measure import Scale
+from kourou.cli.bench.peers import CACHE_FOLDER
+from kourou.cli.bench.rocketmq import JavaAtKourou
+from kourou.cli.bench.rows import JAVA, ROWS, Name, Work
+from kourou.cli.bench.session import Driver, ready_driver
+from kourou.cli.bench.systems import Gateway, Kourou, System
+from kourou.cli.checkout import find_checkout
+from kourou.protocol import kernel
+from kourou.service.kept_ports import free_port
+from kourou.service.processes import Children
+
+USUAL = ("send-1", "send-64", "send-1000", "batch-32", "tx-1", "tx-64")
+
+SWITCH = """
+import atexit, cProfile, os, signal, time
+
+profile = cProfile.Profile(time.thread_time, builtins=bool(os.environ["KOUROU_COUNT_BUILTINS"]))
+target = os.path.join(os.environ["KOUROU_COUNT_FOLDER"], str(os.getpid()))
+
+def begin(*_):
+    profile.enable()
+
+def end(*_):
+    profile.disable()
+    profile.dump_stats(target + ".part")
+    os.rename(target + ".part", target)
+
+signal.signal(signal.SIGUSR1, begin)
+signal.signal(signal.SIGUSR2, end)
+"""
+"""Python imports this first in every process: two signals begin and end the count."""
+
+NS_IN_US = 1_000
+WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of a message, on one side."""
+
+    cpu_us: float
+    calls: float
+
+
+def works() -> dict[str, tuple[System, Work]]:
+    """What can be measured, by name, and with which servers and drivers."""
+    checkout = find_checkout()
+    java = JavaAtKourou(checkout / "benchmarks" / "java", checkout / CACHE_FOLDER, Name.ROCKETMQ)
+    own = {"": Kourou(), JAVA: java}
+    found: dict[str, tuple[System, Work]] = {
+        row.name: (own[work.client], work)
+        for row in ROWS
+        if (work := row.works.get(Name.KOUROU)) is not None and work.client in own
+    }
+    for line in LINES:
+        found[f"http-{line.name}"] = (Gateway(), line.works[Name.GATEWAY])
+    return found
+
+
+def run(system: System, work: Work, scale: Scale, top: int) -> dict[str, Cost]:
+    """Measure one work: the cost of each process of ours."""
+    with (
+        tempfile.TemporaryDirectory(prefix="kourou-calls-") as text,
+        Children(Path(text)) as children,
+    ):
+        folder, port = Path(text), free_port()
+        (folder / "switch").mkdir()
+        (folder / "switch" / "sitecustomize.py").write_text(SWITCH)
+        os.environ |= {
+            "PYTHONPATH": str(folder / "switch"),
+            "KOUROU_COUNT_FOLDER": text,
+            "KOUROU_COUNT_BUILTINS": "1" if top else "",
+        }
+        with system.serve(folder / "servers", port, work.flush) as running:
+            options = scale.options(work, system.address(port))
+            driver = ready_driver(children, "driver", system.driver(options))
+            pids = {
+                module.rpartition(".")[2].removeprefix("kourou_"): pid
+                for pid in (*running.pids, driver.pid)
+                if (module := module_of(pid))
+            }
+            pids.pop("namesrv")
+            return _measured(pids, driver, folder, scale.seconds, top)
+
+
+def _measured(
+    pids: Mapping[str, int], driver: Driver, folder: Path, seconds: float, top: int
+) -> dict[str, Cost]:
+    driver.measure(seconds)
+    readings = {side: CpuReading.of(pid) for side, pid in pids.items()}
+    plain = driver.measure(seconds)
+    cpu_us = {side: one.spent_ns() / NS_IN_US / plain.messages for side, one in readings.items()}
+    for pid in pids.values():
+        os.kill(pid, signal.SIGUSR1)
+    counted = driver.measure(seconds)
+    found: dict[str, Cost] = {}
+    for side, pid in pids.items():
+        os.kill(pid, signal.SIGUSR2)
+        stats = pstats.Stats(str(_written(folder / str(pid))))
+        entries = stats.stats.items()  # type: ignore[attr-defined]
+        calls = sum(entry[1] for (path, *_), entry in entries if path != "~")
+        found[side] = Cost(cpu_us[side], calls / counted.messages)
+        if top:
+            print(f"-- {side}: {counted.messages:,} messages")
+            stats.sort_stats("tottime").print_stats(top)
+    return found
+
+
+def _written(path: Path) -> Path:
+    """A file that another process is about to write."""
+    waiting = threading.Event()
+    for _ in range(int(WAIT_S / 0.01)):
+        if path.exists():
+            return path
+        waiting.wait(0.01)
+    raise SystemExit(f"no profile came within {WAIT_S:g} s")
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    assert __doc__
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("works", nargs="*", metavar="work", help=f"default: {' '.join(USUAL)}")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--backlog", type=int, default=200_000, help="messages to consume")
+    parser.add_argument("--top", type=int, default=0, metavar="N", help="print profiles")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    known = works()
+    unknown = [name for name in chosen.works if name not in known]
+    if unknown:
+        parser.error(f"{', '.join(unknown)}: choose from {', '.join(known)}")
+    scale = Scale(seconds=chosen.seconds, backlog=chosen.backlog)
+    if not chosen.json:
+        print(f"record kernel: {kernel.NAME}; a message costs, by process:")
+    for name in chosen.works or USUAL:
+        costs = run(*known[name], scale, chosen.top)
+        if chosen.json:
+            print(json.dumps({"work": name, "kernel": kernel.NAME} | msgspec.to_builtins(costs)))
+            continue
+        told = "   ".join(
+            f"{side} {cost.cpu_us:6.1f} µs, {cost.calls:6.1f} calls" for side, cost in costs.items()
+        )
+        print(f"{name:12} {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
