@@ -12,6 +12,7 @@ State: none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -27,6 +28,13 @@ PREVIEW_BYTES = 1_024
 
 WHOLE_BYTES = 65_536
 """What is shown of a single message's body if nothing else is said."""
+
+_DELAY = Property.DELAY.value
+_KEYS = Property.KEYS.value
+_ORIGIN_MESSAGE_ID = Property.ORIGIN_MESSAGE_ID.value
+_REAL_TOPIC = Property.REAL_TOPIC.value
+_TAGS = Property.TAGS.value
+_UNIQ_KEY = Property.UNIQ_KEY.value
 
 BodyMax = Annotated[int, msgspec.Meta(ge=0, le=BODY_SIZE_BYTES_MAX)]
 
@@ -94,21 +102,22 @@ async def view_of(
     stored = message.stored()
     own: dict[str, str] = {}
     reserved: dict[str, str] = {}
-    for name, value in message.properties.items():
+    for name, value in stored.properties.items():
         (reserved if name in RESERVED_PROPERTIES else own)[name] = value
-    level = reserved.get(Property.DELAY, "")
+    level = reserved.get(_DELAY, "")
+    queue, offset_id = message.queue, message.offset_message_id
     return MessageView(
-        id=message.message_id,
-        offset_id=message.offset_message_id,
-        origin_id=message.origin_message_id,
-        topic=_topic_of(message),
-        stored_topic=message.queue.topic,
-        broker=message.queue.broker_name,
-        queue=message.queue.queue_id,
+        id=reserved.get(_UNIQ_KEY) or offset_id,
+        offset_id=offset_id,
+        origin_id=reserved.get(_ORIGIN_MESSAGE_ID) or offset_id,
+        topic=_topic_of(message, reserved),
+        stored_topic=queue.topic,
+        broker=queue.broker_name,
+        queue=queue.queue_id,
         offset=message.offset,
         position=stored.position,
-        tag=message.tag,
-        keys=list(message.keys),
+        tag=reserved.get(_TAGS),
+        keys=reserved.get(_KEYS, "").split(),
         properties=own,
         system_properties=reserved,
         flag=stored.flag,
@@ -117,7 +126,7 @@ async def view_of(
         born_host=host_text(stored.born_host),
         size_bytes=stored.size,
         body_bytes=body.size_bytes,
-        reconsume_times=message.reconsume_times,
+        reconsume_times=max(stored.reconsume_times, message.attempt - 1),
         delay_level=int(level) if level.isascii() and level.isdigit() and len(level) < 6 else None,
         body=body.text,
         body_base64=body.encoded,
@@ -126,11 +135,11 @@ async def view_of(
     )
 
 
-def _topic_of(message: ReceivedMessage) -> str:
+def _topic_of(message: ReceivedMessage, reserved: Mapping[str, str]) -> str:
     topic = message.queue.topic
     if topic.startswith(RETRY_PREFIX):
         return message.topic
-    return message.properties.get(Property.REAL_TOPIC, topic)
+    return reserved.get(_REAL_TOPIC, topic)
 
 
 async def views_of(
