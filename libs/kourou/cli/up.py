@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -155,6 +156,27 @@ class Interruption:
         if self.asked:
             raise KeyboardInterrupt
 
+    def wait(self, pids: Iterable[int]) -> None:
+        """Wait until one of these child processes has ended; it is not reaped.
+
+        A signal raises KeyboardInterrupt, also one that comes just before the wait begins: the
+        system does not end a wait for that, but Python writes each signal to a pipe.
+        """
+        with ExitStack() as stack:
+            told, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            stack.callback(os.close, told)
+            stack.callback(os.close, tell)
+            stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(tell))
+            waiting = select.poll()
+            waiting.register(told, select.POLLIN)
+            for pid in pids:
+                ended = os.pidfd_open(pid)
+                stack.callback(os.close, ended)
+                waiting.register(ended, select.POLLIN)
+            self.check()
+            waiting.poll()
+        self.check()
+
 
 def _note_fork(*, under_way: bool) -> None:
     Interruption.forking = under_way
@@ -213,7 +235,8 @@ class Watch:
         if self._starting:
             self._starting[0].wait_for_exit(POLL_S)
         else:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # it stays to be reaped by its Child
+            up = [child for child in self._cluster.all if child.name not in self.down]
+            self._interruption.wait(child.pid for child in up)
 
     def _ended(self, child: Child) -> None:
         self._starting = [one for one in self._starting if one is not child]

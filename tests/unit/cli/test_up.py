@@ -436,6 +436,41 @@ def test_a_signal_in_the_middle_of_a_fork_interrupts_after_it(
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A child that ends when its input does."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        yield child
+
+
+def test_a_signal_just_before_the_wait_ends_it(
+    monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
+) -> None:
+    class Late(up.Interruption):
+        def check(self) -> None:
+            super().check()
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(up.Interruption, "forking", True)  # the handler itself raises nothing
+    signalled = Late()
+    before = signal.signal(signal.SIGUSR1, signalled)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signalled.wait([sleeper.pid])
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert signal.set_wakeup_fd(-1) == -1, "it is as it was before"
+
+
+def test_the_wait_ends_when_a_child_ends_and_leaves_it_to_be_reaped(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    assert sleeper.stdin is not None
+    sleeper.stdin.close()
+    up.Interruption().wait([sleeper.pid])
+    assert sleeper.wait() == 0
+
+
 def test_one_that_was_asked_to_stop_stays_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
