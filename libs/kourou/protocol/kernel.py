@@ -36,6 +36,7 @@ __all__ = [
     "queue_units",
     "read",
     "scan",
+    "spin",
     "topics",
     "values",
     "verify",
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         queue_units,
         read,
         scan,
+        spin,
         topics,
         values,
         verify,
@@ -105,6 +107,7 @@ else:
     queue_units = _module.queue_units
     index_entries = _module.index_entries
     link_slots = _module.link_slots
+    spin = _module.spin
 
 
 def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray, bytearray]:
