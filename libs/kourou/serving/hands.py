@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -108,6 +108,7 @@ class Hands:
         self._dispatch_soon = self._dispatch_retry = False
         self._faulted = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._settled: asyncio.Future[None] | None = None
         self._waking: asyncio.TimerHandle | None = None
         self._write_out: WriteOutHands | None = None
         policies = [log_flush, queue_flush]
@@ -243,17 +244,21 @@ class Hands:
             return
         self._flushing = True
         self._flush_again = False
-        self._start(self._flush_in_thread())
-
-    async def _flush_in_thread(self) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            position = await loop.run_in_executor(self._flusher, self._flush_store)
-        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+        flush = self._flusher.submit(self._flush_store)
+        # No task and no futures of the loop's: there may be thousands of flushes a second.
+        flush.add_done_callback(partial(loop.call_soon_threadsafe, self._flush_ended))
+
+    def _flush_ended(self, flush: Future[int]) -> None:
+        """The flush thread is done."""
+        self._flushing = False
+        if self._settled is not None:
+            self._settled.set_result(None)
+        error = flush.exception()
+        if error is not None:  # bug or dead disk, it ends the process
             self._fail(error)
             return
-        finally:
-            self._flushing = False
+        position = flush.result()
         self._schedule.flushed(self._clock.monotonic_ms())
         self._post(Flushed(position))
         self._tell_flushed(position)
@@ -382,6 +387,9 @@ class Hands:
             self._waking.cancel()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._flushing:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
         self._flusher.shutdown(wait=True)
         self._allocator.shutdown(wait=True)
         if self._write_out is not None:
