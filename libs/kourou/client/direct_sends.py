@@ -83,7 +83,7 @@ class DirectSends:
             return not message.waiter.is_settled
 
         try:
-            wire = self._wire(lane.address)
+            wire = self._wire(lane.address) if self._is_possible else None
             if wire is None:
                 return None
             answer = self._asked(wire, frame, now_ms, is_awaited)
@@ -134,8 +134,14 @@ class DirectSends:
         return wire
 
     def close(self) -> None:
-        """Wait for the one that is under way, and close the connections."""
+        """Wait for the one that is under way, and close the connections.
+
+        In a forked child nothing is done: another thread may have held the lock.
+        """
+        if self._core.io.orphaned:
+            return
         with self._lock:
+            self._is_possible = False
             for wire in self._wires.values():
                 wire.close()
             self._wires.clear()

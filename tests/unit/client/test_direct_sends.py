@@ -274,6 +274,22 @@ def test_closing_the_client_ends_the_connection(place, door) -> None:
     assert peer in door.gone
 
 
+def test_ctrl_c_while_waiting_gives_the_connection_up(door, broker, mq, monkeypatch) -> None:
+    """Its reply may still come: nobody may take it for that of the next send."""
+    mq.send("T", b"1")
+    broker.intercept = once(Silence)
+
+    def interrupted(wire: blocking_wire.BlockingWire, _frames: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blocking_wire.BlockingWire, "_read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            mq.send("T", b"2")
+    mq.send("T", b"3")
+    assert len({peer for peer, _ in door.sends()}) == 2
+
+
 @pytest.mark.parametrize(
     ("client", "producer"),
     [
