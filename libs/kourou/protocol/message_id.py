@@ -35,50 +35,57 @@ class UniqKeyGenerator:
     back, and after 65,536 keys of one millisecond it goes on to the next.
     """
 
-    __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix", "_time_ms", "_used")
+    __slots__ = (
+        "_counter",
+        "_head",
+        "_month_end_ms",
+        "_month_start_ms",
+        "_prefix",
+        "_time_ms",
+        "_used",
+    )
 
     def __init__(self, ip: bytes, pid: int, discriminator: int) -> None:
         assert len(ip) in (4, 16), "an IPv4 or IPv6 address"
         own = (pid & 0xFFFF).to_bytes(2, "big") + (discriminator & 0xFFFFFFFF).to_bytes(4, "big")
         self._prefix = (ip + own).hex().upper()
+        self._head = ""
         self._counter = 0
-        self._time_ms = 0
+        self._time_ms = -1
         self._used = 0
         self._month_start_ms = 0
         self._month_end_ms = 0
 
     def next(self, now_ms: int) -> str:
         """One key; `now_ms` is wall time."""
-        head, left = self._head(now_ms)
-        assert left, "a millisecond was left without a key"
-        return head + self._take(1)[0]
+        if now_ms > self._time_ms or self._used == _KEYS_PER_MS:
+            self._begin(now_ms)
+        self._used += 1
+        counter = self._counter
+        self._counter = (counter + 1) & _COUNTER_MASK
+        return f"{self._head}{counter:04X}"
 
     def next_many(self, count: int, now_ms: int) -> list[str]:
         """`count` different keys."""
         keys: list[str] = []
         while len(keys) < count:
-            head, left = self._head(now_ms)
-            keys += [head + text for text in self._take(min(left, count - len(keys)))]
+            if now_ms > self._time_ms or self._used == _KEYS_PER_MS:
+                self._begin(now_ms)
+            some = min(_KEYS_PER_MS - self._used, count - len(keys))
+            head, first = self._head, self._counter
+            keys += [f"{head}{(first + index) & _COUNTER_MASK:04X}" for index in range(some)]
+            self._counter = (first + some) & _COUNTER_MASK
+            self._used += some
         return keys
 
-    def _head(self, now_ms: int) -> tuple[str, int]:
-        """What keys of this moment begin with, and how many more may begin so."""
-        if now_ms > self._time_ms:
-            self._time_ms, self._used = now_ms, 0
-        elif self._used == _KEYS_PER_MS:
-            self._time_ms, self._used = self._time_ms + 1, 0
-        time_ms = self._time_ms
+    def _begin(self, now_ms: int) -> None:
+        """Keys have another time from now on: this one, or the next of those that were used."""
+        time_ms = self._time_ms = max(now_ms, self._time_ms + 1)
+        self._used = 0
         if not self._month_start_ms <= time_ms < self._month_end_ms:
             self._month_start_ms = month_start_ms(time_ms)
             self._month_end_ms = month_start_ms(self._month_start_ms + 32 * _DAY_MS)
-        head = f"{self._prefix}{time_ms - self._month_start_ms:08X}"
-        return head, _KEYS_PER_MS - self._used
-
-    def _take(self, count: int) -> list[str]:
-        first = self._counter
-        self._counter = (first + count) & _COUNTER_MASK
-        self._used += count
-        return [f"{(first + index) & _COUNTER_MASK:04X}" for index in range(count)]
+        self._head = f"{self._prefix}{time_ms - self._month_start_ms:08X}"
 
 
 def uniq_key_time_ms(key: str, now_ms: int) -> int | None:
