@@ -657,3 +657,19 @@ def test_an_unknown_choice_of_a_kernel_is_refused() -> None:
     with pytest.raises(ConfigError, match="KOUROU_KERNEL=rust is not one of"):
         kernel.load("rust")
     assert kernel.load("python") is kernel_python
+
+
+@both
+def test_a_queue_whose_offsets_end_takes_no_record(made: ModuleType) -> None:
+    records = bytearray(order(b"TAGS\x01t") * 2)
+    before = bytes(records)
+    ends = numbers(5, 2**63 - 2)
+    with pytest.raises(ValueError, match="no offsets left"):
+        made.append(
+            records,
+            sizes_of([before[: len(before) // 2]] * 2),
+            numbers(0, 0),
+            ends,
+            *(0, 1 << 20, 1 << 20, 7, HOSTS[0]),
+        )
+    assert (bytes(records), ends.tolist()) == (before, [5, 2**63 - 2])
