@@ -674,3 +674,18 @@ def test_it_looks_at_a_descriptor_until_something_is_there_or_time_is_up(made: M
         other.close()
         assert made.spin(one.fileno(), 60_000_000) is True, "whoever reads is told of the end"
     assert made.spin(2**20, 60_000_000) is True, "and of what is no descriptor"
+
+
+def test_a_queue_whose_offsets_end_takes_no_record(made: ModuleType) -> None:
+    records = bytearray(order(b"TAGS\x01t") * 2)
+    before = bytes(records)
+    ends = numbers(5, 2**63 - 2)
+    with pytest.raises(ValueError, match="no offsets left"):
+        made.append(
+            records,
+            sizes_of([before[: len(before) // 2]] * 2),
+            numbers(0, 0),
+            ends,
+            *(0, 1 << 20, 1 << 20, 7, HOSTS[0]),
+        )
+    assert (bytes(records), ends.tolist()) == (before, [5, 2**63 - 2])

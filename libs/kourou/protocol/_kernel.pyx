@@ -1076,6 +1076,15 @@ cdef void stamp_all(
         )
 
 
+cdef bint have_room(const int64_t *offsets, int64_t count, int64_t n) noexcept nogil:
+    """Can each of these queues have `n` records more?"""
+    cdef int64_t i
+    for i in range(count):
+        if offsets[i] > INT64_MAX - n:
+            return False
+    return True
+
+
 cdef int64_t run_end(
     const int64_t *positions, const int64_t *sizes, int64_t first, int64_t n
 ) noexcept nogil:
@@ -1098,6 +1107,8 @@ def append(
     cdef Column lanes
     cdef const int64_t *lane_at = NULL
     cdef const uint8_t *host_at = host
+    if not have_room(ends.values, ends.size // 8, n):
+        raise ValueError("a queue has no offsets left")
     if host_bytes != 8 and host_bytes != 20:
         raise ValueError("a host has 8 or 20 bytes")
     if segment_size <= TAIL or end < 0:

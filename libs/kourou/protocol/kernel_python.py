@@ -133,6 +133,7 @@ _COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _ENTRY = struct.Struct(">iqii")
 _SECONDS_MAX = 0x7FFF_FFFF
+_LONG_MAX = 2**63 - 1
 _UNIT = struct.Struct(">qiq")
 _DELAY = Property.DELAY.encode() + b"\x01"
 _TRAN_MSG = Property.TRAN_MSG.encode() + b"\x01"
@@ -467,6 +468,8 @@ def append(
     refused = (bytearray(), [], [], end)
     with _view(records) as view:
         length_of, offset_of = _numbers(sizes), _numbers(next_offsets)
+        if any(offset > _LONG_MAX - len(length_of) for offset in offset_of):
+            raise ValueError("a queue has no offsets left")
         lanes = None if lane_of is None else _numbers(lane_of)
         found: list[tuple[int, Parts]] = []
         at = 0

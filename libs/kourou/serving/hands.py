@@ -247,7 +247,7 @@ class Hands:
         loop = asyncio.get_running_loop()
         flush = self._flusher.submit(self._flush_store)
         # No task and no futures of the loop's: there may be thousands of flushes a second.
-        flush.add_done_callback(partial(loop.call_soon_threadsafe, self._flush_ended))
+        flush.add_done_callback(lambda done: loop.call_soon_threadsafe(self._flush_ended, done))
 
     def _flush_ended(self, flush: Future[int]) -> None:
         """The flush thread is done."""

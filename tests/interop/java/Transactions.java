@@ -6,6 +6,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.hook.EndTransactionContext;
 import org.apache.rocketmq.client.hook.EndTransactionHook;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
@@ -148,8 +149,18 @@ final class Transactions {
         String topic = stand.topic(1);
         String forgotten = "forgotten by " + stand.group();
         Says says = new Says();
-        send(producer(stand, says), topic, forgotten,
-            LocalTransactionState.UNKNOW);
+        TransactionMQProducer producer = producer(stand, says);
+        producer.fetchPublishMessageQueues(topic); // from now on the broker hears from it
+        // RocketMQ's broker counts a check for which it knows no producer.
+        Stand.await("a broker that knows the producer", () -> {
+            try {
+                return !stand.admin().examineProducerConnectionInfo(stand.group(), topic)
+                    .getConnectionSet().isEmpty();
+            } catch (MQBrokerException notYet) {
+                return false;
+            }
+        });
+        send(producer, topic, forgotten, LocalTransactionState.UNKNOW);
         Stand.await("its place among the discarded", () -> {
             try {
                 return stand.stored("TRANS_CHECK_MAX_TIME_TOPIC").stream()
