@@ -676,6 +676,7 @@ def test_it_looks_at_a_descriptor_until_something_is_there_or_time_is_up(made: M
     assert made.spin(2**20, 60_000_000) is True, "and of what is no descriptor"
 
 
+@both
 def test_a_queue_whose_offsets_end_takes_no_record(made: ModuleType) -> None:
     records = bytearray(order(b"TAGS\x01t") * 2)
     before = bytes(records)
