@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import struct
-import time
 from types import ModuleType
 
 import numpy as np
@@ -659,21 +657,6 @@ def test_an_unknown_choice_of_a_kernel_is_refused() -> None:
     with pytest.raises(ConfigError, match="KOUROU_KERNEL=rust is not one of"):
         kernel.load("rust")
     assert kernel.load("python") is kernel_python
-
-
-@both
-def test_it_looks_at_a_descriptor_until_something_is_there_or_time_is_up(made: ModuleType) -> None:
-    one, other = socket.socketpair()
-    with one, other:
-        began_ns = time.monotonic_ns()
-        assert made.spin(one.fileno(), 2_000) is False
-        assert time.monotonic_ns() - began_ns >= 2_000_000
-        other.send(b"x")
-        assert made.spin(one.fileno(), 60_000_000) is True
-        assert one.recv(1) == b"x"
-        other.close()
-        assert made.spin(one.fileno(), 60_000_000) is True, "whoever reads is told of the end"
-    assert made.spin(2**20, 60_000_000) is True, "and of what is no descriptor"
 
 
 @both

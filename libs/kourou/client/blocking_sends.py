@@ -100,9 +100,7 @@ class BlockingSends:
     def _begin(self, core: ProducerCore, client: ClientCore) -> None:
         threads, count_max = client.settings.callback_threads, core.settings.unsent_count_max
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kourou-callback")
-        direct = self._direct = DirectSends(
-            core, client.settings.busy_poll_us, is_possible=client.dials_in_clear
-        )
+        direct = self._direct = DirectSends(core, is_possible=client.dials_in_clear)
         self._port = ThreadPort(core.outgoing, direct.shared)
         self._callbacks = CallbackPort(core.outgoing, self._pool, count_max, direct.shared)
         self._core = core

@@ -41,12 +41,11 @@ has arrived by then, and threads that send at once go on sharing frames."""
 class DirectSends:
     """The direct way of one producer; `is_possible` if it speaks in clear text and real time."""
 
-    def __init__(self, core: ProducerCore, busy_poll_us: int, *, is_possible: bool) -> None:
+    def __init__(self, core: ProducerCore, *, is_possible: bool) -> None:
         self._core = core
         self._desk = core.desk
         self._loop = core.io.loop
         self._clock = core.clock
-        self._busy_poll_us = busy_poll_us
         self._is_possible = is_possible
         self._lock = threading.Lock()
         self._wires: dict[str, BlockingWire] = {}
@@ -128,7 +127,7 @@ class DirectSends:
             del self._wires[stale.address]
             stale.close()
         try:
-            wire = self._wires[address] = BlockingWire(address, CONNECT_WAIT_MS, self._busy_poll_us)
+            wire = self._wires[address] = BlockingWire(address, CONNECT_WAIT_MS)
         except Unavailable:
             return None
         return wire

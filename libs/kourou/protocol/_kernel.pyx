@@ -23,39 +23,7 @@ cdef extern from "crc32.h" nogil:
     void crc32_setup()
     uint32_t crc32_of(const uint8_t *p, size_t n)
 
-cdef extern from *:
-    """
-    #include <poll.h>
-    #include <time.h>
-
-    #if defined(__x86_64__) || defined(__i386__)
-    #define KOUROU_PAUSE() __builtin_ia32_pause()
-    #elif defined(__aarch64__)
-    #define KOUROU_PAUSE() __asm__ __volatile__("isb")
-    #else
-    #define KOUROU_PAUSE() ((void)0)
-    #endif
-    #define KOUROU_PAUSES 16
-
-    static int64_t kourou_now_us(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-    }
-
-    static int kourou_spin(int fd, int64_t window_us) {
-        struct pollfd one = {fd, POLLIN, 0};
-        int64_t until = kourou_now_us() + window_us;
-        for (;;) {
-            if (poll(&one, 1, 0)) return 1;  /* an error is for whoever reads */
-            if (kourou_now_us() >= until) return 0;
-            for (int i = 0; i < KOUROU_PAUSES; i++) KOUROU_PAUSE();
-        }
-    }
-    """
-    int kourou_spin(int fd, int64_t window_us) nogil
-
-VERSION = 6
+VERSION = 5
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable
@@ -1493,14 +1461,3 @@ def queue_units(table, codes, topic_of=None):
         ))
         first += count
     return units, offsets, found_groups, refused
-
-
-# -- waiting --------------------------------------------------------------------------------------
-
-
-def spin(int fd, int64_t window_us):
-    """See kernel_python.spin."""
-    cdef int ready
-    with nogil:
-        ready = kourou_spin(fd, window_us)
-    return ready != 0

@@ -36,7 +36,6 @@ __all__ = [
     "queue_units",
     "read",
     "scan",
-    "spin",
     "topics",
     "values",
     "verify",
@@ -88,7 +87,6 @@ if TYPE_CHECKING:
         queue_units,
         read,
         scan,
-        spin,
         topics,
         values,
         verify,
@@ -107,7 +105,6 @@ else:
     queue_units = _module.queue_units
     index_entries = _module.index_entries
     link_slots = _module.link_slots
-    spin = _module.spin
 
 
 def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray, bytearray]:

@@ -12,9 +12,7 @@ other, each with one number a record; `*_at` and `*_end` are indexes into the by
 
 from __future__ import annotations
 
-import select
 import struct
-import time
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 6
+VERSION = 5
 
 Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
 """Bytes, or an array of them or of native integers, in one piece."""
@@ -648,25 +646,6 @@ def queue_units(
         first_offset = offset if is_run else -1
         told.append(UnitGroup(topic, queue_id, len(own), first_offset, begins, ends))
     return units, offsets, told, refused
-
-
-# -- waiting --------------------------------------------------------------------------------------
-
-
-def spin(fd: int, window_us: int) -> bool:
-    """Look until a descriptor can be read, or for `window_us`, without giving the processor away;
-    True if it can be.
-
-    The compiled kernel pauses the processor between looks, so a thread that shares its core goes on
-    nearly undisturbed, and releases the interpreter lock.
-    """
-    waiting = select.poll()
-    waiting.register(fd, select.POLLIN)
-    until_ns = time.monotonic_ns() + window_us * 1_000
-    while not waiting.poll(0):
-        if time.monotonic_ns() >= until_ns:
-            return False
-    return True
 
 
 # -- one record -----------------------------------------------------------------------------------

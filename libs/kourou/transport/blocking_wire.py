@@ -19,10 +19,8 @@ from collections.abc import Callable, Sequence
 
 from kourou.engine.peer import Peer
 from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
-from kourou.protocol import kernel
 from kourou.protocol.frames import Frame, Kind, decode_frame
 from kourou.transport.addresses import split_address
-from kourou.transport.busy_poll import Breaks
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmtp import DEALER, VERSION_WITHOUT_PROBES, Parts, ZmtpLink
@@ -35,16 +33,11 @@ FRESH_MS_MAX = 5_000
 
 
 class BlockingWire:
-    """A DEALER's connection to `address` (`host:port`).
+    """A DEALER's connection to `address` (`host:port`)."""
 
-    `busy_poll_us`: how long a thread looks for a reply before it sleeps (transport.busy_poll).
-    """
-
-    def __init__(self, address: str, timeout_ms: int, busy_poll_us: int = 0) -> None:
+    def __init__(self, address: str, timeout_ms: int) -> None:
         """Connect and shake hands. Raises Unavailable."""
         self.address = address
-        self._busy_poll_us = busy_poll_us
-        self._breaks = Breaks()
         host, port = split_address(address)
         until_ms = _now_ms() + timeout_ms
         try:
@@ -106,7 +99,6 @@ class BlockingWire:
                 link.write(_now_ms())
                 if link.queue and _now_ms() >= until_ms:
                     raise TimedOut(f"{self.address} did not take the request in time")
-            self._look()
             frames: list[Parts] = []
             while True:
                 if not self._read(frames):
@@ -122,15 +114,6 @@ class BlockingWire:
                 frames.clear()
         except (OSError, DecodeError) as error:
             raise UnknownOutcome(f"{self.address}: the connection ended: {error}") from error
-
-    def _look(self) -> None:
-        """Look for the reply for a moment: to be woken up takes longer than a quick reply does."""
-        if not self._busy_poll_us or not self._breaks.over():
-            return
-        if kernel.spin(self._link.socket.fileno(), self._busy_poll_us):
-            self._breaks.met()
-        else:
-            self._breaks.missed()
 
     def _read(self, frames: list[Parts]) -> bool:
         """Read once; False if nothing came within WAIT_MS. OSError at the end of the stream."""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kourou.protocol import kernel
 from kourou.transport import busy_poll
-from kourou.transport.busy_poll import (
-    LONGEST_BREAK,
-    SPIN_AFTER,
-    SPIN_US,
-    BusyPoll,
-    descriptor_of,
-)
+from kourou.transport.busy_poll import LONGEST_BREAK, BusyPoll
 
 
 class Rig:
@@ -133,35 +124,3 @@ def test_without_a_window_it_never_looks(monkeypatch: pytest.MonkeyPatch) -> Non
     none = Rig(monkeypatch, window_us=0)
     none.poll.begin()
     assert not none.awake
-
-
-def test_after_some_turns_the_kernel_looks_in_the_loops_place(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At the loop's own descriptor, and never for so long that others would notice."""
-    looks: list[tuple[int, int]] = []
-    monkeypatch.setattr(busy_poll.kernel, "spin", lambda fd, us: looks.append((fd, us)))
-    rig._get_backend_id = lambda: 7  # type: ignore[attr-defined]  # as uvloop's loops have
-    rig.poll = BusyPoll(rig, 1_050)  # type: ignore[arg-type]
-    rig.poll.begin()
-    for _ in range(SPIN_AFTER):
-        rig.turn()
-    assert not looks
-    rig.window()
-    assert {fd for fd, _ in looks} == {7}
-    assert len(looks) == 10 - SPIN_AFTER
-    assert max(us for _, us in looks) == SPIN_US
-
-
-async def test_a_loop_is_waited_for_by_a_descriptor_that_shows_its_input() -> None:
-    loop = asyncio.get_running_loop()
-    one, other = socket.socketpair()
-    with one, other:
-        one.setblocking(False)
-        loop.add_reader(one.fileno(), lambda: None)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not kernel.spin(descriptor_of(loop), 100)
-        other.send(b"x")
-        assert kernel.spin(descriptor_of(loop), 1_000_000)
-        loop.remove_reader(one.fileno())
