@@ -99,8 +99,7 @@ class Hands:
         self._checkpoints = FlushSchedule(queue_flush, now_ms)
         self._units_dirty_bytes = 0
         self._checkpointing = False
-        self._flushing = False
-        self._flush_again = False
+        self._flushing = self._flush_again = False
         self._allocating = False
         self._space_retry_ms = 0
         self._index_retry_ms = 0

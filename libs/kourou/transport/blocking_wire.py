@@ -28,7 +28,7 @@ from kourou.transport.zmtp import DEALER, VERSION_WITHOUT_PROBES, Parts, ZmtpLin
 WAIT_MS = 500
 """How long the system waits in one call; then the thread may look at something else."""
 
-FRESH_MS_MAX = 5_000
+FRESH_FOR_MS = 5_000
 """A connection that was unused for longer is not used again: the way to the server may be gone."""
 
 
@@ -69,7 +69,7 @@ class BlockingWire:
     @property
     def is_fresh(self) -> bool:
         """May it be used? It was used lately, stands, and nothing came that nobody waits for."""
-        if _now_ms() - self._used_ms > FRESH_MS_MAX:
+        if _now_ms() - self._used_ms > FRESH_FOR_MS:
             return False
         try:
             self._link.socket.recv(1, socketlib.MSG_PEEK | socketlib.MSG_DONTWAIT)

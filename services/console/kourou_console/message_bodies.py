@@ -36,7 +36,7 @@ PIECE_BYTES = 256 * 1024
 MESSAGE_BYTES = 1_024
 """What a message costs beside its body, as work on so many bytes."""
 
-JSON_GROWTH_MAX = 6
+JSON_GROWTH = 6
 """A byte of a body has at most so many in an answer."""
 
 _COMPRESSED = int(SysFlag.COMPRESSED)
@@ -84,7 +84,7 @@ class Budget:
         if compressed or self._looked_at > PIECE_BYTES:
             self._looked_at = 0
             await asyncio.sleep(0)
-        if not compressed and len(stored.body) <= min(most, left // JSON_GROWTH_MAX, PIECE_BYTES):
+        if not compressed and len(stored.body) <= min(most, left // JSON_GROWTH, PIECE_BYTES):
             return self._small(stored.body)
         size = None if compressed else len(stored.body)
         if size != 0 and 0 in (most, left):

@@ -220,7 +220,7 @@ def test_a_connection_that_ended_meanwhile_is_seen_before_a_send(place, door, mq
 
 def test_an_old_connection_is_not_trusted(door, mq, monkeypatch) -> None:
     mq.send("T", b"1")
-    monkeypatch.setattr(blocking_wire, "FRESH_MS_MAX", -1)
+    monkeypatch.setattr(blocking_wire, "FRESH_FOR_MS", -1)
     mq.send("T", b"2")
     assert len({peer for peer, _ in door.sends()}) == 2
     assert door.sends()[0][0] in door.gone

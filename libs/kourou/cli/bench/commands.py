@@ -33,6 +33,30 @@ Flush = Annotated[
     str, typer.Option("--flush", help="Flush of the temporary broker: async or sync.")
 ]
 
+Huge = Annotated[
+    bool, typer.Option("--huge", help="(with --peers) Include rows of 50 M messages and 10 GB.")
+]
+HugeShare = Annotated[
+    float,
+    typer.Option(min=0.000_001, max=1.0, help="(with --peers) Share of --huge to measure."),
+]
+RowsLost = Annotated[
+    bool,
+    typer.Option(
+        "--rows-lost", help="(with --peers) Rows whose recorded figures RocketMQ 4.9 leads."
+    ),
+]
+FlameGraphs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="(with --peers) Draw flame graphs of Kourou's processes here."
+    ),
+]
+Write = Annotated[
+    bool,
+    typer.Option("--write", help="(with --peers) Write the results to benchmarks/README.md."),
+]
+
 
 @bench.callback()
 def bench_all(
@@ -62,29 +86,11 @@ def bench_all(
     size: Annotated[
         int, typer.Option(min=16, max=1_000_000, help="(with --peers) Body size in bytes.")
     ] = 1_024,
-    huge: Annotated[
-        bool, typer.Option("--huge", help="(with --peers) Include rows of 50 M messages and 10 GB.")
-    ] = False,
-    huge_share: Annotated[
-        float,
-        typer.Option(min=0.000_001, max=1.0, help="(with --peers) Share of --huge to measure."),
-    ] = 1.0,
-    rows_lost: Annotated[
-        bool,
-        typer.Option(
-            "--rows-lost", help="(with --peers) Rows whose recorded figures RocketMQ 4.9 leads."
-        ),
-    ] = False,
-    flame_graphs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="(with --peers) Draw flame graphs of Kourou's processes here."
-        ),
-    ] = None,
-    write: Annotated[
-        bool,
-        typer.Option("--write", help="(with --peers) Write the results to benchmarks/README.md."),
-    ] = False,
+    huge: Huge = False,
+    huge_share: HugeShare = 1.0,
+    rows_lost: RowsLost = False,
+    flame_graphs: FlameGraphs = None,
+    write: Write = False,
     json: Annotated[
         bool, typer.Option("--json", help="(with --peers) Print JSON, one object per line.")
     ] = False,
