@@ -17,12 +17,16 @@ from kourou.errors import MissingPackages, Unavailable
 
 @pytest.fixture
 def ours() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that runs a module of ours, and says when it does."""
+    """A process whose command names a module of ours."""
+    says = "print('up', flush=True); input()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "kourou.cli.bench.driver", "address=127.0.0.1:1", "work=pings"],
+        [sys.executable, "-c", says, "-m", "kourou.cli.bench.driver"],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
     yield process
     process.kill()
     process.communicate()
