@@ -28,7 +28,7 @@ from kourou.engine.redirects import HALF_LANE, Redirects
 from kourou.engine.repeats import NO_REPEATS, Identity, Original, Repeats, identities_of
 from kourou.engine.send_frames import check_lane_bytes, open_send, without_refused
 from kourou.engine.traffic import Traffic
-from kourou.errors import BadRequest, Code, KourouError, NoPermission
+from kourou.errors import BadRequest, Code, DiskFull, KourouError, NoPermission, Throttled
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.permission import WRITE
 from kourou.model.topic import TopicConfig
@@ -200,9 +200,20 @@ class Sending:
             for row, original in repeats.originals.items()
         }
         rows = [row for row in rows if row not in repeats.rows]
-        if rows:
-            written = self.store_some(drafts, rows, lanes, moved, received.wall_ms)
-            for row, offset, position in zip(rows, written.offsets, written.positions, strict=True):
+        at, step = 0, len(rows)
+        while at < len(rows):
+            part = rows[at : at + step]
+            try:
+                written = self.store_some(drafts, part, lanes, moved, received.wall_ms)
+            except (Throttled, DiskFull):
+                # What fits of a retried send is stored all the same, and found by the next attempt:
+                # one that is larger than the room for it would never be stored.
+                if request.attempt <= 1 or step == 1:
+                    raise
+                step //= 2
+                continue
+            at += step
+            for row, offset, position in zip(part, written.offsets, written.positions, strict=True):
                 places[row] = Original(lanes[row][1], offset, position)
                 if identities and request.attempt > 1:
                     self._repeats.remember(now_ms, identities[row], places[row])

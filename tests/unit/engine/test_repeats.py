@@ -93,6 +93,20 @@ def test_a_retried_frame_is_one_append(engine, draft, records) -> None:
     assert engine.core.desks.traffic.repeats_removed == 1
 
 
+def test_what_fits_of_a_retried_frame_is_stored(engine, draft, records) -> None:
+    """Or a frame that is larger than a small segment would never be stored."""
+    engine.ask(*records([draft(key="other")]))
+    drafts = [draft(key=f"K{number}") for number in range(10)]
+    engine.core.desks.appends._allocated_end = engine.store.end + 7 * len(drafts[0]) + 20
+    assert engine.ask(*records(drafts)).code == Code.SYSTEM_BUSY
+    assert len(engine.stored("orders")) == 1, "nothing of a first attempt"
+    assert engine.ask(*records(drafts, attempt=2)).code == Code.SYSTEM_BUSY
+    assert len(engine.stored("orders")) == 1 + 7
+    engine.core.desks.appends._allocated_end = 1 << 62
+    header = header_of(engine.ask(*records(drafts, attempt=3)))
+    assert header.offsets == list(range(1, 11))
+
+
 def test_the_same_key_with_another_body_is_another_message(engine, draft, records) -> None:
     engine.ask(*records([draft(key="K", body=b"1")]))
     engine.ask(*records([draft(key="K", body=b"2")], attempt=2))

@@ -34,7 +34,7 @@ class Flames:
 
         Returns the files. Raises MissingPackages without py-spy, Unavailable if it fails.
         """
-        require_group("bench", "flame graphs")
+        require_group("profile", "flame graphs")
         self.folder.mkdir(parents=True, exist_ok=True)
         watched = {pid: name for pid in pids if (name := module_of(pid)) and name != _IDLE}
         drawing = [
