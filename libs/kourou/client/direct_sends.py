@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable
 from itertools import count
 
-from kourou.client.connections import CONNECT_WAIT_MS
 from kourou.client.outbox import Unsent
 from kourou.client.producer import ProducerCore
 from kourou.client.send_desk import read_outcomes
@@ -36,6 +35,9 @@ from kourou.transport.blocking_wire import BlockingWire
 SHARED_MS = 1_000
 """So long after something was handed to the I/O thread all goes that way: what left there one way
 has arrived by then, and threads that send at once go on sharing frames."""
+
+DIAL_MS = 300
+"""So long a connection may take: without one the other way, which has more patience, is open."""
 
 
 class DirectSends:
@@ -86,18 +88,17 @@ class DirectSends:
             if wire is None:
                 return None
             answer = self._asked(wire, frame, now_ms, is_awaited)
+            if not adopted:
+                result = _stored(frame, answer)
+                if result is not None:
+                    return result
+                self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
+            # Before `close` can go on: so the desk knows of it when it is closed.
+            self._loop.call_soon_threadsafe(self._desk.answered, frame, now_ms, answer)
         finally:
             self._lock.release()
-        if not adopted and not isinstance(answer, KourouError):
-            (outcome,) = read_outcomes(frame, answer)
-            stored = isinstance(outcome, SendResult) and outcome.status is SendStatus.SEND_OK
-            if isinstance(outcome, SendResult) and stored and not lane.borrowed:
-                return outcome
-        if not adopted:
-            self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
-        self._loop.call_soon_threadsafe(self._desk.answered, frame, now_ms, answer)
-        result: SendResult = message.waiter.wait()
-        return result
+        judged: SendResult = message.waiter.wait()
+        return judged
 
     def _asked(
         self, wire: BlockingWire, frame: SendFrame, now_ms: int, is_awaited: Callable[[], bool]
@@ -127,7 +128,7 @@ class DirectSends:
             del self._wires[stale.address]
             stale.close()
         try:
-            wire = self._wires[address] = BlockingWire(address, CONNECT_WAIT_MS)
+            wire = self._wires[address] = BlockingWire(address, DIAL_MS)
         except Unavailable:
             return None
         return wire
@@ -144,3 +145,13 @@ class DirectSends:
             for wire in self._wires.values():
                 wire.close()
             self._wires.clear()
+
+
+def _stored(frame: SendFrame, answer: Frame | KourouError) -> SendResult | None:
+    """The result of a message that is stored as promised; None for everything else."""
+    if isinstance(answer, KourouError) or frame.lanes[0].borrowed:
+        return None
+    (outcome,) = read_outcomes(frame, answer)
+    if isinstance(outcome, SendResult) and outcome.status is SendStatus.SEND_OK:
+        return outcome
+    return None

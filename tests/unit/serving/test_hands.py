@@ -123,8 +123,10 @@ class Rig:
 
     async def settled(self) -> None:
         """Until no thread works and nothing is scheduled."""
-        while self.hands._tasks:
+        loop = asyncio.get_running_loop()
+        while self.hands._tasks or self.hands._flushing:
             await asyncio.gather(*self.hands._tasks, return_exceptions=True)
+            await loop.run_in_executor(self.hands._flusher, int)  # behind a flush
         for _ in range(3):
             await asyncio.sleep(0)
 

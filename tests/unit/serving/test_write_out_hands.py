@@ -91,8 +91,10 @@ class Broker:
         await self.settled()
 
     async def settled(self) -> None:
-        while self.hands._tasks:
+        loop = asyncio.get_running_loop()
+        while self.hands._tasks or self.hands._flushing:
             await asyncio.gather(*self.hands._tasks, return_exceptions=True)
+            await loop.run_in_executor(self.hands._flusher, int)  # behind a flush
             await asyncio.sleep(0)
         await asyncio.sleep(0)
 
