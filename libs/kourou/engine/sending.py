@@ -193,13 +193,14 @@ class Sending:
             repeats = self._repeats.among(
                 identities, rows, received.wall_ms, retried=request.attempt != 1
             )
-        if not moved and not repeats.rows and request.attempt <= 1:
+        stored_before = repeats.rows
+        if not moved and not stored_before and request.attempt <= 1:
             return None
         places = {
             row: replace(original, queue_id=lanes[row][1]) if row in moved else original
             for row, original in repeats.originals.items()
         }
-        rows = [row for row in rows if row not in repeats.rows]
+        rows = [row for row in rows if row not in stored_before]
         at, step = 0, len(rows)
         while at < len(rows):
             part = rows[at : at + step]
@@ -208,18 +209,18 @@ class Sending:
             except (Throttled, DiskFull):
                 # What fits of a retried send is stored all the same, and found by the next attempt:
                 # one that is larger than the room for it would never be stored.
-                if request.attempt <= 1 or step == 1:
+                if not watched or request.attempt <= 1 or step == 1:
                     raise
                 step //= 2
                 continue
             at += step
             for row, offset, position in zip(part, written.offsets, written.positions, strict=True):
                 places[row] = Original(lanes[row][1], offset, position)
-                if identities and request.attempt > 1:
+                if watched and request.attempt > 1:
                     self._repeats.remember(now_ms, identities[row], places[row])
         for row, first in repeats.twins.items():
             places[row] = places[first]
-        self._traffic.repeats_removed += len(repeats.rows)
+        self._traffic.repeats_removed += len(stored_before)
         return self._placed(now_ms, send, places)
 
     def _store_halves(self, send: _Checked) -> dict[int, Original] | None:
@@ -247,8 +248,9 @@ class Sending:
         what refuses it is raised.
         """
         moved: dict[int, tuple[Buffer, Lane]] = {}
+        numbers = send.numbers
         for row in send.drafts.elsewhere:
-            number = send.numbers[row]
+            number = numbers[row]
             if send.codes[number]:
                 continue
             draft, wall_ms = send.drafts.record(row), send.received.wall_ms
