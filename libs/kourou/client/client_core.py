@@ -95,7 +95,7 @@ class ClientCore:
         curve = client_curve(settings, os.environ)
         self._dial = dial or zmq_dial(self.clock, curve, busy_poll_us=settings.busy_poll_us)
         self.dials_in_clear = not dial and not curve and isinstance(self.clock, SystemClock)
-        """Connections are ZeroMQ's, without encryption and in real time: others may be beside."""
+        """May a thread open connections of its own? They use ZeroMQ, without keys, in real time."""
 
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list

@@ -6,9 +6,8 @@ thread: sends of several threads, which share frames; whatever is sent without w
 send that meets anything but success, whose retries are the same for all (kourou.client.send_desk).
 
 Invariants:
-- order: a message leaves here only if the producer has nothing under way by the I/O thread, and
-  handed nothing over within SHARED_MS; nothing is handed over while one is under way here, but by
-  another thread
+- order: a message leaves here only if the producer has nothing under way on the I/O thread, and
+  handed nothing to it within SHARED_MS; while one is under way here, only other threads hand over
 - a message is judged once: here if it was stored as promised, else by the send desk
 
 Lives here: when a message may leave so, and its connections. May not live here: how frames look,
