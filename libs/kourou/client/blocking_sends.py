@@ -28,9 +28,9 @@ from kourou.client.batches import (
 )
 from kourou.client.client_core import ClientCore
 from kourou.client.delayed import delay_property
-from kourou.client.direct_sends import DirectSends
+from kourou.client.direct_sends import DirectSends, Waiting
 from kourou.client.io_thread import ClientClosed
-from kourou.client.outbox import CallbackPort, Gathering, Outcome, ThreadPort
+from kourou.client.outbox import CallbackPort, Gathering, Outcome, ThreadPort, Unsent
 from kourou.client.producer import Choice, ProducerCore, TopicLanes
 from kourou.client.selectors import Selector
 from kourou.model.limits import FRAME_RECORDS_MAX
@@ -68,6 +68,34 @@ class Waiter:
             return outcome
         assert outcome is not None, "settled without an outcome"
         raise outcome
+
+
+class _ManyWaiter:
+    """One thread that waits for several outcomes."""
+
+    __slots__ = ("_complete", "_outcomes")
+
+    def __init__(self) -> None:
+        self._complete = threading.Event()
+        self._outcomes: list[Outcome] = []
+
+    def gathering(self, count: int) -> Gathering:
+        """What tells it of so many."""
+        return Gathering(count, self._settle)
+
+    def _settle(self, outcomes: list[Outcome]) -> None:
+        self._outcomes = outcomes
+        self._complete.set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Are all outcomes known?"""
+        return self._complete.is_set()
+
+    def wait(self) -> list[Outcome]:
+        """Wait for all of them. They always come: every send ends by its deadline."""
+        self._complete.wait()
+        return self._outcomes
 
 
 class _Callback:
@@ -157,12 +185,14 @@ class BlockingSends:
         unsent = core.unsent(
             lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own
         )
-        direct = self._direct
-        result = None if direct is None else direct.send(unsent)
-        if result is not None:
-            return result
-        port.add_all([unsent])
+        self._send_waiting(port, [unsent], waiter)
         return waiter.wait()
+
+    def _send_waiting(self, port: ThreadPort, messages: list[Unsent], waiting: Waiting) -> None:
+        """Send messages of one lane and one frame, for whose outcomes this thread will wait."""
+        direct = self._direct
+        if direct is None or not direct.send(messages, waiting):
+            port.add_all(messages)
 
     def send_async(
         self,
@@ -256,19 +286,19 @@ class BlockingSends:
         """Send several messages, of any topics; see `kourou.Client.send_many`."""
         messages = as_messages(first, bodies, tag, keys)
         outcomes: list[Outcome] = []
-        under_way: deque[Callable[[], list[Outcome]]] = deque()
+        under_way: deque[_ManyWaiter] = deque()
         for at in range(0, len(messages), FRAME_RECORDS_MAX):
             part = messages[at : at + FRAME_RECORDS_MAX]
             lanes = {}
             for topic in dict.fromkeys(message.topic for message in part):
                 core, port, lanes[topic] = self._ready(topic)
-            done, make = _gathered()
-            port.add_all(unsent_many(core, port, lanes, part, timeout_ms, make))
-            under_way.append(done)
+            waiter = _ManyWaiter()
+            port.add_all(unsent_many(core, port, lanes, part, timeout_ms, waiter.gathering))
+            under_way.append(waiter)
             if len(under_way) == PARTS_UNDER_WAY:
-                outcomes += under_way.popleft()()
-        for done in under_way:
-            outcomes += done()
+                outcomes += under_way.popleft().wait()
+        for waiter in under_way:
+            outcomes += waiter.wait()
         return results(outcomes)
 
     def send_batch(
@@ -289,26 +319,9 @@ class BlockingSends:
         if not messages:
             return []
         core, port, lanes = self._ready(topic)
-        done, make = _gathered()
+        waiter = _ManyWaiter()
         choice = Choice(order_key, queue, selector, argument)
-        port.add_all(unsent_batch(core, port, lanes, messages, choice, timeout_ms, make))
-        return results_of_batch(done())
-
-
-def _gathered() -> tuple[Callable[[], list[Outcome]], Callable[[int], Gathering]]:
-    """A function that waits for several outcomes, and the maker of what gathers them."""
-    complete = threading.Event()
-    found: list[Outcome] = []
-
-    def make(count: int) -> Gathering:
-        def gathered(outcomes: list[Outcome]) -> None:
-            found.extend(outcomes)
-            complete.set()
-
-        return Gathering(count, gathered)
-
-    def wait() -> list[Outcome]:
-        complete.wait()
-        return found
-
-    return wait, make
+        make = waiter.gathering
+        unsent = unsent_batch(core, port, lanes, messages, choice, timeout_ms, make)
+        self._send_waiting(port, unsent, waiter)
+        return results_of_batch(waiter.wait())

@@ -168,23 +168,20 @@ class BlockingTransactions(BlockingSends):
             timeout_ms=half.timeout_ms, wait=half.wait_store_ok, pinned=choice.pinned
         )
         waiter = Waiter()
-        port.add_all(
-            [
-                core.unsent(
-                    lanes,
-                    port,
-                    waiter,
-                    half.body,
-                    half.tag,
-                    half.keys,
-                    half.properties,
-                    half.flag,
-                    terms,
-                    choice,
-                    own,
-                )
-            ]
+        unsent = core.unsent(
+            lanes,
+            port,
+            waiter,
+            half.body,
+            half.tag,
+            half.keys,
+            half.properties,
+            half.flag,
+            terms,
+            choice,
+            own,
         )
+        self._send_waiting(port, [unsent], waiter)
         return waiter.wait()
 
     def _end_half(
@@ -195,5 +192,7 @@ class BlockingTransactions(BlockingSends):
         if core is None:
             raise ClientClosed
         told = _Told()
-        core.ends.put(ending(core, half, state, timeout_ms, told.settle))
+        end, direct = ending(core, half, state, timeout_ms, told.settle), self._direct
+        if direct is None or not direct.end(end):
+            core.ends.put(end)
         return told.wait()

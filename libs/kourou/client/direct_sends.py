@@ -1,14 +1,16 @@
-"""A blocking send without the I/O thread: the caller's thread sends, and waits on the socket.
+"""Blocking sends without the I/O thread: the caller's thread sends, and waits on the socket.
 
 Each crossing of threads costs a wake-up, and a send that waits for its reply needs two of them. So
-a thread that sends alone has a connection to the broker of its own. All else goes by the I/O
-thread: sends of several threads, which share frames; whatever is sent without waiting; and each
-send that meets anything but success, whose retries are the same for all (kourou.client.send_desk).
+a thread that sends alone has a connection to the broker of its own: for a message, a batch, a half
+message, and the end of a transaction. All else goes by the I/O thread: sends of several threads,
+which share frames; whatever is sent without waiting; and each send that meets anything but success,
+whose retries are the same for all (kourou.client.send_desk, kourou.client.transaction_ends).
 
 Invariants:
 - order: a message leaves here only if the producer has nothing under way on the I/O thread, and
   handed nothing to it within SHARED_MS; while one is under way here, only other threads hand over
-- a message is judged once: here if it was stored as promised, else by the send desk
+- a message is judged once: here if it was stored as promised, else by the send desk; likewise an
+  end, if the broker has taken it
 
 Lives here: when a message may leave so, and its connections. May not live here: how frames look,
 retries.
@@ -19,16 +21,19 @@ State: soft.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Protocol
 
 from kourou.client.outbox import Unsent
 from kourou.client.producer import ProducerCore
 from kourou.client.send_desk import read_outcomes
 from kourou.client.send_frames import SendFrame
+from kourou.client.transaction_ends import ATTEMPT_MS, End, read_end
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
 from kourou.model.message import SendResult, SendStatus
 from kourou.protocol.frames import Frame, encode_request
+from kourou.protocol.request import Request
 from kourou.transport.blocking_wire import BlockingWire
 
 SHARED_MS = 1_000
@@ -37,6 +42,15 @@ has arrived by then, and threads that send at once go on sharing frames."""
 
 DIAL_MS = 300
 """So long a connection may take: without one the other way, which has more patience, is open."""
+
+
+class Waiting(Protocol):
+    """A thread that waits for the outcomes of what it sent."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Are they known?"""
+        ...
 
 
 class DirectSends:
@@ -57,21 +71,16 @@ class DirectSends:
         """Something is handed to the I/O thread now."""
         self._shared_ms = self._clock.monotonic_ms()
 
-    def send(self, message: Unsent) -> SendResult | None:
-        """Send it and wait for its outcome; None if it has to go the other way, and did not leave.
+    def send(self, messages: list[Unsent], waiting: Waiting) -> bool:
+        """Send messages of one lane, which fit into one frame; their waiters get the outcomes.
 
-        The waiter of `message` is a kourou.client.outbox.Waiter. Raises what the send met.
+        False if they have to go the other way, and did not leave.
         """
-        lane, now_ms = message.lane, self._clock.monotonic_ms()
-        if (
-            not self._is_possible
-            or now_ms - self._shared_ms < SHARED_MS
-            or not lane.address
-            or not self._desk.may_be_bypassed
-            or not self._lock.acquire(blocking=False)
-        ):
-            return None
-        frame = SendFrame(lane.address, lane.terms, 1, [lane], [1], [message])
+        lane, now_ms = messages[0].lane, self._clock.monotonic_ms()
+        wire = self._taken(lane.address, now_ms)
+        if wire is None:
+            return False
+        frame = SendFrame(lane.address, lane.terms, 1, [lane], [len(messages)], messages)
         adopted = False
 
         def is_awaited() -> bool:
@@ -80,36 +89,80 @@ class DirectSends:
             if not adopted:
                 adopted = True
                 self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
-            return not message.waiter.is_settled
+            return not waiting.is_settled
 
         try:
-            wire = self._wire(lane.address) if self._is_possible else None
-            if wire is None:
-                return None
-            answer = self._asked(wire, frame, now_ms, is_awaited)
+            request, body = self._desk.request(frame)
+            until_ms = frame.deadline_ms
+            answer = self._asked(wire, request, [body], now_ms, until_ms, is_awaited)
             if not adopted:
-                result = _stored(frame, answer)
-                if result is not None:
-                    return result
+                results = _stored(frame, answer)
+                if results:
+                    for message, result in zip(messages, results, strict=True):
+                        message.waiter.settle(result)
+                    return True
                 self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
             # Before `close` can go on: so the desk knows of it when it is closed.
             self._loop.call_soon_threadsafe(self._desk.answered, frame, now_ms, answer)
         finally:
             self._lock.release()
-        judged: SendResult = message.waiter.wait()
-        return judged
+        return True
+
+    def end(self, end: End) -> bool:
+        """Tell a broker how a transaction ended; `end.settle` gets what came of it.
+
+        False if it has to go the other way, and did not leave.
+        """
+        ends, now_ms = self._core.ends, self._clock.monotonic_ms()
+        wire = self._taken(ends.address_of(end), now_ms)
+        if wire is None:
+            return False
+        answer: Frame | KourouError = UnknownOutcome("interrupted while waiting for the reply")
+        try:
+            until_ms = min(end.deadline_ms, now_ms + ATTEMPT_MS)
+            answer = self._asked(wire, end.request, [], now_ms, until_ms, lambda: True)
+        finally:
+            if read_end(end, answer) is None:
+                end.settle(None)
+            else:  # also after Ctrl-C: the I/O thread goes on telling it
+                self._loop.call_soon_threadsafe(ends.adopt, end, answer)
+            self._lock.release()
+        return True
+
+    def _taken(self, address: str, now_ms: int) -> BlockingWire | None:
+        """The connection to a broker, with the lock held; None if the direct way is not open."""
+        if (
+            not self._is_possible
+            or now_ms - self._shared_ms < SHARED_MS
+            or not address
+            or not self._desk.may_be_bypassed
+            or not self._lock.acquire(blocking=False)
+        ):
+            return None
+        wire = None
+        try:
+            if self._is_possible:
+                wire = self._wire(address)
+        finally:
+            if wire is None:
+                self._lock.release()
+        return wire
 
     def _asked(
-        self, wire: BlockingWire, frame: SendFrame, now_ms: int, is_awaited: Callable[[], bool]
+        self,
+        wire: BlockingWire,
+        request: Request,
+        body: Sequence[bytes],
+        now_ms: int,
+        until_ms: int,
+        is_awaited: Callable[[], bool],
     ) -> Frame | KourouError:
-        """The answer to a frame, or why there is none; then the connection is closed."""
-        until_ms = frame.deadline_ms
-        request, body = self._desk.request(frame)
+        """The answer to a request, or why there is none; then the connection is closed."""
         correlation = next(self._correlations)
         head = encode_request(request, correlation=correlation, deadline_ms=until_ms - now_ms)
         answer: Frame | KourouError | None = None
         try:
-            answer = wire.ask([head, body], correlation, until_ms, is_awaited)
+            answer = wire.ask([head, *body], correlation, until_ms, is_awaited)
         except KourouError as error:
             answer = error
         finally:
@@ -146,11 +199,13 @@ class DirectSends:
             self._wires.clear()
 
 
-def _stored(frame: SendFrame, answer: Frame | KourouError) -> SendResult | None:
-    """The result of a message that is stored as promised; None for everything else."""
+def _stored(frame: SendFrame, answer: Frame | KourouError) -> list[SendResult]:
+    """The results of messages that are all stored as promised; empty for everything else."""
     if isinstance(answer, KourouError) or frame.lanes[0].borrowed:
-        return None
-    (outcome,) = read_outcomes(frame, answer)
-    if isinstance(outcome, SendResult) and outcome.status is SendStatus.SEND_OK:
-        return outcome
-    return None
+        return []
+    results = []
+    for outcome in read_outcomes(frame, answer):
+        if not isinstance(outcome, SendResult) or outcome.status is not SendStatus.SEND_OK:
+            return []
+        results.append(outcome)
+    return results

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kourou.client.message_trace import SendTrace
 
 Settle = Callable[[KourouError | None], None]
-"""Called on the I/O thread: None when the broker has heard it."""
+"""Called on the thread that got the reply: None when the broker has heard it."""
 
 PAUSE_MS = 50
 LONGEST_PAUSE_MS = 1_000
@@ -57,6 +57,7 @@ _NUMBERS = {
     TransactionState.ROLLBACK: int(SysFlag.TRANSACTION_ROLLBACK),
     TransactionState.UNKNOWN: 0,
 }
+_TAKEN = frozenset({Code.SUCCESS, Code.FLUSH_DISK_TIMEOUT, Code.FLUSH_SLAVE_TIMEOUT})
 _log = logging.getLogger("kourou.client.transactions")
 
 
@@ -117,6 +118,18 @@ class TransactionEnds:
         elif not self._handover.put(end):
             end.settle(Unavailable("the client is closed"))
 
+    def address_of(self, end: End) -> str:
+        """Who is to be told, as far as is known; "" if nobody leads. Any thread may ask."""
+        known = self._routes.known(end.topic)
+        return "" if known is None else known.leader_address(end.broker_name) or ""
+
+    def adopt(self, end: End, answer: Frame | KourouError) -> None:
+        """An end that somebody else told once, and what came of that."""
+        self._open += 1
+        self._idle.clear()
+        end.attempt = 1
+        self._answered(end, answer)
+
     def _take(self, ends: list[End]) -> None:
         self._open += len(ends)
         self._idle.clear()
@@ -135,9 +148,8 @@ class TransactionEnds:
         try:
             if self._closed:
                 raise Unavailable("the client is closed")
-            known = self._routes.known(end.topic)
-            address = None if known is None else known.leader_address(end.broker_name)
-            if address is None:
+            address = self.address_of(end)
+            if not address:
                 raise Unavailable(f"broker {end.broker_name} has no leader")
             wire = self._connections.to(address)
             correlation = wire.next_correlation()
@@ -153,19 +165,12 @@ class TransactionEnds:
         except KourouError as error:
             self._failed(end, error)
 
-    def _answered(self, end: End, outcome: Frame | KourouError) -> None:
-        if isinstance(outcome, KourouError):
-            self._failed(end, outcome)
-            return
-        try:
-            code, remark, _ = decode_reply(outcome, None)
-        except DecodeError as error:
-            self._failed(end, UnknownOutcome(f"{end.broker_name}: {error}"))
-            return
-        if code in (Code.SUCCESS, Code.FLUSH_DISK_TIMEOUT, Code.FLUSH_SLAVE_TIMEOUT):
+    def _answered(self, end: End, answer: Frame | KourouError) -> None:
+        error = read_end(end, answer)
+        if error is None:
             self._settle(end, None)
         else:
-            self._failed(end, error_from_code(code, remark))
+            self._failed(end, error)
 
     def _failed(self, end: End, error: KourouError) -> None:
         end.error = error
@@ -186,9 +191,7 @@ class TransactionEnds:
     def _settle(self, end: End, error: KourouError | None) -> None:
         end.settle(error)
         if error is None and self.message_trace is not None:
-            known = self._routes.known(end.topic)
-            address = None if known is None else known.leader_address(end.broker_name)
-            self.message_trace.ended(end, address or "")
+            self.message_trace.ended(end, self.address_of(end))
         self._open -= 1
         if not self._open:
             self._idle.set()
@@ -200,3 +203,16 @@ class TransactionEnds:
         except TimeoutError:
             _log.warning("closing while the ends of %d transactions are not confirmed", self._open)
         self._closed = True
+
+
+def read_end(end: End, answer: Frame | KourouError) -> KourouError | None:
+    """Why the broker has not taken an end, by its reply; None if it has."""
+    if isinstance(answer, KourouError):
+        return answer
+    try:
+        code, remark, _ = decode_reply(answer, None)
+    except DecodeError as error:
+        return UnknownOutcome(f"{end.broker_name}: {error}")
+    if code in _TAKEN:
+        return None
+    return error_from_code(code, remark)

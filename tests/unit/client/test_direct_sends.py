@@ -13,9 +13,10 @@ import pytest
 from kourou import ClientSettings, ProducerSettings, SendStatus
 from kourou.client import direct_sends, silent_leaders
 from kourou.engine.peer import Peer
-from kourou.errors import MessageIllegal, TimedOut, Unavailable
+from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
 from kourou.protocol.frames import Kind, decode_request, encode_reply, encode_request
 from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.sync import Client
 from kourou.testing.wire_broker import Answer, Cut, Silence, WireBroker
@@ -78,6 +79,9 @@ class Door:
 
     def sends(self) -> list[tuple[Peer, SendRecords]]:
         return [(peer, one) for peer, one in self.came if isinstance(one, SendRecords)]
+
+    def ends(self) -> list[Peer]:
+        return [peer for peer, one in self.came if isinstance(one, EndTransaction)]
 
 
 class Place:
@@ -180,6 +184,23 @@ def test_threads_at_once_lose_and_double_nothing(door, broker, mq) -> None:
     stored = broker.stored("T")
     assert len({one.message_id for one in stored}) == len(stored) == 400
     assert len({peer for peer, _ in door.sends()}) == 2, "some shared the I/O thread's"
+
+
+def test_a_batch_leaves_as_one_frame(door, broker, mq, monkeypatch) -> None:
+    mq.send("T", b"first")
+    ((own, _),) = door.sends()
+    results = mq.send_batch("T", [b"1", b"2", b"3"], order_key="k")
+    assert [one.offset for one in results] == [0, 1, 2]
+    assert len({one.message_id for one in results}) == 3
+    assert [peer for peer, _ in door.sends()] == [own, own]
+    broker.intercept = once(Answer(13, remark="no"))
+    with pytest.raises(MessageIllegal, match="no"):
+        mq.send_batch("T", [b"4", b"5"])
+    broker.intercept = once(Answer(2, remark="busy"))  # SYSTEM_BUSY
+    assert len(mq.send_batch("T", [b"6", b"7"])) == 2
+    assert [one.attempt for _, one in door.sends()] == [1, 1, 1, 1, 2]
+    stored = {one.body for one in broker.stored("T")}
+    assert stored == {b"first", b"1", b"2", b"3", b"6", b"7"}
 
 
 @pytest.mark.parametrize("first", ["oneway", "callback"])
@@ -306,6 +327,76 @@ def test_whoever_wants_to_hear_of_every_send_goes_the_usual_way(
     with Client(f"tcp://{place.namesrv.port}", settings=client, producer=producer) as mq:
         mq.send("T", b"1")
     assert len(door.sends()) == 1
+
+
+def ended_with(answers: list[Answer | type[Exception]]) -> Callable[[Request], Answer | None]:
+    """An intercept: one of these for each end of a transaction, then success."""
+
+    def intercept(request: Request) -> Answer | None:
+        if not isinstance(request, EndTransaction):
+            return None
+        one = answers.pop(0) if answers else Answer()
+        if isinstance(one, Answer):
+            return one
+        raise one
+
+    return intercept
+
+
+def test_half_message_and_end_take_the_connection_of_the_thread(door, broker, mq) -> None:
+    mq.transaction_check("T")(lambda _: None)
+    broker.intercept = ended_with([])
+    with mq.transaction("T", b"1") as tx:
+        assert len(door.sends()) == 1
+        assert not door.ends()
+    assert tx.told
+    assert [peer for peer, _ in door.sends()] == door.ends()
+
+
+def test_an_end_that_the_broker_refuses_is_raised(door, broker, mq) -> None:
+    mq.transaction_check("T")(lambda _: None)
+    broker.intercept = ended_with([Answer(13, remark="rolled back already")])
+    with pytest.raises(Rejected, match="rolled back already"), mq.transaction("T", b"1"):
+        pass
+    assert len(door.ends()) == 1
+
+
+@pytest.mark.parametrize("first", [Cut, Answer(14, remark="not the leader")])
+def test_an_end_that_was_not_taken_is_told_again(door, broker, mq, first) -> None:
+    mq.transaction_check("T")(lambda _: None)
+    broker.intercept = ended_with([first])
+    with mq.transaction("T", b"1") as tx:
+        pass
+    assert tx.told
+    direct, again = door.ends()
+    assert direct != again
+
+
+def test_ctrl_c_while_an_end_is_told_leaves_the_rest_to_the_other_way(
+    door, broker, mq, monkeypatch
+) -> None:
+    mq.transaction_check("T")(lambda _: None)
+    heard = threading.Event()
+    answer = ended_with([Silence])
+
+    def intercept(request: Request) -> Answer | None:
+        answered = answer(request)
+        if answered is not None:
+            heard.set()
+        return answered
+
+    def interrupted(wire: blocking_wire.BlockingWire, _frames: object) -> bool:
+        raise KeyboardInterrupt
+
+    broker.intercept = intercept
+    with (
+        pytest.raises(KeyboardInterrupt),
+        monkeypatch.context() as patched,
+        mq.transaction("T", b"1"),
+    ):
+        patched.setattr(blocking_wire.BlockingWire, "_read", interrupted)
+    assert heard.wait(PATIENT_S)
+    assert len(door.ends()) == 2
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Kourou's driver in a comparison: `python -m kourou.cli.bench.driver key=value …`.
 
 Lives here: plain sends and backlogs, done with the client that applications use. May not live here:
-orders, filters, delays, transactions (kourou.cli.bench.features), what all drivers do alike
+orders, filters, delays, transactions (kourou.cli.bench.features), threads that wait
+(kourou.cli.bench.blocking), what all drivers do alike
 (kourou.cli.bench.driving), servers, printing for people.
 """
 
@@ -13,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from kourou.cli.bench.blocking import BLOCKING
 from kourou.cli.bench.driving import (
     BODIES,
     Drain,
@@ -170,6 +172,7 @@ WORKS: dict[str, Prepare] = {
     "latency": _latency,
     "pings": _pings,
     **FEATURES,
+    **BLOCKING,
 }
 
 

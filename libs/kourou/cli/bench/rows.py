@@ -134,6 +134,11 @@ def _both(work: Work) -> dict[Name, Work]:
     return {Name.KOUROU: work, Name.ROCKETMQ: work, Name.ROCKETMQ5: work}
 
 
+def _blocking(work: Work) -> dict[Name, Work]:
+    """What RocketMQ's client does anyway: its threads wait, as those of kourou.sync do."""
+    return _both(work) | {Name.KOUROU: replace(work, kind=f"blocking-{work.kind}")}
+
+
 def _java(name: str, about: str, value: str, unit: str, goal: Goal, work: Work) -> tuple[Row, ...]:
     """RocketMQ's client at our servers, and at its own: the client of 4.9, and that of 5."""
     return tuple(
@@ -360,6 +365,27 @@ ROWS: tuple[Row, ...] = (
         "msg/s",
         _times(1),
         _both(_TX_1) | {Name.KOUROU: _TX_1_UNWAITED},
+    ),
+    Row(
+        "blocking-send-1",
+        "kourou.sync: send, 1 thread: median round trip",
+        *_MEDIAN,
+        _times(0.8, at_least=False),
+        _blocking(_SEND_1),
+    ),
+    Row(
+        "blocking-batch-1",
+        "kourou.sync: batches of 32, 1 thread",
+        *_RATE,
+        _times(1),
+        _blocking(Work("send", batch=32)),
+    ),
+    Row(
+        "blocking-tx-1",
+        "kourou.sync: transactions, 1 thread",
+        *_RATE,
+        _times(1),
+        _blocking(_TX_1),
     ),
     *(first for first, _ in _JAVA_ROWS),
     *(second for _, second in _JAVA_ROWS),
