@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -49,15 +49,21 @@ class CheckProcesses:
         if kind is not None:
             self.end()
 
-    def run(self, command: Sequence[str], log: IO[bytes]) -> int:
-        """Run it to its end; its exit code. Unavailable if all was ended before it began."""
+    def run(
+        self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str] | None = None
+    ) -> int:
+        """Run it to its end, with this in addition to our environment; its exit code.
+
+        Unavailable if all was ended before it began.
+        """
+        ours = {name: text for name, text in os.environ.items() if name != UNCOMPILED}
         with self._changed:
             if self._over:
                 raise Unavailable("the checks were interrupted")
             process = subprocess.Popen(
                 command,
                 cwd=self._folder,
-                env={name: text for name, text in os.environ.items() if name != UNCOMPILED},
+                env={**ours, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -23,13 +23,19 @@ SLOW_TEST_TIMEOUT_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step of the checks: commands to run, or a folder of tests."""
+    """One step of the checks: commands to run, or folders of tests, separated by spaces.
+
+    `environment` is added to that of its process. One that is `slow` runs with --slow and --soak, or
+    when it is named.
+    """
 
     name: str
     about: str
     commands: tuple[tuple[str, ...], ...] = ()
     tests: str = ""
     workers: int = 0
+    environment: tuple[tuple[str, str], ...] = ()
+    slow: bool = False
 
     @property
     def places(self) -> int:
@@ -66,6 +72,14 @@ STAGES: tuple[Stage, ...] = (
     Stage("browser", "every page in Chromium", tests="tests/browser"),
     Stage("interop", "RocketMQ's clients in Java, C++, JavaScript", tests="tests/interop"),
     Stage("contract", "the same tests on the fake and the real broker", tests="tests/contract"),
+    Stage(
+        "kernel",
+        "unit and contract on the kernel in Python",
+        tests="tests/unit tests/contract",
+        workers=WORKERS,
+        environment=(("KOUROU_KERNEL", "python"),),
+        slow=True,
+    ),
     Stage("golden", "bytes that a real RocketMQ wrote", tests="tests/golden"),
     Stage("containers", "Dockerfile and compose file", tests="tests/containers"),
     Stage("architecture", "layers, tidiness, pages kept current", tests="tests/architecture"),

@@ -100,7 +100,7 @@ class Outcome:
 def run_checks(options: Options) -> int:
     """Run the chosen stages and print one line for each; the exit code is 0 only if all is well."""
     root = find_checkout()
-    stages = _chosen(options.stages)
+    stages = _chosen(options)
     if options.compose and CONTAINERS not in {stage.name for stage in stages}:
         raise ConfigError(
             f"--compose includes tests of the stage {CONTAINERS!r}, which is not among the stages "
@@ -137,12 +137,15 @@ def run_checks(options: Options) -> int:
     return 1 if total.failed else 0
 
 
-def _chosen(names: Sequence[str]) -> list[Stage]:
+def _chosen(options: Options) -> list[Stage]:
+    names, slow = options.stages, options.slow or options.soak
     known = [stage.name for stage in STAGES]
     for name in names:
         if name not in known:
             raise ConfigError(f"unknown stage {name!r}", hint=f"stages: {' '.join(known)}")
-    return [stage for stage in STAGES if not names or stage.name in names]
+    if names:
+        return [stage for stage in STAGES if stage.name in names]
+    return [stage for stage in STAGES if slow or not stage.slow]
 
 
 def _side_by_side(
@@ -205,12 +208,12 @@ def _run_stage(
     if not stage.tests:
         failed = not _run_commands(log, stage.commands, processes)
         return Outcome(failed=int(failed))
-    if not any((root / stage.tests).rglob("test_*.py")):
+    if not any(any((root / tests).rglob("test_*.py")) for tests in stage.tests.split()):
         return Outcome(remarks=["none yet"])
     record = folder / f"{stage.name}.json"
     command = _pytest_command(stage, record, options)
     with log.open("wb") as out:
-        code = processes.run(command, out)
+        code = processes.run(command, out, dict(stage.environment))
     if code == NOTHING_COLLECTED and (options.keyword or options.slow or options.soak):
         outcome = _read_record(record)
         if not outcome.passed:
@@ -230,8 +233,8 @@ def _run_commands(log: Path, commands: Sequence[Sequence[str]], processes: Check
 
 
 def _pytest_command(stage: Stage, record: Path, options: Options) -> list[str]:
-    command = [sys.executable, "-m", "pytest", stage.tests, "-q", "--record", str(record)]
-    command += ["-p", "no:cacheprovider", "--durations=5"]
+    command = [sys.executable, "-m", "pytest", *stage.tests.split(), "-q"]
+    command += ["--record", str(record), "-p", "no:cacheprovider", "--durations=5"]
     if stage.workers:
         command += ["-n", str(stage.workers), "--dist", "loadfile"]
     if options.keyword is not None:

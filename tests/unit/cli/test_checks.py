@@ -78,10 +78,16 @@ def test_sums_join_the_proofs_of_all_stages() -> None:
 
 
 def test_stages_keep_their_order_whatever_was_typed() -> None:
-    assert [stage.name for stage in checks._chosen(["unit", "lint"])] == ["lint", "unit"]
-    assert checks._chosen([]) == list(STAGES)
+    assert [stage.name for stage in checks._chosen(checks.Options(stages=["unit", "lint"]))] == [
+        "lint",
+        "unit",
+    ]
+    assert checks._chosen(checks.Options(slow=True)) == list(STAGES)
+    assert checks._chosen(checks.Options()) == [stage for stage in STAGES if not stage.slow]
+    (named,) = checks._chosen(checks.Options(stages=["kernel"]))
+    assert named.slow
     with pytest.raises(ConfigError, match="unknown stage 'units'"):
-        checks._chosen(["units"])
+        checks._chosen(checks.Options(stages=["units"]))
 
 
 @pytest.mark.parametrize("wrong", [{"stages": ["units"]}, {"stages": ["unit"], "compose": True}])
@@ -106,6 +112,28 @@ def test_a_failing_command_shows_its_output(
     lines = capsys.readouterr().out.splitlines()
     assert "    line 7 is odd" in lines
     assert lines[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_a_stage_has_folders_and_an_environment_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("unit", "contract"):
+        (tmp_path / "tests" / name).mkdir(parents=True)
+        (tmp_path / "tests" / name / f"test_{name}.py").write_text(
+            "import os\ndef test_it(): assert os.environ['KOUROU_KERNEL'] == 'python'\n"
+        )
+    (tmp_path / "tests" / "conftest.py").write_text(Path("tests/conftest.py").read_text())
+    kernel = Stage(
+        "kernel",
+        "both",
+        tests="tests/unit tests/contract",
+        environment=(("KOUROU_KERNEL", "python"),),
+        slow=True,
+    )
+    monkeypatch.setattr(checks, "STAGES", (kernel,))
+    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
+    assert checks.run_checks(checks.Options(stages=["kernel"])) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
 
 
 def test_pytest_counts_reach_the_closing_line(
