@@ -25,8 +25,8 @@ SLOW_TEST_TIMEOUT_S = 3_600
 class Stage:
     """One step of the checks: commands to run, or folders of tests, separated by spaces.
 
-    `environment` is added to that of its process. One that is `slow` runs with --slow and --soak, or
-    when it is named.
+    `environment` is added to that of its process. One that is `slow` runs with --slow and --soak,
+    or when it is named.
     """
 
     name: str
