@@ -26,19 +26,19 @@ from pathlib import Path
 
 import msgspec
 
-from kourou.cli.bench.families import CpuReading
-from kourou.cli.bench.flames import module_of
-from kourou.cli.bench.gateway_run import LINES
-from kourou.cli.bench.measure import Scale
-from kourou.cli.bench.peers import CACHE_FOLDER
-from kourou.cli.bench.rocketmq import JavaAtKourou
-from kourou.cli.bench.rows import JAVA, ROWS, Name, Work
-from kourou.cli.bench.session import Driver, ready_driver
-from kourou.cli.bench.systems import Gateway, Kourou, System
 from kourou.cli.checkout import find_checkout
 from kourou.protocol import kernel
 from kourou.service.kept_ports import free_port
 from kourou.service.processes import Children
+from kourou_bench.families import CpuReading
+from kourou_bench.flames import module_of
+from kourou_bench.gateway_run import LINES
+from kourou_bench.measure import Scale
+from kourou_bench.peers import CACHE_FOLDER
+from kourou_bench.rocketmq import JavaAtKourou
+from kourou_bench.rows import JAVA, ROWS, Name, Work
+from kourou_bench.session import Driver, ready_driver
+from kourou_bench.systems import Gateway, Kourou, System
 
 USUAL = ("send-1", "send-64", "send-1000", "batch-32", "tx-1", "tx-64")
 

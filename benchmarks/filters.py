@@ -25,7 +25,7 @@ from kourou.protocol.properties import encode_properties
 from kourou.store.real_disk import RealDisk
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
-from kourou.testing.store import Draft, StoreWriter
+from kourou_rigs.store import Draft, StoreWriter
 
 NOW_MS = 1_795_228_844_594
 FILTERS = {

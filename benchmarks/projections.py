@@ -23,7 +23,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.queue_files import UNIT
 from kourou.store.queue_table import ConsumeQueues
 from kourou.store.real_disk import RealDisk
-from kourou.testing.records import RecordRun
+from kourou_rigs.records import RecordRun
 
 LEVELS_MS = (1_000, 5_000, 10_000)
 

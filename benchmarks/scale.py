@@ -27,16 +27,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from kourou.cli.bench.families import resident_bytes
-from kourou.cli.bench.measure import Scale, warmed
-from kourou.cli.bench.rows import Work
-from kourou.cli.bench.session import Driver, ready_driver
-from kourou.cli.bench.systems import Kourou, RunningKourou
 from kourou.client.client import Client
 from kourou.protocol import kernel
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Children
+from kourou_bench.families import resident_bytes
+from kourou_bench.measure import Scale, warmed
+from kourou_bench.rows import Work
+from kourou_bench.session import Driver, ready_driver
+from kourou_bench.systems import Kourou, RunningKourou
 
 ROUNDS = 3
 

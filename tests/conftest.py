@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from kourou.testing.postgres import MISSING, PostgresServer, find_programs
+from kourou_rigs.postgres import MISSING, PostgresServer, find_programs
 
 FAST_SHARE = 10
 """A default run does one in so many rounds of a fault test; --slow does all of them."""

@@ -17,7 +17,7 @@ import aiokafka
 import aiokafka.admin
 import aiokafka.errors
 
-from kourou.cli.bench.driving import (
+from kourou_bench.driving import (
     BODIES,
     Drain,
     DriverOptions,

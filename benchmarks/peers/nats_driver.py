@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType
 
-from kourou.cli.bench.driving import (
+from kourou_bench.driving import (
     BODIES,
     Drain,
     DriverOptions,

@@ -17,7 +17,7 @@ from typing import Any
 import redis.asyncio
 import redis.exceptions
 
-from kourou.cli.bench.driving import (
+from kourou_bench.driving import (
     BODIES,
     Drain,
     DriverOptions,

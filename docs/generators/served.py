@@ -22,12 +22,12 @@ from kourou.engine.settings_registry import SettingsRegistry
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
 from kourou.protocol.request import Answerer, RequestSpec
 from kourou.serving.peer_links import MESSAGES
-from kourou.testing.engine import Engine
-from kourou.testing.pair import Pair
-from kourou.testing.quorum import GivenQuorum
 from kourou_filter_server.core import FilterCore
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
+from kourou_rigs.engine import Engine
+from kourou_rigs.pair import Pair
+from kourou_rigs.quorum import GivenQuorum
 
 
 def answered_now(spec: RequestSpec) -> set[Answerer]:

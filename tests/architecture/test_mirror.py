@@ -30,7 +30,7 @@ STARTED = (
 )
 """What tests run as processes."""
 
-PROVED_BY_PROCESSES = ("kourou.cli", "kourou.service.local_cluster")
+PROVED_BY_PROCESSES = ("kourou.cli", "kourou_bench", "kourou_demo", "kourou.service.local_cluster")
 """What starts and watches processes is proved by the integration tests, too."""
 
 
@@ -41,7 +41,7 @@ def test_every_module_is_proved_by_tests_of_its_own_package(
     modules = {source.module: source for source in production if is_module(source)}
     proved = {name for name in modules if (root / test_of(name)).exists()} | set(STARTED)
     proved |= {name for test in tests for name in imported(test.tree) if name in modules}
-    kit = [modules[name] for name in proved if name.startswith("kourou.testing")]
+    kit = [modules[name] for name in proved if name.startswith(("kourou.testing", "kourou_rigs"))]
     proved |= {name for source in kit for name in imported(source.tree) if name in modules}
     grown = True
     while grown:

@@ -9,7 +9,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.mark.feature("F057")

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 
 def test_a_change_of_leaders_that_cannot_be_is_refused(walking, scene) -> None:

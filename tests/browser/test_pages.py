@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.testing.console_scene import ConsoleScene
+from kourou_rigs.console_scene import ConsoleScene
 
 NARROW = {"width": 390, "height": 844}
 PAGES = {

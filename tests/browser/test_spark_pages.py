@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from kourou.eventstore.database import sqlite_url
 from kourou.service.admin_http import AdminHttp, AdminPages
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 from kourou_spark_etl.buckets import bucket_of
 from kourou_spark_etl.figures import Figures
 from kourou_spark_etl.progress import Progress

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from kourou.client.filters import Sql
 from kourou.client.settings import ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.testing.console_scene import AIRPORTS, DEPARTURES
+from kourou_rigs.console_scene import AIRPORTS, DEPARTURES
 
 NARROW = {"width": 390, "height": 844}
 ALARMS: dict[str, Any] = {

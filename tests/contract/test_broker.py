@@ -1,6 +1,6 @@
 """What a client asks of a broker: the broker in memory and the real core answer alike.
 
-The unit tests of the client run against `kourou.testing.wire_broker.WireBroker`. Here each request
+The unit tests of the client run against `kourou_rigs.wire_broker.WireBroker`. Here each request
 that it answers goes to it and to `kourou.engine.core.BrokerCore`, and has to have the same result.
 """
 
@@ -39,8 +39,8 @@ from kourou.protocol.messages.topics import (
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import decode_record, encode_draft, encode_host
 from kourou.protocol.request import Request
-from kourou.testing.wire_broker import Answer, WireBroker
-from kourou.testing.wire_core import CoreBroker
+from kourou_rigs.wire_broker import Answer, WireBroker
+from kourou_rigs.wire_core import CoreBroker
 
 HOLD_MS = 60_000
 QUEUES = 4

@@ -10,8 +10,8 @@ import pytest
 from kourou.store.disk import Disk, read_whole, write_atomically
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
-from kourou.testing.failing_disk import FailingDisk, Faults
 from kourou.testing.memory_disk import MemoryDisk
+from kourou_rigs.failing_disk import FailingDisk, Faults
 
 
 @pytest.fixture(params=["real", "simulated", "in memory", "failing"])

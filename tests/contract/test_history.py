@@ -38,7 +38,7 @@ from kourou.eventstore.history_reader import answer
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.history_body import ToldEvent, decode_told_events
-from kourou.testing.postgres import PostgresServer
+from kourou_rigs.postgres import PostgresServer
 
 ORDERS = TopicConfig("orders", 4, 4)
 WIDER = TopicConfig("orders", 8, 8)

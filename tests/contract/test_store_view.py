@@ -20,10 +20,10 @@ from kourou.protocol.hashing import tags_code
 from kourou.protocol.record import decode_record
 from kourou.store import reads as store_reads
 from kourou.store.store import Store
-from kourou.testing import engine as testing_engine
 from kourou.testing.disk import SimDisk
-from kourou.testing.engine import MemoryStore
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs import engine as testing_engine
+from kourou_rigs.engine import MemoryStore
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 START_MS = 1_700_000_000_000
 LANES = [("TopicA", 0), ("TopicA", 1), ("TopicA", 3), ("TopicB", 0)]

@@ -14,9 +14,9 @@ import zmq
 from kourou.engine.peer import Peer
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
-from kourou.testing.store import Draft, StoreWriter, small_settings
 from kourou.transport.remoting_link import RemotingLink
 from kourou.transport.zmq_socket import COPY_BELOW_BYTES, NOBLOCK, SNDMORE, open_router, send_parts
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 SEGMENT_BYTES = 1 << 20
 TIMES = 40  # more than the system's buffers take

@@ -18,7 +18,7 @@ from kourou.protocol.record import decode_record
 from kourou.protocol.record_batch import RecordColumns, scan
 from kourou.protocol.record_layout import parts_of
 from kourou.protocol.record_moves import moved_draft, real_lane
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 LOG = Path(__file__).parent / "rocketmq-4.9.8/store-clean/commitlog" / f"{0:020d}"
 DELAYED, DELIVERED = 861, 3706

@@ -20,7 +20,7 @@ from kourou.store.checkpoint import load_checkpoint
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 GOLDEN = Path(__file__).parent / "rocketmq-4.9.8"
 MESSAGES = {

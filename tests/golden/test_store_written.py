@@ -10,7 +10,7 @@ import pytest
 from kourou.model.delay import parse_delay_levels
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
-from kourou.testing.store import small_settings
+from kourou_rigs.store import small_settings
 
 GOLDEN = Path(__file__).parent / "rocketmq-4.9.8/store-clean"
 END = 7183

@@ -31,7 +31,7 @@ from kourou.protocol.record import decode_record, encode_draft, encode_host
 from kourou.protocol.record_layout import parts_of
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
-from kourou.testing.store import small_settings
+from kourou_rigs.store import small_settings
 
 GOLDEN = Path(__file__).parent / "rocketmq-4.9.8"
 WALL_MS = 1_795_228_900_000

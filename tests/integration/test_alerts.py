@@ -13,7 +13,7 @@ import yaml
 
 from kourou.errors import Unavailable
 from kourou.telemetry.metric_table import METRICS
-from kourou.testing.prometheus import find_program, promtool
+from kourou_rigs.prometheus import find_program, promtool
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/alerts.yml"

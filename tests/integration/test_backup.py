@@ -33,8 +33,8 @@ from kourou.store.disk import as_store_error
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.sync import Client
-from kourou.testing.served_here import ServedHere, served_here
-from kourou.testing.store import readable
+from kourou_rigs.served_here import ServedHere, served_here
+from kourou_rigs.store import readable
 from kourou_spark_etl.source.store_files import StoreFiles
 
 SEGMENT = 64 * 1024

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from kourou.cli.bench import gateway_run
-from kourou.cli.bench.gateway_run import LINES, GatewayBench, run_gateway_bench
+from kourou_bench import gateway_run
+from kourou_bench.gateway_run import LINES, GatewayBench, run_gateway_bench
 
 
 @pytest.mark.slow

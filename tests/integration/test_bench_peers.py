@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from kourou.cli.bench.jars import have, read_list
-from kourou.cli.bench.kafka import Kafka
-from kourou.cli.bench.measure import Sample, Scale, prepared
-from kourou.cli.bench.rocketmq import JavaAtKourou, RocketMq
-from kourou.cli.bench.rows import (
+from kourou_bench.jars import have, read_list
+from kourou_bench.kafka import Kafka
+from kourou_bench.measure import Sample, Scale, prepared
+from kourou_bench.rocketmq import JavaAtKourou, RocketMq
+from kourou_bench.rows import (
     BACKLOG,
     COLD,
     DELAYED,
@@ -29,7 +29,7 @@ from kourou.cli.bench.rows import (
     Name,
     Work,
 )
-from kourou.cli.bench.systems import Kourou, Nats, Redis, System
+from kourou_bench.systems import Kourou, Nats, Redis, System
 
 TINY = Scale(seconds=0.3, size=256, backlog=3_000, settle_seconds=0, huge_share=0.000_1)
 VALUES = {

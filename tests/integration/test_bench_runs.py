@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from kourou.cli.bench import tracing_run
-from kourou.cli.bench.memory_run import run_memory_bench
-from kourou.cli.bench.tracing_run import TracingBench, run_tracing_bench
 from kourou.service.local_cluster import LocalCluster
+from kourou_bench import tracing_run
+from kourou_bench.memory_run import run_memory_bench
+from kourou_bench.tracing_run import TracingBench, run_tracing_bench
 
 FOR_PEOPLE = pytest.param(False, marks=pytest.mark.slow)
 WAIT_S = 30

@@ -4,7 +4,7 @@ A failed fsync: nobody is told SEND_OK any more, the process ends with code 75, 
 finds everything that was acknowledged. A full disk: sends are refused and say why, reads continue,
 and so do sends when there is room again.
 
-The disk fails inside a real broker process by order (kourou.testing.failing_broker). A full one is
+The disk fails inside a real broker process by order (kourou_rigs.failing_broker). A full one is
 played by such a disk, too, which everybody can run, and by a file system of 16 MiB, which must be
 mounted.
 """
@@ -28,9 +28,9 @@ from kourou.errors import Code, DiskFull, KourouError, StoreFaulted, Throttled, 
 from kourou.model.message import SendStatus
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
-from kourou.testing.failing_broker import MODULE, arguments_of
-from kourou.testing.failing_disk import Faults
-from kourou.testing.reading import read_topic
+from kourou_rigs.failing_broker import MODULE, arguments_of
+from kourou_rigs.failing_disk import Faults
+from kourou_rigs.reading import read_topic
 
 Place = tuple[int, int]
 """Queue id and offset."""

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.testing.console import HttpClient
+from kourou_rigs.console import HttpClient
 
 TOKEN = '[[token]]\nname = "{name}"\nright = "write"\ntoken = "{name}-0123456789abcdef"\n'
 

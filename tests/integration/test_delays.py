@@ -20,7 +20,7 @@ from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.record import decode_record
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.testing.cluster import Cluster
-from kourou.testing.reading import read_topic
+from kourou_rigs.reading import read_topic
 
 LEVELS_MS = (20_000, 40_000, 60_000)
 QUEUES = 3

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kourou.cli.demo.story import FIRST
 from kourou.cli.up import layers_lacking
+from kourou_demo.story import FIRST
 from kourou_spark_etl.machine import lacking_java
 
 FLIGHTS = 336_776

@@ -25,9 +25,9 @@ from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.messages.control import GetControlEvents
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child, Children
-from kourou.testing.postgres import PostgresServer
-from kourou.testing.reading import read_topic
 from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou_rigs.postgres import PostgresServer
+from kourou_rigs.reading import read_topic
 
 TIMEOUT_MS = 30_000
 WAIT_S = 60

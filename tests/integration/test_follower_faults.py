@@ -18,7 +18,7 @@ from kourou.errors import Corrupt, StoreFaulted
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, follow, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, follow, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

@@ -20,7 +20,7 @@ from kourou import Client
 from kourou.eventstore.event_store import EventStore
 from kourou.model.queue import MessageQueue
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.testing.reading import read_topic
+from kourou_rigs.reading import read_topic
 
 SEGMENT_BYTES = 1 << 16
 SETTINGS = ClusterSettings(

@@ -28,7 +28,7 @@ from kourou.store.config_json import (
     decode_topics,
 )
 from kourou.testing.cluster import Cluster
-from kourou.testing.reading import read_topic
+from kourou_rigs.reading import read_topic
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "rocketmq-4.9.8"
 SEGMENT_BYTES = 16384

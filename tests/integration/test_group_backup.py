@@ -15,8 +15,8 @@ import pytest
 
 from kourou import Client, ClientSettings, ProducerSettings
 from kourou.cli.main import main
-from kourou.testing.raft_processes import BROKER, RaftProcesses
-from kourou.testing.reading import read_topic
+from kourou_rigs.raft_processes import BROKER, RaftProcesses
+from kourou_rigs.reading import read_topic
 
 QUICK = ClientSettings(poll_name_server_interval_ms=100)
 PATIENT = ProducerSettings(producer_group="p", send_timeout_ms=30_000)

@@ -21,8 +21,8 @@ from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.control import GetControlEvents, GetControlEventsResponse
 from kourou.sync import Client as SyncClient
 from kourou.testing.cluster import Cluster
-from kourou.testing.postgres import PostgresServer
 from kourou.transport.zmq_client import ZmqConnection
+from kourou_rigs.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_MS = 30_000

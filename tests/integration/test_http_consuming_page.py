@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 ANYTHING = "…"
 BLOCK = re.compile(r"```(sh|json)\n(.*?)```", re.DOTALL)

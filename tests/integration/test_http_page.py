@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"
 TEXT = PAGE.read_text(encoding="utf-8")

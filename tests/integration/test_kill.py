@@ -27,9 +27,9 @@ from kourou import Client, ClientSettings, MessageQueue, ProducerSettings
 from kourou.errors import KourouError, Rejected, Unavailable
 from kourou.model.message import SendStatus
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.testing.failing_broker import MODULE, arguments_of
-from kourou.testing.failing_disk import Faults
-from kourou.testing.reading import read_topic
+from kourou_rigs.failing_broker import MODULE, arguments_of
+from kourou_rigs.failing_disk import Faults
+from kourou_rigs.reading import read_topic
 
 PRODUCERS = 4
 QUEUES = 2

@@ -35,9 +35,9 @@ from kourou.serving.wiring import store_settings_of
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.sync import Client
-from kourou.testing.served_here import ServedHere, served_here
-from kourou.testing.store import readable
 from kourou_ha_replica.config import ReplicaSettings
+from kourou_rigs.served_here import ServedHere, served_here
+from kourou_rigs.store import readable
 
 SEGMENT = 64 * 1024
 TIMEOUT_MS = 20_000

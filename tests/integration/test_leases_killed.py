@@ -14,7 +14,7 @@ import pytest
 
 from kourou.service.processes import Child, Children
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import HttpClient
+from kourou_rigs.console import HttpClient
 
 GROUP, TOPIC = "workers", "jobs"
 

@@ -27,8 +27,8 @@ from kourou.store.store import Store
 from kourou.testing.disk import SimFile
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.mortal_broker import MortalBroker
-from kourou.testing.store import Draft, StoreWriter
 from kourou.transport.zmq_client import ZmqConnection
+from kourou_rigs.store import Draft, StoreWriter
 
 TOPIC_COUNT, GROUP_COUNT = 10_000, 20
 NAMES = [f"topic-{number:05}" for number in range(TOPIC_COUNT)]

@@ -29,9 +29,9 @@ from kourou.service.processes import Child
 from kourou.sync import Client
 from kourou.telemetry.exporter_table import EXPORTER_METRICS
 from kourou.telemetry.metric_table import METRICS
-from kourou.testing.otlp import OtlpReceiver, SeenSpan
-from kourou.testing.prometheus import PrometheusServer, find_program, promtool
 from kourou_filter_server import layers
+from kourou_rigs.otlp import OtlpReceiver, SeenSpan
+from kourou_rigs.prometheus import PrometheusServer, find_program, promtool
 from kourou_spark_etl.session import missing_java
 
 DASHBOARDS = Path(__file__).parents[2] / "deploy/grafana/dashboards"

@@ -14,7 +14,7 @@ import pytest
 from kourou.cli.up import layers_lacking
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "quickstart.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 lost, nothing comes out that nobody sent, the order is kept, and an epoch has one leader.
 
 Each seed is one fault, three with --slow, under four producers and two groups of consumers; what
-they saw is judged by kourou.testing.history_rules. A seed again:
+they saw is judged by kourou_rigs.history_rules. A seed again:
 
     ./kourou test integration -k raft_nemesis --sim 4
 
@@ -22,11 +22,11 @@ from statistics import median
 
 import pytest
 
-from kourou.testing.history_rules import broken_rules, rival_leaders
-from kourou.testing.nemesis import Nemesis
-from kourou.testing.raft_processes import RaftProcesses
-from kourou.testing.recorded_load import RecordedLoad
-from kourou.testing.send_history import Outcome
+from kourou_rigs.history_rules import broken_rules, rival_leaders
+from kourou_rigs.nemesis import Nemesis
+from kourou_rigs.raft_processes import RaftProcesses
+from kourou_rigs.recorded_load import RecordedLoad
+from kourou_rigs.send_history import Outcome
 
 FULL = 30
 MEMBERS = 3

@@ -71,7 +71,7 @@ def test_its_commands_are_those_that_other_tests_run() -> None:
     assert '"kourou.cli", "demo"' in demo
     shown = blocks(README, "text")[0]
     assert "== 336,776 flights of 2013, published and consumed by a group of two" in shown
-    view = (ROOT / "libs/kourou/cli/demo/view.py").read_text(encoding="utf-8")
+    view = (ROOT / "examples/demo/kourou_demo/view.py").read_text(encoding="utf-8")
     figures = re.findall(r"^   (\w[\w, ]+?) +[\d,]+$", shown, re.MULTILINE)
     assert len(figures) >= 4
     assert [name for name in figures if f'("{name}", numbers.' not in view] == []

@@ -18,7 +18,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.testing.cluster import Cluster
-from kourou.testing.reading import read_topic
+from kourou_rigs.reading import read_topic
 
 QUEUES = 3
 COUNT = 200

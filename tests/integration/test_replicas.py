@@ -31,8 +31,8 @@ from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendMessage
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
-from kourou.testing.reading import read_topic
 from kourou.transport.zmq_client import ZmqConnection
+from kourou_rigs.reading import read_topic
 
 SEGMENT = 1 << 20
 NAME = "broker-a"

@@ -23,7 +23,7 @@ from kourou.errors import Corrupt, StoreFaulted
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)
@@ -407,7 +407,7 @@ FILL = textwrap.dedent("""
     from pathlib import Path
     from kourou.store.real_disk import RealDisk
     from kourou.store.store import Store
-    from kourou.testing.store import Draft, StoreWriter, small_settings
+    from kourou_rigs.store import Draft, StoreWriter, small_settings
 
     root = Path(sys.argv[1])
     ballast = root / "ballast"

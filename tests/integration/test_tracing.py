@@ -15,7 +15,7 @@ from kourou import Client, ClientSettings, ConsumerSettings, Message, ReceivedMe
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.testing.cluster import Cluster
-from kourou.testing.otlp import OtlpReceiver, SeenSpan
+from kourou_rigs.otlp import OtlpReceiver, SeenSpan
 
 PRODUCER = """
 import sys

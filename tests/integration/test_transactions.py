@@ -22,9 +22,9 @@ from kourou import Client, ClientSettings, MessageQueue, ProducerSettings, Recei
 from kourou.errors import TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.names import HALF_TOPIC
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.testing.failing_broker import MODULE, arguments_of
-from kourou.testing.failing_disk import Faults
-from kourou.testing.reading import read_topic
+from kourou_rigs.failing_broker import MODULE, arguments_of
+from kourou_rigs.failing_disk import Faults
+from kourou_rigs.reading import read_topic
 
 TOPIC = "booked"
 FENCE = "fence"

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from kourou.cli.demo.terms import TOPIC as FLIGHTS
 from kourou.cli.up import FLIGHTS_LINE
 from kourou.client.settings import ClientSettings, ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
@@ -25,6 +24,7 @@ from kourou.service.local_cluster import (
     plain_address,
 )
 from kourou.sync import Client
+from kourou_demo.terms import TOPIC as FLIGHTS
 
 READY = "Ctrl-C stops it."
 DISK_BYTES_MAX = 50_000_000

@@ -13,8 +13,8 @@ import pytest
 
 from kourou import Client, ProducerSettings, SendResult, SendStatus
 from kourou.errors import Rejected
-from kourou.testing.wire_cluster import WireCluster
-from kourou.testing.wire_core import CoreBroker
+from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_core import CoreBroker
 
 PATIENCE_S = 20.0
 FLUSH_TIMEOUT_MS = 5_000

@@ -21,10 +21,10 @@ import pytest
 from tests.interop import rows, servers
 
 from kourou import __version__
-from kourou.cli.bench.jars import fetched, have, read_list
-from kourou.cli.bench.rocketmq import NEEDED, compiled
 from kourou.errors import Unavailable
 from kourou.service.processes import Children
+from kourou_bench.jars import fetched, have, read_list
+from kourou_bench.rocketmq import NEEDED, compiled
 
 SECONDS = 90
 """All scenarios of a client on one server; the slowest waits for what RocketMQ's client waits."""

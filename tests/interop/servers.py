@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from kourou.cli.bench.jars import fetched, read_list
-from kourou.cli.bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, started
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import (
     HOST,
@@ -19,6 +17,8 @@ from kourou.service.local_cluster import (
     LocalCluster,
 )
 from kourou.service.processes import Child
+from kourou_bench.jars import fetched, read_list
+from kourou_bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, started
 
 SETTINGS = {
     "enablePropertyFilter": "true",

@@ -22,8 +22,8 @@ from kourou.model.message import StoredMessage
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.record import decode_record
-from kourou.testing.engine import Engine, MemoryStore
-from kourou.testing.quorum import GivenQuorum
+from kourou_rigs.engine import Engine, MemoryStore
+from kourou_rigs.quorum import GivenQuorum
 
 TOPICS = {"T": 2, "U": 1}
 LAG_BYTES = (0, 0, 300, 5_000)

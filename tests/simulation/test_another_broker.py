@@ -24,7 +24,7 @@ from kourou.protocol.record import decode_record
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

@@ -12,8 +12,8 @@ import pytest
 from kourou.store.epoch_file import load_epochs
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost
-from kourou.testing.parted import PATHS, all_records, opened, pair, state
-from kourou.testing.store import follow
+from kourou_rigs.parted import PATHS, all_records, opened, pair, state
+from kourou_rigs.store import follow
 
 
 def boundaries(store: Store) -> list[int]:

@@ -23,7 +23,7 @@ from kourou.store.epoch_file import save_epochs
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, follow, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, follow, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

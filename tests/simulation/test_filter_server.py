@@ -13,8 +13,8 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
-from kourou.testing.filter_records import Does
-from kourou.testing.filter_world import FilterWorld
+from kourou_rigs.filter_records import Does
+from kourou_rigs.filter_world import FilterWorld
 
 Seeds = Callable[[int], Iterator[int]]
 FOR_LONG_S = 600.0

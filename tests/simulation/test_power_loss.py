@@ -28,7 +28,7 @@ from kourou.errors import StoreFaulted
 from kourou.protocol.record import decode_record
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 SETTINGS = small_settings(
     Path("/store"), segment_size_bytes=2048, queue_file_units=7, index_slots=8, index_entries=20

@@ -1,4 +1,4 @@
-"""Raft groups under seeds: whatever fails, the rules of `kourou.testing.raft_rules` hold, and when
+"""Raft groups under seeds: whatever fails, the rules of `kourou_rigs.raft_rules` hold, and when
 all has healed the group goes on. And planted bugs, each of which the same seeds must find.
 """
 
@@ -21,11 +21,11 @@ from kourou.replication.raft.leader import Leader
 from kourou.replication.raft.lease import Lease
 from kourou.replication.raft.own_log import Fit, OwnLog
 from kourou.replication.raft.part import Cause
-from kourou.testing import raft_node
-from kourou.testing.raft_disk import MemberDisk, opening_cell
-from kourou.testing.raft_node import Node
-from kourou.testing.raft_rules import RuleBroken
-from kourou.testing.raft_world import RaftWorld
+from kourou_rigs import raft_node
+from kourou_rigs.raft_disk import MemberDisk, opening_cell
+from kourou_rigs.raft_node import Node
+from kourou_rigs.raft_rules import RuleBroken
+from kourou_rigs.raft_world import RaftWorld
 
 Seeds = Callable[[int], Iterator[int]]
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -18,7 +18,7 @@ import pytest
 
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 SETTINGS = small_settings(Path("/store"), segment_size_bytes=4_096, queue_file_units=8)
 LANES = [("A", 0), ("A", 1), ("B", 0), ("%DLQ%g", 0)]

@@ -30,8 +30,8 @@ from kourou.protocol.record import decode_record, encode_draft
 from kourou.replication.copying import Copying, Step
 from kourou.replication.epochs import Epochs
 from kourou.replication.shipping import Shipping
-from kourou.testing.engine import Engine, MemoryStore
-from kourou.testing.pair import Pair
+from kourou_rigs.engine import Engine, MemoryStore
+from kourou_rigs.pair import Pair
 
 SEGMENT = 16 * 1024
 

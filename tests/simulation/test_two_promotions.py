@@ -26,10 +26,10 @@ from kourou.protocol import bodies
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.messages.replicas import PromoteReplica
 from kourou.replication.epoch_numbers import PROMOTION
-from kourou.testing.engine import Engine, MemoryStore
-from kourou.testing.pair import Pair
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
+from kourou_rigs.engine import Engine, MemoryStore
+from kourou_rigs.pair import Pair
 
 NAME = "broker-a"
 TOPICS = bodies.encode_registration(bodies.BrokerRegistration((), DataVersion(1, 1)))

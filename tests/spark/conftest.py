@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from kourou.cli.demo.flights import as_event, read_flights
+from kourou_demo.flights import as_event, read_flights
 from kourou_spark_etl.jobs.flight_tables import folder
 from kourou_spark_etl.session import missing_java, open_session
 

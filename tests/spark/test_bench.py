@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kourou.cli.bench.spark_costs import WAYS, reading_figures, stream_figures, writing_figures
-from kourou.cli.bench.spark_work import (
+from kourou.testing.cluster import Cluster
+from kourou_bench.spark_costs import WAYS, reading_figures, stream_figures, writing_figures
+from kourou_bench.spark_work import (
     SINK_PROMISES,
     fill,
     round_of_reads,
@@ -16,7 +17,6 @@ from kourou.cli.bench.spark_work import (
     table,
     written,
 )
-from kourou.testing.cluster import Cluster
 
 ROWS, SIZE, QUEUES = 400, 64, 2
 

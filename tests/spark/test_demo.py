@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.cli.demo.carrier_totals import SUMS
-from kourou.cli.demo.story import FIRST
+from kourou_demo.carrier_totals import SUMS
+from kourou_demo.story import FIRST
 from kourou_spark_etl.session import missing_java
 
 FLIGHTS = 1_000

@@ -34,7 +34,6 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark.mortal_driver import BEGAN, COPY, FLIGHTS, LAKE, LEGS, LETTERS, Plan
 
-from kourou.cli.demo.flights import Event
 from kourou.client.batches import SomeNotSent
 from kourou.client.settings import ClientSettings, ProducerSettings
 from kourou.errors import KourouError, Rejected, Unavailable
@@ -44,6 +43,7 @@ from kourou.model.queue import MessageQueue
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.sync import Client
+from kourou_demo.flights import Event
 from kourou_spark_etl.jobs.flights import LATE_MIN, SUMS
 from kourou_spark_etl.lake_files import lake_paths
 from kourou_spark_etl.queries import checkpoint_id

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from kourou.cli.demo.carrier_totals import SUMS, by_pandas
-from kourou.cli.demo.spark_act import Carriers
-from kourou.cli.demo.spark_act import _show as show
 from kourou.testing.cluster import Cluster
+from kourou_demo.carrier_totals import SUMS, by_pandas
+from kourou_demo.spark_act import Carriers
+from kourou_demo.spark_act import _show as show
 from kourou_spark_etl import register
 from kourou_spark_etl.jobs.flight_tables import folder
 from kourou_spark_etl.session import missing_java

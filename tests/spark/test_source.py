@@ -12,7 +12,7 @@ from kourou.model.message import PullStatus
 from kourou.model.queue import MessageQueue
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
-from kourou.testing.rows import row_of
+from kourou_rigs.rows import row_of
 from kourou_spark_etl.source.progress import GroupProgress
 from kourou_spark_etl.source.property_text import property_map, property_value
 

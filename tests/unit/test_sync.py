@@ -11,7 +11,7 @@ from kourou.client.io_thread import ClientClosed, ForkedClient
 from kourou.errors import ConfigError, FilterFailed
 from kourou.model.filter import FilterFailure
 from kourou.sync import Client
-from kourou.testing.wire_cluster import WireCluster
+from kourou_rigs.wire_cluster import WireCluster
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 """Where the project's own files are, when Kourou runs from a source checkout.
 
-Lives here: finding the checkout. May not live here: what is done with it.
+Lives here: finding the checkout, loading what only a checkout has. May not live here: what is done
+with it.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from kourou.errors import ConfigError
 
@@ -22,3 +25,19 @@ def find_checkout() -> Path:
         "the checks need a source checkout; this is an installed package",
         hint="clone the repository and run ./kourou test there",
     )
+
+
+def load(module: str, command: str) -> ModuleType:
+    """A module of `benchmarks` or `examples`, which packages of Kourou do not contain.
+
+    Raises ConfigError where Kourou is installed as a package only.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ConfigError(
+            f"{command} needs a source checkout; this is an installed package",
+            hint=f"clone the repository and run ./{command} there",
+        ) from error

@@ -195,7 +195,7 @@ def _prepare_folder(root: Path, options: Options) -> Path:
 def _fingerprint(root: Path) -> str:
     """Tells two states of the code apart, whether committed or not."""
     digest = hashlib.sha256((root / "pyproject.toml").read_bytes())
-    for top in ("libs", "services", "tests"):
+    for top in ("libs", "services", "benchmarks", "examples", "tests"):
         for path in sorted((root / top).rglob("*.py")):
             digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]

@@ -14,11 +14,12 @@ import typer
 import typer.core
 
 from kourou.cli.admin.commands import admin
-from kourou.cli.bench.commands import bench
 from kourou.cli.check_stages import STAGES
+from kourou.cli.checkout import load
 from kourou.cli.history import history, state_at, undo
 from kourou.cli.keys import keys
 from kourou.cli.services import run_service
+from kourou.errors import ConfigError
 
 ORDER = (
     *("demo", "up", "send", "tail", "admin", "history", "stateAt", "undo", "backup", "restore"),
@@ -56,6 +57,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+BENCH_HELP = "Measure this machine: send, consume, filter and more."
 
 PASSED_ON = {
     "add_help_option": False,
@@ -299,9 +302,7 @@ def demo(
     transactions; filters; and Spark, which makes tables of the flights while they are sent. Exit
     code 0 only if all numbers agree.
     """
-    from kourou.cli.demo.tour import run_demo
-
-    return run_demo(
+    code: int = load("kourou_demo.tour", "kourou demo").run_demo(
         plain=plain,
         as_json=json,
         events_max=events,
@@ -310,6 +311,7 @@ def demo(
         spark=spark,
         called_as=context.find_root().info_name or "kourou",
     )
+    return code
 
 
 @app.command(short_help="Send messages and print where each one is stored.")
@@ -359,7 +361,22 @@ app.command("stateAt", short_help="Show the configuration at a time or after an 
 app.command("undo", short_help="Revert a configuration change.")(undo)
 
 
-app.add_typer(bench, name="bench")
+def _add_bench() -> None:
+    """Its own group in a checkout; a command that says so where there is none."""
+    try:
+        group = load("kourou_bench.commands", "kourou bench").bench
+    except ConfigError as error:
+        refusal = error
+
+        @app.command("bench", context_settings=PASSED_ON, short_help=BENCH_HELP)
+        def bench() -> int:
+            """Measure this machine; needs a source checkout."""
+            raise refusal
+    else:
+        app.add_typer(group, name="bench", short_help=BENCH_HELP)
+
+
+_add_bench()
 app.add_typer(admin, name="admin")
 app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
 

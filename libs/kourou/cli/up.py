@@ -26,15 +26,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from kourou.cli.checkout import load
 from kourou.cli.trace_option import trace_from_here
 from kourou.errors import ConfigError, KourouError, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
 from kourou.service.processes import POLL_S, Child
-
-if TYPE_CHECKING:
-    from kourou.cli.live_flights import LiveFlights
 
 FILTER_SERVERS = 1
 """A broker, unless --filter-servers says how many."""
@@ -42,6 +40,7 @@ FILTER_SERVERS = 1
 GROUP_SIZES = (3, 5)
 """Of a Raft group: a majority must live, so an even number adds nothing."""
 
+WITH_FLIGHTS = "kourou up --flights"
 FLIGHTS_LINE = "sent and consumed all the time, by the groups boards, duty-managers, ramp"
 
 JOB_FILE = "spark-etl.toml"
@@ -128,9 +127,7 @@ def run_until_stopped(
 def _require_flights(wanted: bool) -> None:
     """MissingPackages before anything is started."""
     if wanted:
-        from kourou.cli.demo.flights import find_data
-
-        find_data()
+        load("kourou_demo.flights", WITH_FLIGHTS).find_data()
 
 
 class Interruption:
@@ -273,9 +270,18 @@ def _flights(address: str, called_as: str, *, wanted: bool) -> Iterator[None]:
             live.stop()
 
 
-def take_off(address: str, called_as: str) -> LiveFlights:
+class Flights(Protocol):
+    """Flights that are sent and consumed in the background."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End; returns when all clients are closed."""
+
+
+def take_off(address: str, called_as: str) -> Flights:
     """Flights, from now on."""
-    from kourou.cli.live_flights import LiveFlights
 
     def report(failure: BaseException) -> None:
         why = str(failure) if isinstance(failure, KourouError) else repr(failure)
@@ -285,7 +291,8 @@ def take_off(address: str, called_as: str) -> LiveFlights:
         )
         _print(f"the flights have ended: {why}\n{again}")
 
-    live = LiveFlights(address, on_failure=report)
+    flights = load("kourou_demo.live_flights", WITH_FLIGHTS)
+    live: Flights = flights.LiveFlights(address, on_failure=report)
     live.start()
     return live
 

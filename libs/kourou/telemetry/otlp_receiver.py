@@ -6,7 +6,7 @@
 
 Lives here: receiving and decoding. May not live here: what spans should be there.
 
-It is for what begins and ends with one process: the demo, tests (kourou.testing.otlp). Whoever
+It is for what begins and ends with one process: the demo, tests (kourou_rigs.otlp). Whoever
 wants to look at traces for longer runs a real one (docs/tracing.md). It listens on loopback only,
 and keeps RECEIVED_SPANS_MAX spans.
 

@@ -1,6 +1,6 @@
 """All of a frame, read and given to nobody: for whoever measures reading.
 
-Lives here: that one action. May not live here: stop-watches (kourou.cli.bench).
+Lives here: that one action. May not live here: stop-watches (kourou_bench).
 
 State: none.
 """

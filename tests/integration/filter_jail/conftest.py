@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from kourou.errors import FilterFailed
-from kourou.testing.records import RecordRun
 from kourou_filter_server.layers import missing
 from kourou_filter_server.policy import ServerPolicy
 from kourou_filter_server.strikes import Strikes
 from kourou_filter_server.worker_link import Verdicts, Worker, WorkerIdentity, WorkerLimits
 from kourou_filter_server.zygote_link import Zygote
+from kourou_rigs.records import RecordRun
 
 HURRIED = WorkerLimits(start_ms=500)
 """As in service, but for the time to set up; for filters that never end."""

@@ -11,7 +11,7 @@ import pytest
 from kourou.cli import main as command_line
 from kourou.cli.check_stages import STAGES
 from kourou.cli.commands import ORDER, app_for, command_names
-from kourou.cli.demo import tour
+from kourou_demo import tour
 
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -117,7 +117,7 @@ def test_help_and_services_load_no_optional_packages() -> None:
         "    for name in sorted(command_names()):\n"
         "        with contextlib.suppress(SystemExit):\n"
         "            assert main.main([name, '--help']) == 0, name\n"
-        "import kourou.cli.up, kourou.cli.live_flights, kourou.cli.demo.tour\n"
+        "import kourou.cli.up, kourou_demo.live_flights, kourou_demo.tour\n"
         "import kourou_namesrv.app, kourou_broker.app, kourou_ha_replica.app, kourou_console.app\n"
         "import kourou_filter_server.app, kourou_spark_etl.machine, kourou_spark_etl.job_file\n"
         "print(sorted({'pyspark', 'pandas', 'pyarrow', 'pytest', 'nats', 'redis', 'psycopg'}\n"

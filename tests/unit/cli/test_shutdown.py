@@ -10,7 +10,7 @@ from kourou.cli import shutdown
 from kourou.cli.main import EXIT_BAD_USAGE, EXIT_FAILED, main
 from kourou.cli.shutdown import run_shutdown
 from kourou.errors import BadRequest, TimedOut, Unavailable
-from kourou.testing.clock import ManualClock
+from kourou_rigs.clock import ManualClock
 
 
 class Pretender:

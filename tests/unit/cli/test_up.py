@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from kourou.cli import live_flights, up
-from kourou.cli.demo import flights
+from kourou.cli import up
 from kourou.cli.up import Watch, introduction, line_of, run_until_stopped, start_again
 from kourou.errors import ConfigError, MissingPackages, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
+from kourou_demo import flights, live_flights
 from kourou_filter_server import layers
 from kourou_filter_server.layers import Layer
 from kourou_spark_etl import machine

@@ -12,9 +12,9 @@ from kourou import Client, ClientSettings, ConsumerSettings, ProducerSettings
 from kourou.clock import SystemClock
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.sending import SendRecords
-from kourou.testing.wire_broker import WireBroker
-from kourou.testing.wire_cluster import WireCluster
-from kourou.testing.wire_core import CoreBroker
+from kourou_rigs.wire_broker import WireBroker
+from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_core import CoreBroker
 
 NAMESRV = "127.0.0.1:9876"
 

@@ -23,7 +23,7 @@ from kourou.protocol.messages.broker_admin import (
     ViewBrokerStatsData,
 )
 from kourou.protocol.settings_body import SettingTold, encode_settings_told
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from kourou.client.admin_desk import AdminDesk
 from kourou.errors import BadRequest, NoPermission, TopicNotFound, Unavailable
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 ASK = GetMaxOffset(topic="T", queue_id=0)
 

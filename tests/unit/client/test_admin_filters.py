@@ -22,7 +22,7 @@ from kourou.protocol.messages.filter_server import (
     PutFilter,
     TryFilter,
 )
-from kourou.testing.wire_broker import Answer, Cut
+from kourou_rigs.wire_broker import Answer, Cut
 
 TEXT = "def match(message, context):\n    return True\n"
 UNKNOWN = Answer(Code.QUERY_NOT_FOUND, remark="there is no such filter")

@@ -42,7 +42,7 @@ from kourou.protocol.messages.offsets import (
     InvokeBrokerToResetOffset,
     QueryCorrectionOffset,
 )
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 
 @pytest.fixture

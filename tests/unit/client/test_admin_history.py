@@ -19,7 +19,7 @@ from kourou.protocol.messages.history import (
     UndoResponse,
 )
 from kourou.sync import Client as SyncClient
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 EVENT = ToldEvent(
     offset=7,

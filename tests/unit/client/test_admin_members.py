@@ -27,7 +27,7 @@ from kourou.protocol.messages.membership import (
     GetConsumerRunningInfo,
     InvokeBrokerToGetConsumerStatus,
 )
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 INFO = ConsumerRunningInfo({"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"})
 AWAY = Answer(Code.CONSUMER_NOT_ONLINE, remark="not online")

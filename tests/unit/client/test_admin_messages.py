@@ -31,7 +31,7 @@ from kourou.protocol.messages.groups import GetConsumeStats
 from kourou.protocol.messages.membership import GetConsumerConnectionList
 from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.messages.topics import QueryTopicConsumeByWho
-from kourou.testing.wire_broker import Answer, Cut
+from kourou_rigs.wire_broker import Answer, Cut
 
 
 @pytest.fixture

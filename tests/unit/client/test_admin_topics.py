@@ -14,7 +14,7 @@ from kourou.protocol.messages.topics import (
     QueryTopicConsumeByWho,
     UpdateAndCreateTopic,
 )
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 
 @pytest.fixture

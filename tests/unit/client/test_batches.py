@@ -11,7 +11,7 @@ from kourou.errors import (
     MessageIllegal,
 )
 from kourou.protocol.messages.sending import SendRecordsResponse
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 
 async def test_many_messages_of_many_topics(cluster, producing):

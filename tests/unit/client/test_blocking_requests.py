@@ -11,7 +11,7 @@ from kourou.client.request_reply import ReplyTimedOut
 from kourou.errors import BadRequest, Code, KourouError
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 

@@ -19,7 +19,7 @@ from kourou.model.queue import MessageQueue
 from kourou.protocol.frames import Kind
 from kourou.protocol.messages.sending import SendRecordsResponse
 from kourou.sync import Client
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 
 @pytest.fixture

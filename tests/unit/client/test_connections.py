@@ -14,7 +14,7 @@ from kourou.errors import Code, DecodeError, NoPermission, Unavailable
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 ASK = GetMaxOffset(topic="T", queue_id=0)
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kourou.client.consume_log import NOT_MEASURED, ConsumeLog
-from kourou.testing.clock import ManualClock
+from kourou_rigs.clock import ManualClock
 
 NAME = "kourou.client.consume"
 

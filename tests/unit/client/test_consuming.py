@@ -12,7 +12,7 @@ from kourou.errors import Code
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET

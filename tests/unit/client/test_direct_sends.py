@@ -19,10 +19,10 @@ from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.sync import Client
-from kourou.testing.wire_broker import Answer, Cut, Silence, WireBroker
-from kourou.testing.wire_cluster import WireCluster
 from kourou.transport import blocking_wire
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_rigs.wire_broker import Answer, Cut, Silence, WireBroker
+from kourou_rigs.wire_cluster import WireCluster
 
 PATIENT_S = 20
 

@@ -28,7 +28,7 @@ from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record import decode_record
-from kourou.testing.wire_broker import Answer, Cut, Silence
+from kourou_rigs.wire_broker import Answer, Cut, Silence
 
 NAMESRV = "127.0.0.1:9876"
 QUEUE = MessageQueue("T", "broker-a", 0)

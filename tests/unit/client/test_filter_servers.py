@@ -10,7 +10,7 @@ from kourou.client.filter_servers import SHUN_MS, FilterServers, shared_out
 from kourou.client.routes import queue_map
 from kourou.model.queue import MessageQueue
 from kourou.model.route import BrokerData, QueueData, TopicRoute
-from kourou.testing.clock import ManualClock
+from kourou_rigs.clock import ManualClock
 
 LEADER, FOLLOWER = "10.0.0.1:20911", "10.0.0.2:20911"
 SERVERS = ("10.0.0.1:20915", "10.0.0.1:20916", "10.0.0.1:20917")

@@ -12,7 +12,7 @@ from kourou.client.filter_uploads import FilterUploads, Uploaded, author
 from kourou.errors import FilterFailed, NoPermission
 from kourou.model.limits import FILTER_AUTHOR_LENGTH_MAX
 from kourou.protocol.messages.filter_server import PutFilter
-from kourou.testing.wire_broker import Answer, Cut
+from kourou_rigs.wire_broker import Answer, Cut
 
 LATE = Filter("def match(message, context):\n    return True\n", name="late", note="first")
 

@@ -16,7 +16,7 @@ from kourou.errors import Code
 from kourou.filtering.tags import parse_tags
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 from kourou.protocol.messages.membership import HeartBeat
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 GROUP = Membership(
     "g",

@@ -11,7 +11,7 @@ from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.sending import SendRecords
 from kourou.sync import Client as BlockingClient
-from kourou.testing.wire_broker import Answer, Cut
+from kourou_rigs.wire_broker import Answer, Cut
 
 PATIENCE_S = 20.0
 

@@ -19,7 +19,7 @@ from kourou.protocol.message_trace import (
     decode_trace,
 )
 from kourou.sync import Client as BlockingClient
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 TRACES = "RMQ_SYS_TRACE_TOPIC"
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -10,8 +10,8 @@ import pytest
 
 from kourou.client.name_server_list import LIST_WHOLE_MS, NameServerList, fetch_list
 from kourou.errors import Unavailable
-from kourou.testing.clock import ManualClock
-from kourou.testing.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
+from kourou_rigs.clock import ManualClock
+from kourou_rigs.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
 
 LOG = logging.getLogger("kourou.test")
 

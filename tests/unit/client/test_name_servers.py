@@ -15,7 +15,7 @@ from kourou.client.name_server_list import fetch_list
 from kourou.client.name_servers import NameServerChoice
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetRouteInfoByTopic
-from kourou.testing.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
+from kourou_rigs.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
 
 THREE = ("n1:19876", "n2:19876", "n3:19876")
 ASK = GetRouteInfoByTopic(topic="TBW102")

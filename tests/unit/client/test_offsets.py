@@ -9,7 +9,7 @@ import pytest
 from kourou.client.offsets import LocalOffsets, RemoteOffsets, local_offsets_path
 from kourou.errors import Code, Corrupt, NoPermission, TopicNotFound, Unavailable
 from kourou.model.queue import MessageQueue
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 1)
 OTHER = MessageQueue("T", "broker-a", 2)

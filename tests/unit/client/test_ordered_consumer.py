@@ -10,7 +10,7 @@ from kourou import MessageQueue
 from kourou.client import ordered_consumer
 from kourou.model.subscription import MessageModel
 from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
-from kourou.testing.wire_broker import Answer, Cut
+from kourou_rigs.wire_broker import Answer, Cut
 
 Q = [MessageQueue("T", "broker-a", number) for number in range(4)]
 

@@ -15,7 +15,7 @@ from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
 from kourou.sync import Client
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 Q = [MessageQueue("T", "broker-a", number) for number in range(4)]
 COMMIT, ROLLBACK = ConsumeOrderlyStatus.COMMIT, ConsumeOrderlyStatus.ROLLBACK

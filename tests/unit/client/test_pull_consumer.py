@@ -12,7 +12,7 @@ from kourou.errors import BadRequest, Code, NoPermission, TopicNotFound
 from kourou.model.message import PullStatus
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -9,7 +9,7 @@ from kourou.errors import Code, Corrupt, DecodeError, Unavailable, UnknownOutcom
 from kourou.filtering.tags import parse_tags
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 WISH = PullWish(count_max=10, bytes_max=1_000, hold_ms=0, timeout_ms=100)

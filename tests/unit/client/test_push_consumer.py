@@ -16,7 +16,7 @@ from kourou.protocol.messages.membership import (
     NotifyConsumerIdsChanged,
 )
 from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET

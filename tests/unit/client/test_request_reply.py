@@ -14,7 +14,7 @@ from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.properties import decode_properties, encode_properties
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 REPLIES = "c1_REPLY_TOPIC"
 

@@ -11,7 +11,7 @@ from kourou.client.request_reply import ReplyTimedOut
 from kourou.client.requesting import replying
 from kourou.errors import BadRequest, Code
 from kourou.protocol.messages.reply import SendReplyMessage
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 
 @pytest.fixture

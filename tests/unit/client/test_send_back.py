@@ -10,7 +10,7 @@ from kourou.errors import Code, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
-from kourou.testing.wire_broker import Answer, Cut
+from kourou_rigs.wire_broker import Answer, Cut
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -16,7 +16,7 @@ from kourou.errors import (
     Unavailable,
 )
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.testing.wire_broker import Answer, Cut, Silence
+from kourou_rigs.wire_broker import Answer, Cut, Silence
 
 
 @pytest.mark.feature("F168", "F176")

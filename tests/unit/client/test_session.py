@@ -19,7 +19,7 @@ from kourou.protocol.messages.membership import (
 )
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
 from kourou.protocol.messages.topics import GetAllTopicConfig
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 
 class Member:

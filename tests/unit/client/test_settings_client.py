@@ -13,7 +13,7 @@ from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
-from kourou.testing.wire_core import CoreBroker
+from kourou_rigs.wire_core import CoreBroker
 
 pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10

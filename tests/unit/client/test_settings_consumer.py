@@ -14,7 +14,7 @@ from kourou.model.names import RETRY_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10

@@ -9,8 +9,8 @@ import pytest
 from kourou import Client, ConsumerSettings
 from kourou.errors import Code
 from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
-from kourou.testing.clock import ManualClock
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.clock import ManualClock
+from kourou_rigs.wire_broker import Answer
 
 pytestmark = pytest.mark.both_brokers
 

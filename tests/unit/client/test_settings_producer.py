@@ -10,7 +10,7 @@ from kourou import Client, ProducerSettings, SendStatus
 from kourou.errors import Code, DiskFull, MessageIllegal
 from kourou.model.sysflag import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.testing.wire_broker import Answer
+from kourou_rigs.wire_broker import Answer
 
 pytestmark = pytest.mark.both_brokers
 EASY = b"flight " * 20

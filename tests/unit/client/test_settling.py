@@ -11,7 +11,7 @@ from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
-from kourou.testing.wire_broker import Answer, Silence
+from kourou_rigs.wire_broker import Answer, Silence
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
 

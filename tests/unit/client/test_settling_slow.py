@@ -10,7 +10,7 @@ import pytest
 from kourou.client.consume_statistics import LOOK_MS
 from kourou.model.subscription import MessageModel
 from kourou.protocol.messages.sending import ConsumerSendMsgBack
-from kourou.testing.clock import ManualClock
+from kourou_rigs.clock import ManualClock
 
 RETRY = "%RETRY%g"
 MINUTE_MS = 60_000

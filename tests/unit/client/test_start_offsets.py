@@ -11,7 +11,7 @@ from kourou.client.settings import ConsumerSettings
 from kourou.client.start_offsets import QUEUES_AT_ONCE, StartOffsets
 from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
-from kourou.testing.clock import ManualClock
+from kourou_rigs.clock import ManualClock
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(QUEUES_AT_ONCE)]
 

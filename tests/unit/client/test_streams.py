@@ -11,7 +11,7 @@ from kourou.client.consume_log import ConsumeLog
 from kourou.client.received import ReceivedMessage
 from kourou.client.streams import BlockingStreamRunner, StreamRunner
 from kourou.model.queue import MessageQueue
-from kourou.testing.clock import ManualClock
+from kourou_rigs.clock import ManualClock
 
 CLOCK = ManualClock()
 LOG = ConsumeLog(CLOCK, logging.INFO)

@@ -22,8 +22,8 @@ from kourou.protocol.messages.sending import SendRecords
 from kourou.sync import Client as BlockingClient
 from kourou.telemetry.tracing import current_context
 from kourou.telemetry.tracing_context import context_of, traceparent_of
-from kourou.testing.otlp import OtlpReceiver, SeenSpan
-from kourou.testing.wire_broker import Answer, Cut
+from kourou_rigs.otlp import OtlpReceiver, SeenSpan
+from kourou_rigs.wire_broker import Answer, Cut
 
 NAMESRV = "127.0.0.1:9876"
 ABOVE = bytes(range(1, 25)) + b"\x01"

@@ -13,7 +13,7 @@ from kourou.errors import KourouError, Unavailable
 from kourou.model.transaction import TransactionState
 from kourou.protocol.messages.transactions import CheckTransactionState, EndTransaction
 from kourou.testing.cluster import Cluster
-from kourou.testing.records import RecordRun
+from kourou_rigs.records import RecordRun
 
 COMMIT, ROLLBACK = 8, 12
 

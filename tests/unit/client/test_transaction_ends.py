@@ -19,7 +19,7 @@ from kourou.model.queue import MessageQueue
 from kourou.model.transaction import TransactionState
 from kourou.protocol.frames import decode_frame, decode_request, encode_reply
 from kourou.protocol.message_id import encode_offset_id
-from kourou.testing.clock import ManualClock
+from kourou_rigs.clock import ManualClock
 
 HALF = SendResult(
     SendStatus.SEND_OK,

@@ -6,7 +6,7 @@ import pytest
 from kourou.protocol.messages.sending import Lane, SendRecords
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from kourou.engine.announcing import ANNOUNCE_WAIT_MS
 from kourou.engine.inputs import Announced, Disconnected, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 CREATE = UpdateAndCreateTopic(topic="fresh", read_queue_nums=4, write_queue_nums=4, perm=6)
 MORE = UpdateAndCreateTopic(topic="more", read_queue_nums=1, write_queue_nums=1, perm=6)

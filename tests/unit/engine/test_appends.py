@@ -8,7 +8,7 @@ from kourou.engine.appends import Appends, LogEnd
 from kourou.engine.effects import Append, Flush
 from kourou.errors import DiskFull, MessageIllegal, StoreFaulted, Throttled
 from kourou.protocol.record import check_record, decode_record, encode_host
-from kourou.testing.engine import MemoryStore
+from kourou_rigs.engine import MemoryStore
 
 LANE = ("orders", 0)
 

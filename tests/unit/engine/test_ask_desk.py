@@ -21,7 +21,7 @@ from kourou.protocol.messages.membership import (
     HeartBeat,
     InvokeBrokerToGetConsumerStatus,
 )
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 RUNNING = GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)
 STATUS = InvokeBrokerToGetConsumerStatus(topic="orders", group="g")

@@ -25,8 +25,8 @@ from kourou.protocol.messages.batches import (
 from kourou.protocol.messages.sending import Lane, SendRecords
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft, encode_host
-from kourou.testing.engine import Engine, header_of
-from kourou.testing.transacting import end, ops, started_again, transacting, visible
+from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.transacting import end, ops, started_again, transacting, visible
 
 QUERY = "q-1"
 HOST = encode_host(("127.0.0.1", 40_001))

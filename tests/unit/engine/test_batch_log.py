@@ -20,8 +20,8 @@ from kourou.protocol.messages.batches import AbortBatch, DecideBatch, PrepareBat
 from kourou.protocol.messages.sending import Lane, SendRecords
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft, encode_host
-from kourou.testing.engine import Engine, header_of
-from kourou.testing.transacting import record, started_again, transacting, visible
+from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.transacting import record, started_again, transacting, visible
 
 HOST = encode_host(("127.0.0.1", 40_001))
 ATTEMPTS = ((0, "t1"), (1, "t2"), (1, "dead"))

@@ -12,7 +12,7 @@ from kourou.engine.inputs import HistoryAnswered
 from kourou.errors import Code
 from kourou.model.limits import FETCH_BYTES_MAX
 from kourou.protocol.messages.replication import GetLogBeginning, GetLogBeginningResponse
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 BODY = bytes(range(256)) * (FETCH_BYTES_MAX // 200)
 

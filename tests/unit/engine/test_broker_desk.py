@@ -21,7 +21,7 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.messages.control import GetControlEvents
 from kourou.protocol.record import decode_record, encode_draft
 from kourou.protocol.settings_body import decode_settings_told
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 SPECS = [
     SettingSpec("maxMessageSize", 1_000, dynamic=True, minimum=1, maximum=4_000),

@@ -12,8 +12,8 @@ from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages.transactions import CheckTransactionState
 from kourou.protocol.record import check_record, decode_record
-from kourou.testing.engine import Engine
-from kourou.testing.transacting import (
+from kourou_rigs.engine import Engine
+from kourou_rigs.transacting import (
     half,
     join,
     ops,

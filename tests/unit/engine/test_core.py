@@ -13,7 +13,7 @@ from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.sending import SendRecords
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 GROUP = (UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
 

@@ -11,8 +11,8 @@ from kourou.engine.delay_progress import (
 )
 from kourou.errors import DecodeError
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.testing.engine import Engine
-from kourou.testing.records import delayed_draft as delayed
+from kourou_rigs.engine import Engine
+from kourou_rigs.records import delayed_draft as delayed
 
 
 def with_waiting(records, count: int, segment_size: int = 1 << 20) -> Engine:

@@ -13,8 +13,8 @@ from kourou.model.sysflag import SysFlag
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.testing.engine import Engine
-from kourou.testing.records import delayed_draft as delayed
+from kourou_rigs.engine import Engine
+from kourou_rigs.records import delayed_draft as delayed
 
 V6 = bytes(15) + b"\x01" + (40_001).to_bytes(4, "big")
 S, H = 1_000, 3_600_000

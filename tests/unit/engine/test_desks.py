@@ -10,7 +10,7 @@ from kourou.engine.settings_registry import SettingSpec
 from kourou.engine.subscriptions import SubscriptionPolicy
 from kourou.errors import Code
 from kourou.protocol.messages.sending import SendMessage
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 
 def test_every_field_a_setting_changes_exists() -> None:

@@ -32,7 +32,7 @@ from kourou.protocol.messages.filter_server import (
 from kourou.protocol.messages.groups import DeleteSubscriptionGroup
 from kourou.protocol.messages.history import Undo
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 
 def source(number: int = 1) -> bytes:

@@ -19,7 +19,7 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 SOURCE = b"def match(message, context):\n    return True\n"
 

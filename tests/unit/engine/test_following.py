@@ -16,8 +16,8 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.request import Action
 from kourou.protocol.table import REQUESTS
-from kourou.testing.engine import Engine
-from kourou.testing.pair import Pair
+from kourou_rigs.engine import Engine
+from kourou_rigs.pair import Pair
 
 
 @pytest.fixture

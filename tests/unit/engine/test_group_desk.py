@@ -24,7 +24,7 @@ from kourou.protocol.messages.offsets import (
     ResetConsumerClientOffset,
     UpdateConsumerOffset,
 )
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 
 def make(engine: Engine, name: str = "g") -> None:

@@ -21,7 +21,7 @@ from kourou.protocol.messages.groups import (
 from kourou.protocol.messages.offsets import QueryCorrectionOffset, UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 START_MS = 1_700_000_000_000
 

@@ -9,8 +9,8 @@ from kourou.engine.progress import Commits, Progress
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft, encode_host
-from kourou.testing.engine import Engine
-from kourou.testing.transacting import half, resolved, transacting
+from kourou_rigs.engine import Engine
+from kourou_rigs.transacting import half, resolved, transacting
 
 HOST = encode_host(("127.0.0.1", 1))
 

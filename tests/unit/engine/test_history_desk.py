@@ -40,7 +40,7 @@ from kourou.protocol.messages.offsets import (
 )
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.request import Request
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 SPECS = [
     SettingSpec("traceOn", True, dynamic=True),

@@ -15,8 +15,8 @@ from kourou.engine.joint_ends import Alone
 from kourou.errors import Code
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.protocol.messages.transactions import EndTransaction
-from kourou.testing.engine import Engine, header_of
-from kourou.testing.transacting import (
+from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.transacting import (
     end,
     half,
     half_send,

@@ -9,8 +9,8 @@ from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
-from kourou.testing.engine import Engine, header_of
-from kourou.testing.records import delayed_draft
+from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.records import delayed_draft
 
 
 def sends(draft, records, count: int, each: int, lanes=((("orders", 0)),)):

@@ -12,7 +12,7 @@ from kourou.errors import Code
 from kourou.protocol.batch_body import encode_batch
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.sending import SendMessage
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 Made = tuple[SendMessage, bytes]
 

@@ -10,8 +10,8 @@ from kourou.engine.inputs import Flushed
 from kourou.engine.replication_events import EpochOpened, InSyncChanged
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck, LogChunk
-from kourou.testing.engine import Engine
-from kourou.testing.pair import Pair
+from kourou_rigs.engine import Engine
+from kourou_rigs.pair import Pair
 
 
 @pytest.fixture

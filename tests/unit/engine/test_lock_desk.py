@@ -14,7 +14,7 @@ from kourou.protocol.messages.membership import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 PEERS = {"a": 1, "b": 2}
 

@@ -24,7 +24,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 
 def beginning() -> LogBeginning:

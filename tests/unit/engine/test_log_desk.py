@@ -10,9 +10,9 @@ from kourou.errors import Code
 from kourou.model.limits import FETCH_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.replication.epochs import Epochs
-from kourou.testing.engine import Engine, MemoryChunk, MemoryStore
-from kourou.testing.pair import Pair
-from kourou.testing.quorum import GivenQuorum
+from kourou_rigs.engine import Engine, MemoryChunk, MemoryStore
+from kourou_rigs.pair import Pair
+from kourou_rigs.quorum import GivenQuorum
 
 
 def fetch(position: int, *, group: str = "broker-a", size: int = 1 << 20, damaged: bool = False):

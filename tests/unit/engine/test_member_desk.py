@@ -21,7 +21,7 @@ from kourou.protocol.messages.membership import (
     UnregisterClient,
 )
 from kourou.protocol.messages.pulling import PullMessage
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 
 def beat(

@@ -12,7 +12,7 @@ from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.status_bodies import OffsetMoved, decode_offset_moved
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 TOPIC = "OFFSET_MOVED_EVENT"
 

@@ -14,7 +14,7 @@ from kourou.protocol.messages.offsets import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.messages.topics import DeleteTopicInBroker
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 START_MS = 1_700_000_000_000
 

@@ -17,7 +17,7 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.record import decode_record
 from kourou.protocol.record_batch import decode_many
-from kourou.testing.engine import Engine, MemoryStore, header_of
+from kourou_rigs.engine import Engine, MemoryStore, header_of
 
 
 @pytest.fixture

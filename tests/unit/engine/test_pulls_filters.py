@@ -30,8 +30,8 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
 from kourou.protocol.record_batch import decode_many
-from kourou.testing import engine as testing_engine
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs import engine as testing_engine
+from kourou_rigs.engine import Engine, header_of
 
 Send = Callable[..., None]
 BY_REQUEST = int(PullFlag.SUBSCRIPTION)

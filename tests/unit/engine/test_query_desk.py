@@ -11,7 +11,7 @@ from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record import decode_record
 from kourou.protocol.record_batch import decode_many
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 START_MS = 1_700_000_000_000
 

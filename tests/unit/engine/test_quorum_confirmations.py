@@ -9,7 +9,7 @@ from kourou.engine.inputs import ReplyTo
 from kourou.engine.peer import Peer
 from kourou.engine.quorum_confirmations import QuorumConfirmations
 from kourou.errors import Code
-from kourou.testing.quorum import GivenQuorum
+from kourou_rigs.quorum import GivenQuorum
 
 TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 7)
 

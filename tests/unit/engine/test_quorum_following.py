@@ -21,8 +21,8 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.replicas import TransferLeader
 from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.testing.engine import Engine
-from kourou.testing.quorum import GivenQuorum
+from kourou_rigs.engine import Engine
+from kourou_rigs.quorum import GivenQuorum
 
 TOPIC = UpdateAndCreateTopic(
     topic="t", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6

@@ -29,8 +29,8 @@ from kourou.protocol.messages.offsets import (
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.replication import Attach
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.testing.engine import Engine, MemoryStore
-from kourou.testing.quorum import GivenQuorum
+from kourou_rigs.engine import Engine, MemoryStore
+from kourou_rigs.quorum import GivenQuorum
 
 TOPIC = UpdateAndCreateTopic(
     topic="t", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6

@@ -21,7 +21,7 @@ from kourou.errors import DiskFull
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")
 CAUSE = Cause("me", "why", "ab" * 16)

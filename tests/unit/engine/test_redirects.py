@@ -11,8 +11,8 @@ from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import decode_record
-from kourou.testing.engine import header_of
-from kourou.testing.records import delayed_draft as delayed
+from kourou_rigs.engine import header_of
+from kourou_rigs.records import delayed_draft as delayed
 
 V6 = bytes(15) + b"\x01" + (40_001).to_bytes(4, "big")
 

@@ -8,7 +8,7 @@ from kourou.engine.inputs import StoreFailed
 from kourou.engine.ports import ANYWHERE
 from kourou.errors import Code, Rejected
 from kourou.model.limits import DEADLINE_MS_MAX
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 
 def appends_of(engine: Engine) -> int:

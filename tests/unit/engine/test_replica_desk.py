@@ -22,9 +22,9 @@ from kourou.protocol.messages.replicas import (
 )
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.replicas_body import ReplicasTold, decode_replicas
-from kourou.testing.engine import Engine, MemoryStore
-from kourou.testing.pair import Pair
-from kourou.testing.quorum import GivenQuorum
+from kourou_rigs.engine import Engine, MemoryStore
+from kourou_rigs.pair import Pair
+from kourou_rigs.quorum import GivenQuorum
 
 PROMOTED = 2**32 + 64 + 1
 LEADS = LeaderRole(MemoryStore(), epoch=PROMOTED)

@@ -12,7 +12,7 @@ from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
 from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.properties import decode_properties, encode_properties
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 PROPERTIES = {

@@ -8,7 +8,7 @@ from kourou.engine import retention
 from kourou.engine.events import UnreadSpan
 from kourou.engine.inputs import ClosedSegment
 from kourou.errors import ConfigError
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 
 def segments(*ages: int) -> list[ClosedSegment]:

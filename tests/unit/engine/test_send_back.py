@@ -15,7 +15,7 @@ from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import decode_record
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 RETRY, DEAD = "%RETRY%g", "%DLQ%g"
 

@@ -11,7 +11,7 @@ from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.record import decode_record
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 
 def bodies(engine: Engine, topic: str, queue_id: int = 0) -> list[bytes]:

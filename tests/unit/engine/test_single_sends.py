@@ -11,7 +11,7 @@ from kourou.protocol.batch_body import encode_batch
 from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record import check_record, decode_record
-from kourou.testing.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of
 
 
 def bodies(engine: Engine, topic: str = "orders", queue_id: int = 0) -> list[bytes]:

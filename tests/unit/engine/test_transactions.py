@@ -15,8 +15,8 @@ from kourou.protocol.messages.sending import Lane, SendMessage, SendRecords
 from kourou.protocol.messages.transactions import ResumeCheckHalfMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft, encode_host, stamp
-from kourou.testing.engine import Engine, MemoryStore, header_of
-from kourou.testing.transacting import (
+from kourou_rigs.engine import Engine, MemoryStore, header_of
+from kourou_rigs.transacting import (
     GROUP,
     end,
     half,

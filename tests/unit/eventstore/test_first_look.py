@@ -14,7 +14,7 @@ from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.first_look import check_usable
-from kourou.testing.postgres import PostgresServer
+from kourou_rigs.postgres import PostgresServer
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:

@@ -15,7 +15,7 @@ from kourou.eventstore.database import Database
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.postgres import CONNECT_TIMEOUT_S, connect_arguments
 from kourou.model.topic import TopicConfig
-from kourou.testing.postgres import PostgresServer
+from kourou_rigs.postgres import PostgresServer
 
 NEVER_MS = 10**9
 TIMEOUT_S = 20

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError, NoPermission
-from kourou.testing.console import ConsoleHere
 from kourou_console.access import LOOK_MS, Access, Tokens, read_tokens, require
 from kourou_console.call import ANYBODY, Caller, Right
 from kourou_console.problems import Refused
+from kourou_rigs.console import ConsoleHere
 
 READ, WRITE, ADMIN = "read-token-0123456789", "write-token-0123456789", "admin-token-0123456789"
 

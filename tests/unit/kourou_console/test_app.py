@@ -9,10 +9,10 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.service import entry
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
-from kourou.testing.otlp import OtlpReceiver
 from kourou_console.app import run
 from kourou_console.config import ConsoleSettings
+from kourou_rigs.console import ConsoleHere
+from kourou_rigs.otlp import OtlpReceiver
 
 
 def test_it_says_what_is_wrong_with_the_port(console):

@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
-from kourou.testing.console import ConsoleHere
 from kourou_console import bodies
+from kourou_rigs.console import ConsoleHere
 
 MESSAGES = "/v1/topics/orders/messages"
 BATCHES = "/v1/topics/orders/batches"

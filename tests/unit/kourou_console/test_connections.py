@@ -15,11 +15,11 @@ import pytest
 from aiohttp import web
 
 from kourou.errors import Unavailable
-from kourou.testing.console import ConsoleHere
 from kourou_console import bodies, connections
 from kourou_console.call import Content
 from kourou_console.dispatch import Dispatch
 from kourou_console.operation import NoParameters, Operation
+from kourou_rigs.console import ConsoleHere
 
 MESSAGES = "/v1/topics/orders/messages"
 

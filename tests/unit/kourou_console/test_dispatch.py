@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from kourou.errors import Corrupt, GroupNotFound, Throttled, TimedOut, TopicNotFound, Unavailable
-from kourou.testing.console import ConsoleHere
 from kourou_console import dispatch
 from kourou_console.call import Answered, Call, Content
 from kourou_console.dispatch import Dispatch
 from kourou_console.operation import BodyKind, NoParameters, Operation
 from kourou_console.problems import Refused
+from kourou_rigs.console import ConsoleHere
 
 
 class Asked(msgspec.Struct, frozen=True):

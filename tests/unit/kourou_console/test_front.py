@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 
 def test_pages_are_served_with_a_strict_policy(console):

@@ -10,12 +10,12 @@ from kourou.errors import BadRequest, NoPermission, Rejected, TimedOut, Unavaila
 from kourou.model.message import Message
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import unique_name
-from kourou.testing.console import ConsoleHere
 from kourou_console import idempotence
 from kourou_console.call import Call
 from kourou_console.halves import half_of
 from kourou_console.idempotence import KEPT_MS, Idempotence, Named, named
 from kourou_console.problems import Refused
+from kourou_rigs.console import ConsoleHere
 
 MESSAGES = "/v1/topics/orders/messages"
 BATCHES = "/v1/topics/orders/batches"

@@ -12,8 +12,8 @@ from kourou.client.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX, MESSAGES_PER_PAGE_MAX
 from kourou.model.queue import MessageQueue
-from kourou.testing.queues_read import QueuesRead, message_at
 from kourou_console.latest import AT_ONCE, FIRST_STEP, latest
+from kourou_rigs.queues_read import QueuesRead, message_at
 
 LARGE_BYTES = 4 << 20
 

@@ -17,9 +17,9 @@ from kourou.client.received import ReceivedMessage
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol import compression
-from kourou.testing.queues_read import message_at
 from kourou_console import message_bodies
 from kourou_console.message_bodies import PIECE_BYTES, Budget, json_bytes
+from kourou_rigs.queues_read import message_at
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 MIB = 1 << 20

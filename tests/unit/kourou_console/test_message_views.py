@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import SysFlag
-from kourou.testing.queues_read import message_at
 from kourou_console.message_bodies import Budget, shown
 from kourou_console.message_views import view_of, views_of
+from kourou_rigs.queues_read import message_at
 
 QUEUE = MessageQueue("%RETRY%g", "broker-a", 0)
 

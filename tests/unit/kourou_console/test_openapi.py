@@ -23,11 +23,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
 from kourou_console.openapi import described
 from kourou_console.operation import Operation
 from kourou_console.operations import OPERATIONS
 from kourou_console.reading import path_names
+from kourou_rigs.console import ConsoleHere
 
 ANSWER_S = 30
 FUZZED = {one.name for one in OPERATIONS if not one.stream}

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from kourou.testing.console import ConsoleHere
 from kourou_console.refused_headers import in_words
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.mark.parametrize(

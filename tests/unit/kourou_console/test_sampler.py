@@ -15,10 +15,10 @@ from kourou.protocol.bodies import BrokerConsumeStats
 from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
 from kourou.protocol.route_bodies import ClusterInfo
 from kourou.testing.cluster import Cluster, unique_name
-from kourou.testing.console import ConsoleHere
 from kourou_console import sampler as module
 from kourou_console.lists import Missing
 from kourou_console.sampler import Sampler
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from kourou.client.pull_consumer import UnreadableMessages
 from kourou.client.received import ReceivedMessage
 from kourou.errors import NoPermission, Unavailable
 from kourou.model.queue import MessageQueue
-from kourou.testing.queues_read import QueuesRead
 from kourou_console import places, tails
 from kourou_console.tails import Gap, Tail
+from kourou_rigs.queues_read import QueuesRead
 
 LONG_S = 30.0
 

@@ -12,8 +12,8 @@ from kourou.client.admin_reading import Reading
 from kourou.client.pull_consumer import UnreadableMessages
 from kourou.errors import Corrupt, Unavailable
 from kourou.model.queue import MessageQueue
-from kourou.testing.queues_read import QueuesRead
 from kourou_console import time_pages
+from kourou_rigs.queues_read import QueuesRead
 
 Step = tuple[int, int, bool]
 

@@ -11,9 +11,9 @@ from kourou.client.pull_consumer import UnreadableMessages
 from kourou.errors import TopicNotFound, Unavailable
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.queue import MessageQueue
-from kourou.testing.queues_read import QueuesRead, message_at
 from kourou_console import waiting
 from kourou_console.gateway import Gateway
+from kourou_rigs.queues_read import QueuesRead, message_at
 
 HALF = MessageQueue(HALF_TOPIC, "broker-a", 0)
 OP = MessageQueue(OP_TOPIC, "broker-a", 0)

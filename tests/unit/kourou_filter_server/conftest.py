@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from kourou.model.filter import FilterPolicy
-from kourou.testing.filter_bench import Bench
 from kourou_filter_server import layers
 from kourou_filter_server.policy import ServerPolicy
+from kourou_rigs.filter_bench import Bench
 
 
 @pytest.fixture(scope="session")

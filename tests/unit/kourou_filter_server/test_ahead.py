@@ -14,7 +14,15 @@ from kourou.errors import Code
 from kourou.model.filter import FilterKey, FilterPolicy
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.testing.filter_bench import (
+from kourou_filter_server.ahead import AHEAD_US, KEEP_MS, Ahead, Queue, Rest
+from kourou_filter_server.catalogue import Standing
+from kourou_filter_server.effects import AskBroker, Judge, TellBroker
+from kourou_filter_server.jobs import Job
+from kourou_filter_server.policy import ServerPolicy
+from kourou_filter_server.pull import Pull
+from kourou_filter_server.statistics import VersionCounts
+from kourou_filter_server.turn import Turn
+from kourou_rigs.filter_bench import (
     GROUP,
     NAME,
     TOPIC,
@@ -25,14 +33,6 @@ from kourou.testing.filter_bench import (
     record,
     state,
 )
-from kourou_filter_server.ahead import AHEAD_US, KEEP_MS, Ahead, Queue, Rest
-from kourou_filter_server.catalogue import Standing
-from kourou_filter_server.effects import AskBroker, Judge, TellBroker
-from kourou_filter_server.jobs import Job
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.pull import Pull
-from kourou_filter_server.statistics import VersionCounts
-from kourou_filter_server.turn import Turn
 
 pytestmark = pytest.mark.feature("F241")
 Benches = Callable[..., Bench]

@@ -6,9 +6,9 @@ from kourou.protocol.filter_bodies import decode_filter_statistics
 from kourou.protocol.messages.filter_server import GetFilterStatistics, NotifyFiltersChanged
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
-from kourou.testing.filter_bench import GROUP, NAME, WALL_MS, Bench, record
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.effects import AskBroker, Judge
+from kourou_rigs.filter_bench import GROUP, NAME, WALL_MS, Bench, record
 
 
 def test_it_answers_what_the_table_says() -> None:

@@ -8,11 +8,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from kourou.model.filter import FilterFailure
 from kourou.service.carrier import Carriers
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricKind, Service
-from kourou.testing.filter_bench import Bench, record
 from kourou_filter_server.app import FilterServerService
 from kourou_filter_server.config import FilterServerSettings
 from kourou_filter_server.effects import Judge
 from kourou_filter_server.metrics import filter_families, filter_statistics
+from kourou_rigs.filter_bench import Bench, record
 
 
 def test_every_family_has_the_labels_of_the_table(bench: Bench) -> None:

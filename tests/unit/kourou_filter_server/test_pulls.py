@@ -17,7 +17,10 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServerResponse,
 )
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.testing.filter_bench import (
+from kourou_filter_server.effects import AskBroker, EndWorker, Filtered, Judge, StartWorker
+from kourou_filter_server.inputs import BrokerFound, Leaving, WorkerEnded
+from kourou_filter_server.policy import ServerPolicy
+from kourou_rigs.filter_bench import (
     GROUP,
     NAME,
     TOPIC,
@@ -28,9 +31,6 @@ from kourou.testing.filter_bench import (
     record,
     state,
 )
-from kourou_filter_server.effects import AskBroker, EndWorker, Filtered, Judge, StartWorker
-from kourou_filter_server.inputs import BrokerFound, Leaving, WorkerEnded
-from kourou_filter_server.policy import ServerPolicy
 
 pytestmark = pytest.mark.feature("F241")
 Benches = Callable[..., Bench]

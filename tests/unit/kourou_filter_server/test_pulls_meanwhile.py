@@ -12,9 +12,9 @@ from kourou.errors import Code
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.protocol.messages.filter_server import GetFilters, RecordFilterSkip
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.testing.filter_bench import GROUP, NAME, Bench, a_pull, judged_bytes, record
 from kourou_filter_server.effects import Judge
 from kourou_filter_server.policy import ServerPolicy
+from kourou_rigs.filter_bench import GROUP, NAME, Bench, a_pull, judged_bytes, record
 
 pytestmark = pytest.mark.feature("F241")
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.testing.filter_bench import record
 from kourou_filter_server.records import bounds_of, offset_of
+from kourou_rigs.filter_bench import record
 
 
 def test_bounds_are_where_records_begin() -> None:

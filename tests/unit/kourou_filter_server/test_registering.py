@@ -10,8 +10,8 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServerResponse,
     UnregisterFilterServer,
 )
-from kourou.testing.filter_bench import Bench
 from kourou_filter_server.inputs import BrokerFound, Leaving
+from kourou_rigs.filter_bench import Bench
 
 ANSWER = RegisterFilterServerResponse(broker_name="broker-a", broker_id=0, filters_version=7)
 

@@ -10,7 +10,10 @@ from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
 from kourou.protocol.messages.pulling import PullResponse
-from kourou.testing.filter_bench import (
+from kourou_filter_server.effects import AskBroker, EndWorker, Judge, StartWorker
+from kourou_filter_server.inputs import LOST, Judged, WorkerEnded, WorkerReady
+from kourou_filter_server.policy import ServerPolicy
+from kourou_rigs.filter_bench import (
     GROUP,
     NAME,
     Bench,
@@ -20,9 +23,6 @@ from kourou.testing.filter_bench import (
     state,
     version,
 )
-from kourou_filter_server.effects import AskBroker, EndWorker, Judge, StartWorker
-from kourou_filter_server.inputs import LOST, Judged, WorkerEnded, WorkerReady
-from kourou_filter_server.policy import ServerPolicy
 
 Benches = Callable[..., Bench]
 

@@ -19,11 +19,11 @@ from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing import Tracing
 from kourou.telemetry.tracing_context import traceparent_of
 from kourou.telemetry.tracing_setup import SpanCounts
-from kourou.testing.filter_bench import GROUP, NAME, TOPIC, a_pull
 from kourou_filter_server import spans as module
 from kourou_filter_server.effects import Filtered, Judge
 from kourou_filter_server.inputs import Judged, WorkerEnded
 from kourou_filter_server.spans import FilterSpans
+from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, a_pull
 
 PEER = Peer(1, "zmq", ("127.0.0.1", 4))
 TRACE = bytes(range(1, 25)) + b"\x01"

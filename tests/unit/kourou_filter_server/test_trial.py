@@ -15,9 +15,9 @@ from kourou.protocol.messages.filter_server import GetFilters, TryFilter
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou.protocol.statistics_bodies import TopicOffset
-from kourou.testing.filter_bench import GROUP, NAME, TOPIC, Bench, place, record
 from kourou_filter_server.effects import EndWorker, Judge, StartWorker
 from kourou_filter_server.inputs import WorkerEnded, WorkerReady
+from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, place, record
 
 SOURCE = b"def match(message, context):\n    return True\n"
 

@@ -9,8 +9,8 @@ from kourou.errors import Code
 from kourou.protocol.messages.filter_server import PutFilter, RegisterMessageFilterClass
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.record_layout import masked_crc
-from kourou.testing.filter_bench import GROUP, NAME, TOPIC, Bench, a_pull
 from kourou_filter_server.uploading import JAVA_TEXT
+from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, a_pull
 
 SOURCE = b"import json; import math\n\ndef match(message, context):\n    return True\n"
 JAVA = b"""package org.example;

@@ -13,11 +13,11 @@ from kourou.engine.peer import Peer
 from kourou.errors import Code, Unavailable
 from kourou.protocol.frames import NO_TRACE, decode_frame, encode_reply
 from kourou.protocol.messages.filter_server import GetFilters
-from kourou.testing.filter_bench import a_pull
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_filter_server.effects import AskBroker
 from kourou_filter_server.inputs import BrokerAnswered
 from kourou_filter_server.upstream import Upstream
+from kourou_rigs.filter_bench import a_pull
 
 TRACE = bytes(range(1, 25)) + b"\x01"
 BELOW = TRACE[:16] + bytes(8) + b"\x01"

@@ -15,11 +15,11 @@ import pytest
 import pytest_asyncio
 
 from kourou.errors import ConfigError, FilterFailed, Unavailable
-from kourou.testing.records import RecordRun
 from kourou_filter_server import zygote_link
 from kourou_filter_server.layers import Layer
 from kourou_filter_server.worker_link import WorkerIdentity, WorkerLimits
 from kourou_filter_server.zygote_link import Zygote, how_it_ended, in_words
+from kourou_rigs.records import RecordRun
 
 pytestmark = pytest.mark.usefixtures("every_layer")
 

@@ -11,8 +11,8 @@ import pytest
 from kourou.engine.events import Cause, Event, KeyValueDeleted, KeyValuePut
 from kourou.engine.stream import WrittenMeanwhile
 from kourou.errors import ConfigError, MetadataUnavailable
-from kourou.testing.clock import ManualClock
 from kourou_namesrv.kv_store import KeyValueStore
+from kourou_rigs.clock import ManualClock
 
 CAUSE = Cause("test")
 

@@ -1,7 +1,7 @@
 """The topics of batches."""
 
 from kourou.protocol.record_columns import scan
-from kourou.testing.records import RecordRun
+from kourou_rigs.records import RecordRun
 
 
 def test_topics_of_a_batch() -> None:

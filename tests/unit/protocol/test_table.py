@@ -15,7 +15,7 @@ from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.messages.sending import SEND_LETTERS, SendMessage
 from kourou.protocol.request import Action, Answerer, Body, RequestSpec, Resource, Rule
 from kourou.protocol.table import BROKER, PUBLISH, REQUESTS, _row, _table
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 # -- every row, written down a second time ---------------------------------------------------------
 
@@ -227,6 +227,6 @@ def test_an_answer_that_is_not_in_its_row_fails_whatever_test_gets_it(monkeypatc
     request = UpdateConsumerOffset(consumer_group="g", topic="none", queue_id=0, commit_offset=1)
     assert Engine().ask(request).code == Code.TOPIC_NOT_EXIST
     poorer = {15: replace(REQUESTS[15], answers=frozenset())}
-    monkeypatch.setattr("kourou.testing.engine.REQUESTS", poorer)
+    monkeypatch.setattr("kourou_rigs.engine.REQUESTS", poorer)
     with pytest.raises(AssertionError, match="may not get 17"):
         Engine().ask(request)

@@ -8,7 +8,7 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.service.cores import CORE_MAX, cores_left, cores_named, keep_process_to, read_cores
-from kourou.testing.forked import in_child
+from kourou_rigs.forked import in_child
 
 
 @pytest.mark.parametrize(

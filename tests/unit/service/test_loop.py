@@ -12,7 +12,7 @@ import pytest
 
 from kourou.service import loop as loop_module
 from kourou.service.loop import SingleWriterLoop
-from kourou.testing.clock import ManualClock
+from kourou_rigs.clock import ManualClock
 
 
 class Echo:

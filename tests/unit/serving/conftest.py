@@ -19,9 +19,9 @@ from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.topics import TopicRules
 from kourou.eventstore.event_store import EventStore
 from kourou.store.store import Store
-from kourou.testing.clock import ManualClock
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import small_settings
+from kourou_rigs.clock import ManualClock
+from kourou_rigs.store import small_settings
 
 
 class Site:

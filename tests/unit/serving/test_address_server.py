@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from kourou.serving.address_server import REFRESH_S, RETRY_S, AddressServer, list_url
-from kourou.testing.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
+from kourou_rigs.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
 
 
 class Sleeps:

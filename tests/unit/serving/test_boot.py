@@ -28,7 +28,7 @@ from kourou.serving.boot import boot_control
 from kourou.serving.config_mirror import Tables
 from kourou.serving.control_log import read_control_events
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter
+from kourou_rigs.store import Draft, StoreWriter
 
 NOTHING = Tables(None, None, None)
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")

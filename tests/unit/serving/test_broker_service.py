@@ -35,10 +35,10 @@ from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.store.config_files import TOPICS
 from kourou.store.config_json import TopicTable, encode_topics
-from kourou.testing.list_server import ListServer, answer_of
 from kourou.transport import tcp_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_rigs.list_server import ListServer, answer_of
 
 
 def settings(root: Path, **changes: object) -> BrokerSettings:

@@ -14,7 +14,7 @@ from kourou.model.limits import CHUNK_BYTES_MAX
 from kourou.serving.copy_hands import CopyHands
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 
 class Rig:

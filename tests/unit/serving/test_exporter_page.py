@@ -18,8 +18,8 @@ from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
 from kourou.serving.exporter_page import LastMinute, PageQuestions
 from kourou.telemetry.exporter_table import EXPORTER_METRICS
-from kourou.testing.clock import ManualClock
 from kourou.testing.cluster import Cluster
+from kourou_rigs.clock import ManualClock
 
 
 def test_the_last_minute_is_told_from_what_was_before() -> None:

@@ -7,7 +7,7 @@ from kourou.engine.inputs import Fenced
 from kourou.model.topic import TopicConfig
 from kourou.service.carrier import Carriers
 from kourou.serving.figures import Figures
-from kourou.testing.pair import Pair
+from kourou_rigs.pair import Pair
 
 
 def figures(site) -> Figures:

@@ -42,7 +42,7 @@ from kourou.service.loop import SingleWriterLoop
 from kourou.serving import hands
 from kourou.serving.hands import INDEX_RETRY_MS, SPACE_RETRY_MS, Hands
 from kourou.store.flush_schedule import WOKEN_PAUSE_MS, FlushPolicy
-from kourou.testing.kept_carriers import KeptCarriers
+from kourou_rigs.kept_carriers import KeptCarriers
 
 PEER = Peer(1, "local", ("127.0.0.1", 4))
 OFTEN = FlushPolicy(interval_ms=1, least_pages=1, thorough_ms=1)

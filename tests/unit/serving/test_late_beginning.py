@@ -23,9 +23,9 @@ from kourou.serving.opening import open_store
 from kourou.serving.wiring import store_settings_of
 from kourou.store.epoch_file import load_epochs
 from kourou.store.store import Store
-from kourou.testing.clock import ManualClock
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, readable
+from kourou_rigs.clock import ManualClock
+from kourou_rigs.store import Draft, StoreWriter, readable
 
 SIZE = 16 * 1024
 POSITION = 5 * SIZE

@@ -31,8 +31,8 @@ from kourou.serving.measures import Measures
 from kourou.serving.metrics import broker_metrics
 from kourou.serving.rpc_latency import TimedReplyTo
 from kourou.telemetry.metric_table import METRICS
-from kourou.testing.records import delayed_draft
 from kourou.transport.zmq_server import ZmqServer
+from kourou_rigs.records import delayed_draft
 
 
 def page(site, desks, measures=None) -> dict[str, float]:

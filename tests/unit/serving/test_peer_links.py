@@ -36,9 +36,9 @@ from kourou.service.kept_ports import free_port
 from kourou.serving import peer_links
 from kourou.serving.peer_links import PeerLinks, raft_messages
 from kourou.telemetry.metric_table import METRICS
-from kourou.testing.clock import ManualClock
 from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_rigs.clock import ManualClock
 
 VOTE = Vote(group="g", epoch=64, member="n0", granted=True)
 FETCH = FetchLog(group="g", position=7, max_bytes=100)

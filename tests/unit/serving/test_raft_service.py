@@ -21,8 +21,8 @@ from kourou.serving.config import BrokerSettings
 from kourou.serving.raft_service import RaftService
 from kourou.serving.tenure import Tenure
 from kourou.store.paths import StorePaths
-from kourou.testing.served_here import ServedHere
 from kourou.transport.zmq_client import Reply
+from kourou_rigs.served_here import ServedHere
 
 ASK_MS = 20_000
 GIVEN = {

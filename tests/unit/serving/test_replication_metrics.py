@@ -13,8 +13,8 @@ from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.serving.replication_metrics import replication_families
 from kourou.telemetry.metric_table import METRICS
 from kourou.telemetry.metrics import expose
-from kourou.testing.engine import Engine
-from kourou.testing.pair import Pair
+from kourou_rigs.engine import Engine
+from kourou_rigs.pair import Pair
 
 BASE = {"cluster": "C", "node_type": "broker", "node_id": "broker-a"}
 

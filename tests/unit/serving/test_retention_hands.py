@@ -21,7 +21,7 @@ from kourou.protocol.record import encode_draft
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving.hands import Hands
 from kourou.store.flush_schedule import FlushPolicy
-from kourou.testing.kept_carriers import KeptCarriers
+from kourou_rigs.kept_carriers import KeptCarriers
 
 DAY = 86_400_000
 RARELY = FlushPolicy(interval_ms=10**9, least_pages=10**9, thorough_ms=10**9)

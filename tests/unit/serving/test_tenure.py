@@ -25,10 +25,10 @@ from kourou.serving.broker_service import CHANGING, BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.network_keys import BrokerRole
 from kourou.serving.upkeep import Upkeep
-from kourou.testing.served_here import ServedHere, served_here
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.zmq_client import Reply
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_rigs.served_here import ServedHere, served_here
 
 ASK_MS = 20_000
 GIVEN = {

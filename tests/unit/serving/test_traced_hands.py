@@ -31,7 +31,7 @@ from kourou.store.flush_schedule import FlushPolicy
 from kourou.telemetry.logs import LogFormat, configure_logs
 from kourou.telemetry.tracing import Tracing
 from kourou.telemetry.tracing_context import traceparent_of
-from kourou.testing.kept_carriers import KeptCarriers
+from kourou_rigs.kept_carriers import KeptCarriers
 
 PEER = Peer(1, "local", ("127.0.0.1", 4))
 FOLLOWER = Peer(2, "local", ("127.0.0.1", 5), "members")

@@ -8,7 +8,7 @@ from kourou.errors import ConfigError
 from kourou.serving.config import BrokerSettings
 from kourou.serving.hands import Hands
 from kourou.serving.tracing import broker_spans, hands_of
-from kourou.testing.otlp import OtlpReceiver
+from kourou_rigs.otlp import OtlpReceiver
 
 
 def test_plain_hands_without_tracing() -> None:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 from kourou.engine.quorum import QuorumLeaderRole
 from kourou.serving.upkeep import Upkeep
-from kourou.testing.engine import Engine
-from kourou.testing.quorum import GivenQuorum
+from kourou_rigs.engine import Engine
+from kourou_rigs.quorum import GivenQuorum
 
 
 def test_history_has_nothing_that_another_leader_may_take_back() -> None:

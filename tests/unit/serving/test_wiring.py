@@ -31,7 +31,7 @@ from kourou.serving.wiring import (
     write_out_of,
 )
 from kourou.store.flush_schedule import FlushPolicy
-from kourou.testing.engine import Engine
+from kourou_rigs.engine import Engine
 
 DYNAMIC = [spec for spec in registry_of(BrokerSettings()) if spec.dynamic]
 

@@ -20,7 +20,7 @@ from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record import decode_record
 from kourou.serving.hands import Hands, tick_ms_of
 from kourou.store.flush_schedule import FlushPolicy
-from kourou.testing.kept_carriers import KeptCarriers
+from kourou_rigs.kept_carriers import KeptCarriers
 
 TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 4)), 1)
 NEVER = FlushPolicy(interval_ms=10**9, least_pages=10**9, thorough_ms=10**9)

@@ -11,7 +11,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.store.vote_file import Vote, VoteFile
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, follow, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, follow, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

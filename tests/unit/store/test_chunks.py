@@ -5,7 +5,7 @@ import pytest
 from kourou.errors import Corrupt
 from kourou.protocol.record import encode_blank
 from kourou.store.chunks import check_chunk, filler_end
-from kourou.testing.records import RecordRun
+from kourou_rigs.records import RecordRun
 
 SIZE = 1024
 

@@ -15,7 +15,7 @@ from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.store.survey import good_run
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, follow, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, follow, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

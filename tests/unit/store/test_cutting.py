@@ -9,8 +9,8 @@ from kourou.store import cutting
 from kourou.store.sealed_file import SealedFile
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.parted import PATHS, SIZE, all_records, opened, pair, state, write
-from kourou.testing.store import Draft, StoreWriter, follow
+from kourou_rigs.parted import PATHS, SIZE, all_records, opened, pair, state, write
+from kourou_rigs.store import Draft, StoreWriter, follow
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,7 +14,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.queue_files import FILLER_SIZE, UNIT
 from kourou.store.queue_table import ConsumeQueues
 from kourou.testing.disk import SimDisk
-from kourou.testing.records import RecordRun
+from kourou_rigs.records import RecordRun
 
 PATHS = StorePaths.under(Path("/s"))
 GOLDEN = Path(__file__).parents[2] / "golden" / "rocketmq-4.9.8"

@@ -20,7 +20,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.sealed_file import SealedFile
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk, disk_with
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 PATHS = StorePaths.under(Path("/store"))
 PAIRS = [(1, 0), (3, 100), (7, 260)]

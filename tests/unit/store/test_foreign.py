@@ -11,7 +11,7 @@ from kourou.store.foreign import Signs, look_for_signs
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

@@ -9,7 +9,7 @@ from kourou.store import store as store_module
 from kourou.store.fresh_appends import _PIECES_MAX, FreshAppends
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 
 def drafts(count: int, first: int = 0) -> list[Draft]:

@@ -14,7 +14,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk, RealLock
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 
 @pytest.fixture

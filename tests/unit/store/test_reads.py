@@ -13,7 +13,7 @@ from kourou.store.queue_files import fillers
 from kourou.store.segment import Segment
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

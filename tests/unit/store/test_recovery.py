@@ -10,7 +10,7 @@ from kourou.store.recovery_point import load_recovery_point
 from kourou.store.store import Store
 from kourou.store.verified import check_stored
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

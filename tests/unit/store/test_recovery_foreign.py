@@ -15,7 +15,7 @@ from kourou.store.key_index import KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

@@ -10,7 +10,7 @@ from kourou.store.quarantine import Quarantine, Region
 from kourou.store.replay import claim_at, runs
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 PATHS = StorePaths.under(Path("/store"))
 SIZE = 1024

@@ -20,7 +20,7 @@ from kourou.store.retention import (
 from kourou.store.retention_ages import Now
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 ROOT = Path("/store")
 SETTINGS = small_settings(ROOT)

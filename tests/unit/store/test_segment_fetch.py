@@ -9,7 +9,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.segment_fetch import SegmentFetch
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou.testing.store import Draft, StoreWriter, follow, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, follow, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

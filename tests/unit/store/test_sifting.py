@@ -13,7 +13,7 @@ from kourou.protocol.record import encode_draft, encode_host
 from kourou.store.sifting import sift
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 TEXT = "TAGS = 'yes'"
 

@@ -13,7 +13,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.staging import Staging
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

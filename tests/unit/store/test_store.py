@@ -13,7 +13,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.testing.disk import BLOCK, SimDisk
-from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 ROOT = Path("/data/store")
 PATHS = StorePaths.under(ROOT)

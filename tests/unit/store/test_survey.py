@@ -14,7 +14,7 @@ from kourou.store.quarantine import Quarantine, Region
 from kourou.store.store import Store
 from kourou.store.survey import Rules, Survey, good_run, survey
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)

@@ -36,10 +36,10 @@ from kourou.service.lifecycle import Service as Life
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
-from kourou.testing.otlp import OtlpReceiver
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
+from kourou_rigs.otlp import OtlpReceiver
 
 PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
 

@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 import pytest
 
 from kourou.cli import up
-from kourou.cli.demo import tour
-from kourou.cli.demo.tour import TRACED_SHARE
 from kourou.cli.main import EXIT_BAD_USAGE, main
 from kourou.cli.trace_option import LOCAL_COLLECTOR
 from kourou.client import tracing as client_tracing
@@ -36,6 +34,8 @@ from kourou.telemetry.tracing_setup import (
     ROOTS_PER_S_MAX,
     SpanCounts,
 )
+from kourou_demo import tour
+from kourou_demo.tour import TRACED_SHARE
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
 
@@ -171,7 +171,7 @@ async def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     source = (
         "from kourou import Client, ClientSettings\n"
-        "from kourou.testing.otlp import OtlpReceiver\n\n"
+        "from kourou_rigs.otlp import OtlpReceiver\n\n"
         "async def example(address):\n" + textwrap.indent(example, "    ") + "    return span\n"
     )
     space: dict[str, Any] = {}

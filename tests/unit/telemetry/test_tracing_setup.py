@@ -20,7 +20,7 @@ from kourou.telemetry.tracing_setup import (
     start_export,
     tracing_options,
 )
-from kourou.testing.otlp import OtlpReceiver
+from kourou_rigs.otlp import OtlpReceiver
 
 
 @pytest.fixture

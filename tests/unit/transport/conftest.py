@@ -16,7 +16,6 @@ from kourou.engine.peer import Peer
 from kourou.protocol.frames import Kind, encode_reply
 from kourou.protocol.messages.namesrv import GetKvConfigResponse
 from kourou.protocol.remoting import decode_header
-from kourou.testing.clock import ManualClock
 from kourou.transport import tcp_server
 from kourou.transport.curve import ClientCurve, ServerCurve
 from kourou.transport.curve_keys import AllowedKeys, ServerKeys, make_pair, read_pair
@@ -25,6 +24,7 @@ from kourou.transport.remoting_server import InboundFrame, RemotingServer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_rigs.clock import ManualClock
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from kourou.testing.clock import ManualClock
 from kourou.transport.rate_limited_log import INTERVAL_MS, KINDS_MAX, RateLimitedLog
+from kourou_rigs.clock import ManualClock
 
 
 @pytest.fixture

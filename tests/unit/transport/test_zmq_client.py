@@ -20,9 +20,9 @@ from kourou.model import limits
 from kourou.protocol.frames import Frame, encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig, QueryDataVersion
 from kourou.protocol.messages.sending import SendMessage, SendRefusal
-from kourou.testing.clock import ManualClock
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
+from kourou_rigs.clock import ManualClock
 
 Host = Any  # tests/unit/transport/conftest.py
 Connect = Callable[..., ZmqConnection]

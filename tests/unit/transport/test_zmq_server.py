@@ -21,12 +21,12 @@ from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.protocol.frames import encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig
-from kourou.testing.clock import ManualClock
 from kourou.transport import curve_server, tcp_link, tcp_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import ZmqServer
 from kourou.transport.zmq_socket import arm_dealer
+from kourou_rigs.clock import ManualClock
 
 Host = Any  # tests/unit/transport/conftest.py
 Connect = Callable[..., ZmqConnection]

@@ -12,7 +12,7 @@ import pytest
 from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 
 @dataclass(frozen=True)

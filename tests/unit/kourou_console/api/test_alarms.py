@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kourou.testing.console import ConsoleHere
 from kourou_console.alarm_book import Standing
 from kourou_console.alarm_rules import AlarmThresholds, Raised
 from kourou_console.api.alarms import told
 from kourou_console.sampler import Sampler
+from kourou_rigs.console import ConsoleHere
 
 
 def test_nothing_stands_and_the_thresholds_are_told(console: ConsoleHere) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from kourou.client.admin_dead_letters import DeadLetters
 from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
-from kourou.testing.console import ConsoleHere
 from kourou_console import letter_locks, redrives
 from kourou_console.letters import Selection
 from kourou_console.redrives import Fate, JobState, Redrives
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.fixture

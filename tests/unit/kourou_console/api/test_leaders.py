@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 PREVIEW = {"preview": "true"}
 

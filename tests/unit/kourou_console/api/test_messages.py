@@ -11,8 +11,8 @@ from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
 from kourou.testing.cluster import Cluster, unique_name
-from kourou.testing.console import ConsoleHere
 from kourou_console.api import messages
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from kourou.client.admin_reading import Reading
 from kourou.model.queue import MessageQueue
 from kourou.protocol import compression
 from kourou.testing.cluster import Cluster, unique_name
-from kourou.testing.console import ConsoleHere
 from kourou_console.message_bodies import PIECE_BYTES
+from kourou_rigs.console import ConsoleHere
 
 MIB = 1 << 20
 ZEROS = bytes(4_000_000)

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from kourou.model.names import NOT_FOR_CLIENTS
-from kourou.testing.console import ConsoleHere, HttpAnswer
 from kourou_console.figures import Figures
+from kourou_rigs.console import ConsoleHere, HttpAnswer
 
 MESSAGES = "/v1/topics/orders/messages"
 

@@ -9,7 +9,7 @@ import pytest
 
 from kourou.errors import BadRequest, Unavailable
 from kourou.service.admin_http import AdminHttp, AdminPages
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 ROWS = [{"consumer_group": "till", "lag": 5}, {"consumer_group": "shop", "lag": 7}]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kourou.model.transaction import TransactionState
-from kourou.testing.console import ConsoleHere
 from kourou_console.halves import Halves, half_of, id_of
+from kourou_rigs.console import ConsoleHere
 
 BEGIN = "/v1/topics/paid/transactions"
 

@@ -8,7 +8,7 @@ import pytest
 
 from kourou import ProducerSettings, TransactionState
 from kourou.testing.cluster import Cluster
-from kourou.testing.console import ConsoleHere
+from kourou_rigs.console import ConsoleHere
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.testing.forked import in_child
 from kourou_filter_server.jail import landlock, lineage
+from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kourou.testing.forked import in_child
 from kourou_filter_server.jail import kernel, limits
 from kourou_filter_server.jail.limits import JailLimits
+from kourou_rigs.forked import in_child
 
 GIB = 1 << 30
 SMALL = JailLimits(memory_bytes=4 * GIB, cpu_allowance_s=1, niceness=5)

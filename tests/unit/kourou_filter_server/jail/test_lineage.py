@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.testing.forked import in_child
 from kourou_filter_server.jail import kernel, lineage
+from kourou_rigs.forked import in_child
 
 PR_GET_DUMPABLE = 3
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.testing.forked import children_alone, in_child
 from kourou_filter_server.jail import limits, lineage, probes, seccomp
+from kourou_rigs.forked import children_alone, in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
 

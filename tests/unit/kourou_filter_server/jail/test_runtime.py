@@ -2,9 +2,9 @@
 
 import pytest
 
-from kourou.testing.records import RecordRun
 from kourou_filter_server.jail import runtime
 from kourou_filter_server.jail.runtime import MEMORY, NO_FAILURE, RAISED, Filter, SetUpFailed
+from kourou_rigs.records import RecordRun
 
 pytestmark = pytest.mark.usefixtures("prepared")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kourou.testing.forked import in_child
 from kourou_filter_server.jail import kernel, limits, lineage, seccomp
 from kourou_filter_server.jail.seccomp import ALLOW, ARCHITECTURES, KILL, REFUSE
+from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kourou.testing.forked import in_child
 from kourou_filter_server.jail import capabilities, kernel, lineage, seccomp, walls
 from kourou_filter_server.jail.limits import JailLimits
+from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from kourou.testing.forked import children_alone
-from kourou.testing.records import RecordRun
 from kourou_filter_server.jail import wire, worker
 from kourou_filter_server.jail.limits import JailLimits
+from kourou_rigs.forked import children_alone
+from kourou_rigs.records import RecordRun
 
 pytestmark = pytest.mark.usefixtures("prepared", "every_layer")
 

@@ -24,7 +24,7 @@ from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.compression import compress
 from kourou.protocol.record import encode_draft, encode_host, stamp
 from kourou.protocol.record_batch import scan
-from kourou.testing.rows import row_of
+from kourou_rigs.rows import row_of
 from kourou_spark_etl.source.arrow_rows import ArrowRows
 from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL, arrow_schema, wanted_columns
 

@@ -21,7 +21,7 @@ from kourou.model.sysflag import Compression
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
-from kourou.testing.rows import row_of
+from kourou_rigs.rows import row_of
 from kourou_spark_etl.source import network_reader
 from kourou_spark_etl.source.columns import COLUMNS
 from kourou_spark_etl.source.data_loss import DataLoss

@@ -16,8 +16,8 @@ from kourou.protocol.record import decode_record
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
-from kourou.testing.rows import row_of
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.rows import row_of
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 from kourou_spark_etl.source.columns import COLUMNS
 from kourou_spark_etl.source.data_loss import DataLoss
 from kourou_spark_etl.source.offsets import Span

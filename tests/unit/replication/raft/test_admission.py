@@ -5,7 +5,7 @@ from __future__ import annotations
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.replication.raft.effects import HandOverFailed
 from kourou.replication.raft.inputs import HandOver, Received
-from kourou.testing.raft_member import GROUP, MemberKit
+from kourou_rigs.raft_member import GROUP, MemberKit
 
 
 def said(kit: MemberKit, name: str, answered: int, *, joining: int = 0, end: int = 0) -> Received:

@@ -14,7 +14,7 @@ from kourou.replication.raft.effects import (
     WriteChunk,
 )
 from kourou.replication.raft.member import Boot
-from kourou.testing.raft_member import GROUP, MemberKit, chunk
+from kourou_rigs.raft_member import GROUP, MemberKit, chunk
 
 
 def booted(*, confirmed: int = 0, disk: bool = True) -> MemberKit:

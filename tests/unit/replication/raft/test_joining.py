@@ -9,7 +9,7 @@ from kourou.replication.epochs import Epochs
 from kourou.replication.raft.effects import Role, SaveVote
 from kourou.replication.raft.joining import HIGHEST_START, must_join
 from kourou.replication.raft.member import Boot
-from kourou.testing.raft_member import GROUP, MemberKit, chunk, vote
+from kourou_rigs.raft_member import GROUP, MemberKit, chunk, vote
 
 NEW = Boot(Epochs(), joining=True, lived=False)
 

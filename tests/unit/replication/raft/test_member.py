@@ -17,7 +17,7 @@ from kourou.replication.raft.effects import (
 )
 from kourou.replication.raft.member import TRANSITIONS, Boot
 from kourou.replication.raft.part import Cause
-from kourou.testing.raft_member import GROUP, MemberKit, chunk, vote
+from kourou_rigs.raft_member import GROUP, MemberKit, chunk, vote
 
 
 def test_the_docstring_and_the_table_tell_of_the_same_roles():

@@ -6,7 +6,7 @@ from kourou.protocol.messages.replication import AskVote, Vote
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft.effects import Role, SaveVote
 from kourou.replication.raft.member import Boot
-from kourou.testing.raft_member import GROUP, MemberKit, chunk
+from kourou_rigs.raft_member import GROUP, MemberKit, chunk
 
 LATER = 1_000  # the least election timeout is over, its own is not
 

@@ -1,0 +1,183 @@
+"""All measurements of a comparison in a fair order, and what came of each row.
+
+Lives here: rounds, whose turn it is, results by row and system, ratios and their medians.
+May not live here: one measurement (kourou_bench.measure), printing (kourou_bench.table).
+
+For a row, every system is prepared and warmed up, one after the other; they stay until the row is
+done, and take turns in its rounds, beginning with another one each round. Only one works at a time.
+The machine is never the same twice: a ratio is one of figures of the same round, and the result is
+the median of those ratios.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kourou.errors import KourouError
+from kourou_bench.measure import Measured, Sample
+from kourou_bench.rows import Name, Row, Work
+
+Prepare = Callable[[Name, Work], AbstractContextManager[Measured]]
+Tell = Callable[[str], None]
+_T = TypeVar("_T")
+
+
+def median(values: Sequence[float | None]) -> float | None:
+    """Of the values that there are."""
+    there = [value for value in values if value is not None]
+    return statistics.median(there) if there else None
+
+
+@dataclass(slots=True)
+class Cell:
+    """A system's values in a row, one a round (None: not measured), and why some are absent.
+
+    `server_us` and `client_us` are the CPU time of a message, one a round. `lags` are those of all
+    rounds together (kourou_bench.measure). `unsteady` says how a
+    system did not become steady before the rounds.
+
+    State: soft.
+    """
+
+    values: list[float | None] = field(default_factory=list)
+    absent: str = ""
+    failures: list[str] = field(default_factory=list)
+    server_us: list[float | None] = field(default_factory=list)
+    client_us: list[float | None] = field(default_factory=list)
+    lags: Counter[float] = field(default_factory=Counter)
+    unsteady: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """Of the values that there are."""
+        return median(self.values)
+
+    def take(self, row: Row, sample: Sample | str) -> None:
+        """What a round brought: a sample, or why there is none."""
+        if isinstance(sample, str):
+            self.failures.append(sample)
+            sample = Sample(None)
+        outcome = sample.outcome
+        self.values.append(None if outcome is None else outcome.values[row.value])
+        self.server_us.append(sample.server_us)
+        self.client_us.append(sample.client_us)
+        self.lags.update(sample.lags)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a row."""
+
+    row: Row
+    cells: Mapping[Name, Cell]
+
+    def ratios(self, peer: Name) -> list[float]:
+        """Kourou's value over the peer's, for each round that has both."""
+        if peer not in self.cells:
+            return []
+        pairs = zip(self.cells[Name.KOUROU].values, self.cells[peer].values, strict=True)
+        return [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
+
+    def ratio(self, peer: Name) -> float | None:
+        """The median of the ratios."""
+        return median(self.ratios(peer))
+
+    def judged(self) -> float | None:
+        """What the goal speaks of: a ratio, or Kourou's own value."""
+        goal = self.row.goal
+        return self.cells[Name.KOUROU].median if goal.of is None else self.ratio(goal.of)
+
+
+class Comparison:
+    """Rounds of measurements. `prepare` opens one, `absent` says why one cannot be done.
+
+    State: soft.
+    """
+
+    def __init__(
+        self,
+        prepare: Prepare,
+        absent: Callable[[Name, Work], str],
+        tell: Tell = lambda line: None,
+    ) -> None:
+        self._prepare = prepare
+        self._absent = absent
+        self._tell = tell
+
+    def run(self, rows: Sequence[Row], rounds: int) -> list[Result]:
+        """Measure every row so many times."""
+        results = [
+            Result(row, {name: Cell() for name in Name if _takes_part(row, name)}) for row in rows
+        ]
+        for _, group in itertools.groupby(results, key=lambda result: dict(result.row.works)):
+            self._measure(list(group), rounds)
+        return results
+
+    def _measure(self, results: Sequence[Result], rounds: int) -> None:
+        """Rows that have the same works, of which each system's is prepared once."""
+        names: list[Name] = []
+        for result in results:
+            for name, cell in result.cells.items():
+                if name in result.row.works:
+                    cell.absent = self._absent(name, result.row.works[name])
+                else:
+                    cell.absent = (result.row.absent or {})[name]
+                if cell.absent:
+                    cell.values += [None] * rounds
+                elif name not in names:
+                    names.append(name)
+        works = results[0].row.works
+        with ExitStack() as stack:
+            ready = {name: self._warmed(stack, name, works[name], results) for name in names}
+            for number in range(rounds):
+                for name in turns(names, number) if names else ():
+                    self._fill(results, name, ready[name], f"round {number + 1}/{rounds}")
+
+    def _warmed(
+        self, stack: ExitStack, name: Name, work: Work, results: Sequence[Result]
+    ) -> Measured | str:
+        """A system that is ready for its turns, or why it is not."""
+        label = " ".join(result.row.name for result in results)
+        own = Name.KOUROU if name is Name.ITSELF else name
+        try:
+            measured = stack.enter_context(self._prepare(own, work))
+            unsteady = measured.warm_up()
+        except KourouError as error:
+            return str(error)
+        for result in results:
+            result.cells[name].unsteady = unsteady
+        self._tell(f"warm         {label:<16} {name:<9} {unsteady}".rstrip())
+        return measured
+
+    def _fill(
+        self, results: Sequence[Result], name: Name, measured: Measured | str, where: str
+    ) -> None:
+        sample: Sample | str
+        try:
+            sample = measured if isinstance(measured, str) else measured.sample()
+        except KourouError as error:
+            # one system's trouble is a line in the table, loudly, and not the end of the others
+            sample = str(error)
+        for result in results:
+            cell, row = result.cells[name], result.row
+            cell.take(row, sample)
+            value = cell.values[-1]
+            told = f"FAILED: {sample}" if value is None else f"{value:,.3f} {row.unit}"
+            self._tell(f"{where:<12} {row.name:<16} {name:<9} {told}")
+
+
+def turns(names: Sequence[_T], number: int) -> list[_T]:
+    """The order of a round: each begins equally often, and every other cycle runs backwards."""
+    cycle, first = divmod(number, len(names))
+    order = [*names[first:], *names[:first]]
+    return order[::-1] if cycle % 2 else order
+
+
+def _takes_part(row: Row, name: Name) -> bool:
+    return name in row.works or name in (row.absent or {})

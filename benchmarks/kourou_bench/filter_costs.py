@@ -1,0 +1,87 @@
+"""What filtering costs and saves, as figures.
+
+Lives here: arithmetic. May not live here: measuring (kourou_bench.filtering).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from kourou_bench.figures import Figure
+
+NS_IN_US = 1_000
+NS_IN_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What it took to read a backlog of `messages` one way.
+
+    `handed` of them came to the consumer, in `sent_bytes` of stored records. `cpu_ns` is what each
+    part computed meanwhile.
+    """
+
+    messages: int
+    handed: int
+    sent_bytes: int
+    wall_ns: int
+    cpu_ns: Mapping[str, int]
+
+    @property
+    def wall_us(self) -> float:
+        """Microseconds a message of the backlog."""
+        return self.wall_ns / NS_IN_US / self.messages
+
+    @property
+    def cpu_us(self) -> float:
+        """The same, computed by all parts together."""
+        return sum(self.cpu_ns.values()) / NS_IN_US / self.messages
+
+
+def middle(costs: Sequence[Cost]) -> Cost:
+    """Of several readings that one which has as many cheaper ones as dearer ones, by CPU."""
+    ordered = sorted(costs, key=lambda cost: cost.cpu_us)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def cost_figures(costs: Mapping[str, Cost], plain: str) -> Iterator[Figure]:
+    """Every way, beside the `plain` one, of which all others are said to cost more or less."""
+    base = costs[plain]
+    for way, cost in costs.items():
+        yield Figure(f"{way}, wall", "µs/msg", cost.wall_us)
+        yield Figure(f"{way}, CPU", "µs/msg", cost.cpu_us)
+        for part, spent_ns in cost.cpu_ns.items():
+            if spent_ns:
+                spent_us = spent_ns / NS_IN_US / cost.messages
+                yield Figure(f"{way}, CPU of {part}", "µs/msg", spent_us)
+        if way != plain:
+            yield Figure(f"{way}, CPU over {plain}", "µs/msg", cost.cpu_us - base.cpu_us)
+            yield Figure(
+                f"{way}, bytes saved", "%", saved_percent(cost.sent_bytes, base.sent_bytes)
+            )
+
+
+def saved_percent(sent_bytes: int, in_all_bytes: int) -> float:
+    """The share of bytes that were not sent."""
+    return 100 * (1 - sent_bytes / in_all_bytes) if in_all_bytes else 0.0
+
+
+def throughput_figures(seconds: Mapping[str, float], messages: int) -> Iterator[Figure]:
+    """Messages of a backlog a second, looked at or handed over."""
+    for way, took_s in seconds.items():
+        yield Figure(f"{way}, rate", "msg/s", messages / took_s)
+
+
+def beside_figures(
+    where: str, alone_ms: Sequence[float], beside_ms: Sequence[float]
+) -> Iterator[Figure]:
+    """The p99 of each round without and with hostile filters: medians, and that of the ratios.
+
+    `where`: by how many filter servers those are run, and on which cores.
+    """
+    ratios = [beside / alone for alone, beside in zip(alone_ms, beside_ms, strict=True)]
+    yield Figure(f"another group, p99 alone ({where})", "ms", median(alone_ms))
+    yield Figure(f"… with hostile filters ({where})", "ms", median(beside_ms))
+    yield Figure(f"… ratio ({where})", "×", median(ratios))

@@ -1,0 +1,268 @@
+"""The work of `kourou bench filter`: one backlog, read in every way that leaves things out.
+
+Lives here: the filters, the loops, and what must have come through. May not live here: arithmetic
+(kourou_bench.filter_costs), the cluster and the printing (kourou_bench.filter_run).
+
+Every way of filtering looks at the same messages and lets the same ones through: one in `PASSES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from kourou.client.client import Client
+from kourou.client.filters import Wanted
+from kourou.client.message_filters import Filter
+from kourou.client.received import ReceivedMessage
+from kourou.client.settings import PullConsumerSettings
+from kourou.errors import Unavailable
+from kourou.model.message import Message
+from kourou_bench.driving import Drain
+from kourou_bench.families import CpuReading
+from kourou_bench.features import FILTER, PASSES, from_the_first
+from kourou_bench.filter_costs import Cost
+from kourou_bench.loading import load, promised, stored
+
+TOPIC = "bench-filter"
+SERVERS_WITHIN_S = 20.0
+LOOK_S = 0.05
+HOLD_MS = 15_000
+"""So long may a filter server go on until something passes, as for push consumers."""
+
+STARTS = 20
+"""How often a worker is started to see how long that takes."""
+
+LOG = "kourou.client.consume"
+"""What clients say of filters that fail."""
+
+Keep = Callable[[ReceivedMessage], bool]
+
+
+@Filter
+def by_properties(message: Any, context: Any) -> bool:
+    """The same question as the SQL92 filter asks."""
+    properties = message.properties
+    return properties.get("region") == "north" and int(properties.get("amount", 0)) > 98
+
+
+@Filter
+def by_body(message: Any, context: Any) -> bool:
+    """And once more, of the body."""
+    order = message.json
+    return bool(order["region"] == "north" and order["amount"] > 98)
+
+
+@Filter
+def everything(message: Any, context: Any) -> bool:
+    """The least that a filter can do."""
+    return True
+
+
+class NearlyTooSlow:
+    """Computes for nearly as long as it may, as long as there are messages: 50 ms and 1 ms each."""
+
+    def match(self, message: Any, context: Any) -> bool:
+        """Not asked: batches are."""
+        return False
+
+    def match_batch(self, messages: list[Any], context: Any) -> list[bool]:
+        """Burn."""
+        from datetime import datetime, timedelta
+
+        allowed = timedelta(milliseconds=40 + 0.8 * len(messages))
+        until = datetime.now() + allowed  # noqa: DTZ005 - only a difference counts
+        while datetime.now() < until:  # noqa: DTZ005 - likewise
+            pass
+        return [False] * len(messages)
+
+
+nearly_too_slow = Filter(NearlyTooSlow)
+
+
+@Filter
+def endless(message: Any, context: Any) -> bool:
+    """Killed at its deadline until it is in quarantine."""
+    while message.offset >= 0:
+        pass
+    return False
+
+
+def asked_by_client(message: ReceivedMessage) -> bool:
+    """A consumer that is sent everything and looks for itself."""
+    return bool(by_properties(message))
+
+
+PLAIN = "plain pull"
+WAYS: Mapping[str, tuple[Wanted, Keep | None]] = {
+    PLAIN: ("*", None),
+    "client-side": ("*", asked_by_client),
+    "SQL92": (FILTER, None),
+    "Python": (by_properties, None),
+    "Python, body": (by_body, None),
+    "Python, all pass": (everything, None),
+}
+"""What the consumer asks for, and what it does with what it gets."""
+
+ALL_HANDED = frozenset({PLAIN, "Python, all pass"})
+
+
+# -- the backlog ----------------------------------------------------------------------------------
+def bodies(size: int) -> list[bytes]:
+    """JSON of about this size, one for each amount; what fills it up cannot be compressed."""
+    made = []
+    for amount in range(PASSES):
+        fields = {"region": "north", "amount": amount, "text": ""}
+        room = size - len(json.dumps(fields))
+        text = os.urandom(max(0, room) // 2 + 1).hex()[: max(0, room)]
+        made.append(json.dumps({**fields, "text": text}).encode())
+    return made
+
+
+async def fill(client: Client, messages: int, size: int, queues: int) -> int:
+    """Store the backlog, and how many messages of it pass. Unavailable unless all of it is there.
+
+    The last message of every queue passes, so that no pull has to be held at the end.
+    """
+    texts = bodies(size)
+
+    def make(number: int) -> Message:
+        amount = number % PASSES
+        properties = {"region": "north", "amount": str(amount)}
+        return Message(TOPIC, texts[amount], properties=properties)
+
+    await client.admin.topics.create(TOPIC, queues=queues)
+    await load(client, messages - queues, make)
+    for queue in await client.admin.topics.stats(TOPIC):
+        last = make(PASSES - 1)
+        sent = await client.send(TOPIC, last.body, properties=last.properties, queue=queue)
+        promised(sent)
+    there = await stored(client, TOPIC)
+    if there != messages:
+        raise Unavailable(f"{there:,} messages are stored, {messages:,} were sent")
+    return (messages - queues) // PASSES + queues
+
+
+# -- cost a message -------------------------------------------------------------------------------
+async def read_all(
+    address: str, way: str, batch: int, passing: int, pids: Mapping[str, int]
+) -> Cost:
+    """Pull the backlog, `batch` messages at a time, one pull after the other.
+
+    `passing` of it must come through a filter; Unavailable if another number does. `pids` are the
+    servers whose computing is counted.
+    """
+    wanted, keep = WAYS[way]
+    name = "".join(letter for letter in way if letter.isalnum())
+    settings = PullConsumerSettings(consumer_group=f"bench-{name}")
+    handed = seen = sent_bytes = 0
+    async with Client(address) as client:
+        consumer = await client.pull_consumer(settings=settings)
+        ends = {queue: await consumer.max_offset(queue) for queue in await consumer.queues(TOPIC)}
+        await consumer.pull(next(iter(ends)), 0, expression=wanted, count_max=batch)  # all is warm
+        before = {part: CpuReading.of(pid) for part, pid in pids.items()}
+        own_ns, began_ns = time.process_time_ns(), time.perf_counter_ns()
+        for queue, end in ends.items():
+            offset = 0
+            while offset < end:
+                found = await consumer.pull(
+                    queue, offset, expression=wanted, count_max=batch, wait_ms=HOLD_MS
+                )
+                sent_bytes += sum(message.size for message in found.messages)
+                kept = found.messages if keep is None else list(filter(keep, found.messages))
+                handed += len(kept)
+                offset = found.next_offset
+            seen += offset
+        wall_ns = time.perf_counter_ns() - began_ns
+        spent = {part: reading.spent_ns() for part, reading in before.items()}
+        spent["client"] = time.process_time_ns() - own_ns
+    due = seen if way in ALL_HANDED else passing
+    if handed != due:
+        raise Unavailable(f"{way}: {handed:,} messages came, {due:,} were due: results are invalid")
+    return Cost(seen, handed, sent_bytes, wall_ns, spent)
+
+
+# -- throughput -----------------------------------------------------------------------------------
+async def drain(address: str, wanted: Wanted, label: str, due: int) -> float:
+    """Consume the backlog as applications do; seconds from the start to the last of those due."""
+    drained = Drain(due, 1)
+
+    async def take(message: ReceivedMessage) -> None:
+        drained.take_one(message.raw_body)
+
+    settings = from_the_first(TOPIC)
+    began_ns = time.perf_counter_ns()
+    async with (
+        Client(address) as client,
+        client.listen(TOPIC, take, wanted, settings=settings, group=f"bench-drain-{label}"),
+    ):
+        await drained.wait()
+        return (time.perf_counter_ns() - began_ns) / 1e9
+
+
+async def until_serving(address: str, count: int) -> None:
+    """Wait until a new client finds so many filter servers. Unavailable if it does not."""
+    async with Client(address) as client:
+        until = time.monotonic() + SERVERS_WITHIN_S
+        while time.monotonic() < until:
+            found = await client.admin.filters.servers(topic=TOPIC)
+            if sum(map(len, found.values())) >= count:
+                return
+            await asyncio.sleep(LOOK_S)
+    raise Unavailable(f"fewer than {count} filter servers are known after {SERVERS_WITHIN_S:g} s")
+
+
+# -- workers --------------------------------------------------------------------------------------
+async def start_times_ns(client: Client) -> list[int]:
+    """How long workers took to be ready, from the request for one to its first word."""
+    took = []
+    for _ in range(STARTS):
+        tried = await client.admin.filters.try_out(
+            "bench-start", by_body.name, TOPIC, source=by_body.source or "", count=1
+        )
+        took += [one.start_micros * 1_000 for one in tried.values()]
+    return took
+
+
+# -- beside hostile ones --------------------------------------------------------------------------
+@asynccontextmanager
+async def hostile(address: str, label: str) -> AsyncIterator[None]:
+    """Two groups whose filters burn what they can, over the backlog of the same broker.
+
+    They run when the block begins; Unavailable if they do not.
+    """
+
+    async def never(message: ReceivedMessage) -> None:
+        raise AssertionError(f"no hostile filter lets anything through: {message.offset}")
+
+    log = logging.getLogger(LOG)
+    was = log.level
+    log.setLevel(logging.CRITICAL)  # that such groups wait is what is wanted here
+    try:
+        async with Client(address) as client, AsyncExitStack() as stack:
+            for one in (nearly_too_slow, endless):
+                group = f"bench-{one.name}-{label}"
+                settings = from_the_first(TOPIC)
+                await stack.enter_async_context(
+                    client.listen(TOPIC, never, one, settings=settings, group=group)
+                )
+            await _until_run(client, f"bench-{nearly_too_slow.name}-{label}", nearly_too_slow.name)
+            yield
+    finally:
+        log.setLevel(was)
+
+
+async def _until_run(client: Client, group: str, name: str) -> None:
+    until = time.monotonic() + SERVERS_WITHIN_S
+    while time.monotonic() < until:
+        found = await client.admin.filters.statistics(group, name)
+        if any(figures.batches for each in found.values() for figures in each):
+            return
+        await asyncio.sleep(LOOK_S)
+    raise Unavailable(f"the filter {name} has not run after {SERVERS_WITHIN_S:g} s")

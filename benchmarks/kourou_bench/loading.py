@@ -1,0 +1,54 @@
+"""Backlogs, and what became of what was sent, with our own client.
+
+Lives here: what several works of Kourou's driver share. May not live here: the works themselves
+(kourou_bench.driver, kourou_bench.features).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from kourou.client.client import Client
+from kourou.errors import TimedOut, Unavailable
+from kourou.model.message import Message, SendResult, SendStatus
+
+LOAD_CHUNK = 2_000
+POLL_S = 0.001
+SETTLED_AFTER_S = 30.0
+
+
+def promised(result: SendResult) -> None:
+    """Raise Unavailable unless the broker promises all that it is set to promise."""
+    if result.status is not SendStatus.SEND_OK:
+        raise Unavailable(f"send status {result.status}: results are invalid")
+
+
+async def load(client: Client, messages: int, making: Callable[[int], Message]) -> None:
+    """Send so many messages, made by their numbers."""
+    for at in range(0, messages, LOAD_CHUNK):
+        await client.send_many(
+            [making(number) for number in range(at, min(at + LOAD_CHUNK, messages))]
+        )
+
+
+def plain(topic: str, bodies: Sequence[bytes]) -> Callable[[int], Message]:
+    """Messages of a topic with nothing but a body, which take turns."""
+    return lambda number: Message(topic, bodies[number % len(bodies)])
+
+
+async def stored(client: Client, topic: str) -> int:
+    """How many messages the queues of a topic hold."""
+    stats = await client.admin.topics.stats(topic)
+    return sum(one.max_offset - one.min_offset for one in stats.values())
+
+
+async def stored_at_last(client: Client, topic: str, wanted: int) -> int:
+    """The same, when so many are there; TimedOut, with what is there, if they do not come."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + SETTLED_AFTER_S
+    while (found := await stored(client, topic)) < wanted:
+        if loop.time() > until:
+            raise TimedOut(f"{found:,} messages are stored, {wanted:,} were sent")
+        await asyncio.sleep(POLL_S)
+    return found

@@ -1,0 +1,258 @@
+"""Measurements: servers and a driver that stay, warmed up until steady, and then measured.
+
+Lives here: what happens around a driver, warming up, CPU, start-up times, memory. May not live
+here: the order of measurements (kourou_bench.comparison), how a system is started
+(kourou_bench.systems).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from kourou.service.kept_ports import free_port
+from kourou.service.processes import Children
+from kourou_bench.driving import DriverOptions, Outcome
+from kourou_bench.families import CpuReading, resident_bytes
+from kourou_bench.flames import Flames
+from kourou_bench.rows import BACKLOG, COLD, RECORD_OVERHEAD_BYTES, Work
+from kourou_bench.session import Driver, ready_driver
+from kourou_bench.systems import Running, System
+
+NS_IN_S = 1_000_000_000
+NS_IN_US = 1_000
+STEADY_WITHIN = 0.05
+"""Two windows that differ by less, as a share of the larger, are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything.
+
+    A work is warmed up in windows of `window_seconds` until two in a row are alike, for at least
+    `warm_seconds` and at most about `warm_limit`. Servers are idle for `settle_seconds` before
+    their memory is read. `huge_share` makes the huge rows smaller.
+    """
+
+    seconds: float = 5.0
+    warm_seconds: float = 20.0
+    warm_limit: float = 120.0
+    window_seconds: float = 5.0
+    size: int = 1_024
+    backlog: int = BACKLOG
+    settle_seconds: float = 5.0
+    huge_share: float = 1.0
+
+    def options(self, work: Work, address: str, *, kind: str | None = None) -> DriverOptions:
+        """The driver's options for a work."""
+        messages = -(-work.messages * self.backlog // BACKLOG)
+        if work.kind == "restart":
+            record = self.size + RECORD_OVERHEAD_BYTES
+            messages = max(1, int(work.messages * self.huge_share / record))
+        return DriverOptions(
+            address=address,
+            work=kind or work.kind,
+            size=self.size,
+            in_flight=work.in_flight,
+            batch=work.batch,
+            queues=work.queues,
+            topics=work.topics,
+            messages=messages,
+            handler=work.handler,
+            backlog=int(work.backlog * self.huge_share),
+            delay_level=work.delay_level,
+            pace=work.pace,
+        )
+
+    def told(self) -> dict[str, object]:
+        """For those who read the figures."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement (None: it failed), and the CPU time of a message at either side, in µs.
+
+    There is no CPU time of what is cold.
+    """
+
+    outcome: Outcome | None
+    server_us: float | None = None
+    client_us: float | None = None
+    lags: Mapping[float, int] = field(default_factory=dict)
+    """Of the gateway's event loop meanwhile: upper bound in ms -> how many were at most so late."""
+
+
+class Measured(Protocol):
+    """A work of a system that is prepared, and measured when it is its turn."""
+
+    def warm_up(self) -> str:
+        """Warm it up; empty, or how it did not become steady."""
+
+    def sample(self) -> Sample:
+        """Measure once."""
+
+
+# -- steadiness -----------------------------------------------------------------------------------
+def pace_of(outcome: Outcome) -> float:
+    """What windows are compared by: a rate, or, where there is none, a time."""
+    names = ("rate", "p50_ms", "mean_ms")
+    return next(outcome.values[name] for name in names if name in outcome.values)
+
+
+def steady(paces: Sequence[float]) -> bool:
+    """Are the last two alike?"""
+    if len(paces) < 2:
+        return False
+    one, other = paces[-2:]
+    return abs(one - other) <= STEADY_WITHIN * max(one, other)
+
+
+def warmed(
+    window: Callable[[], Outcome],
+    least_s: float,
+    limit_s: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """Do windows of a work until it is steady; empty, or that it was not.
+
+    `least_s` is how long the work itself was watched, `limit_s` what all of it may take.
+    """
+    paces: list[float] = []
+    worked_s = 0.0
+    began = clock()
+    while worked_s < least_s or not steady(paces):
+        if clock() - began >= limit_s:
+            return f"not steady after {clock() - began:,.0f} s"
+        outcome = window()
+        paces.append(pace_of(outcome))
+        worked_s += outcome.seconds
+    return ""
+
+
+# -- what stays -----------------------------------------------------------------------------------
+@contextmanager
+def prepared(
+    system: System, work: Work, scale: Scale, flames: Flames | None = None
+) -> Iterator[Measured]:
+    """A work with its servers and its driver, for as long as the block lasts.
+
+    With `flames` it is drawn once when it is warm. Raises KourouError when servers or driver fail.
+    """
+    if work.kind in COLD:
+        yield _Cold(system, work, scale)
+        return
+    with tempfile.TemporaryDirectory(prefix="kourou-bench-") as name:
+        folder, port = Path(name), free_port()
+        with (
+            system.serve(folder / "servers", port, work.flush) as running,
+            Children(folder) as children,
+        ):
+            options = scale.options(work, system.address(port))
+            driver = ready_driver(children, f"driver-{work.kind}", system.driver(options))
+            yield _Warm(driver, running, scale, flames)
+
+
+class _Warm:
+    def __init__(
+        self, driver: Driver, running: Running, scale: Scale, flames: Flames | None
+    ) -> None:
+        self._driver = driver
+        self._flames = flames
+        self._running = running
+        self._servers = running.pids
+        self._scale = scale
+
+    def warm_up(self) -> str:
+        """Windows of the same work, by the same processes."""
+        driver, scale = self._driver, self._scale
+        unsteady = warmed(
+            lambda: driver.measure(scale.window_seconds), scale.warm_seconds, scale.warm_limit
+        )
+        if self._flames is not None:
+            pids = [*self._servers, driver.pid]
+            self._flames.draw(pids, lambda: driver.measure(scale.seconds + 1), scale.seconds)
+        return unsteady
+
+    def sample(self) -> Sample:
+        """Measure once."""
+        os.sync()  # what others left unwritten is not to be paid by this one
+        lags = self._running.loop_lags()
+        servers = [CpuReading.of(pid) for pid in self._servers]
+        client = CpuReading.of(self._driver.pid)
+        outcome = self._driver.measure(self._scale.seconds)
+        servers_ns, client_ns = sum(one.spent_ns() for one in servers), client.spent_ns()
+        messages = max(1, outcome.messages)
+        return Sample(
+            outcome,
+            servers_ns / NS_IN_US / messages,
+            client_ns / NS_IN_US / messages,
+            {bound: now - lags[bound] for bound, now in self._running.loop_lags().items()},
+        )
+
+
+# -- what is done anew each time ------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Cold:
+    """A start is cold by nature: everything begins anew at each measurement."""
+
+    system: System
+    work: Work
+    scale: Scale
+
+    def warm_up(self) -> str:
+        """Nothing stays that could be warm."""
+        return ""
+
+    def sample(self) -> Sample:
+        """Start servers in an empty folder."""
+        os.sync()
+        port = free_port()
+        with tempfile.TemporaryDirectory(prefix="kourou-bench-") as name:
+            do = _idle if self.work.kind == "idle" else _restart
+            return Sample(do(self.system, self.work, self.scale, Path(name), port))
+
+
+def _idle(system: System, work: Work, scale: Scale, folder: Path, port: int) -> Outcome:
+    """Start to first acknowledged send, and then the memory of servers that have nothing to do."""
+    options = scale.options(work, system.address(port), kind="first-send")
+    with Children(folder) as children:
+        driver = ready_driver(children, "driver", system.driver(options))
+        began_ns = time.monotonic_ns()
+        driver.begin(0)
+        with system.serve(folder / "servers", port, work.flush) as running:
+            outcome = driver.end()
+            threading.Event().wait(scale.settle_seconds)  # nothing is asked of anybody meanwhile
+            bytes_used = sum(resident_bytes(pid) for pid in running.pids)
+    values = {
+        "start_s": (outcome.values["acked_at_ns"] - began_ns) / NS_IN_S,
+        "rss_mb": bytes_used / 1_000_000,
+    }
+    return Outcome(work="idle", values=values, sent=outcome.sent, stored=outcome.stored)
+
+
+def _restart(system: System, work: Work, scale: Scale, folder: Path, port: int) -> Outcome:
+    """Fill a log, kill what keeps it, and time from its new start to the next acknowledged send."""
+    address = system.address(port)
+    with (
+        system.serve(folder / "servers", port, work.flush) as running,
+        Children(folder) as children,
+    ):
+        load = scale.options(work, address, kind="load")
+        loaded = ready_driver(children, "driver-load", system.driver(load)).measure()
+        first = scale.options(work, address, kind="first-send")
+        sender = ready_driver(children, "driver-first-send", system.driver(first))
+        began_ns = time.monotonic_ns()
+        running.start_again_after_kill()
+        outcome = sender.measure()
+    took_s = (outcome.values["acked_at_ns"] - began_ns) / NS_IN_S
+    return Outcome(
+        work="restart", values={"start_s": took_s}, sent=loaded.sent, stored=loaded.stored
+    )

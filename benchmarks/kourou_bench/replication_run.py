@@ -1,0 +1,172 @@
+"""`kourou bench replication`: all setups in turns, and what is printed of them.
+
+Lives here: settings, rounds, the report. May not live here: arithmetic
+(kourou_bench.replication), servers (kourou_bench.replicated).
+
+Servers are started anew for each measurement, in an empty folder; the load comes from the drivers
+of `kourou bench --peers`, a process each: RocketMQ's Java client sends from 64 threads, ours from
+64 coroutines. Every send must be answered with SEND_OK and be counted by the broker, or there is no
+figure, and our followers must have everything in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kourou import __version__
+from kourou.cli.checkout import find_checkout
+from kourou.cli.doctor import file_system_of
+from kourou.errors import ConfigError, KourouError
+from kourou.service.processes import Children
+from kourou_bench.comparison import turns
+from kourou_bench.driving import DriverOptions, Outcome
+from kourou_bench.families import CpuReading
+from kourou_bench.peers import CACHE_FOLDER
+from kourou_bench.replicated import Servers, sampled, serving, until_level
+from kourou_bench.replication import Lag, Rounds, Setup, Spent, chosen, lag_values
+from kourou_bench.rocketmq import BROKER_HEAP, CLIENT_HEAP, PATIENCE, RocketMq
+from kourou_bench.rows import Name
+from kourou_bench.session import ready_driver
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationBench:
+    """What is measured; printed with every figure.
+
+    `warm_seconds` of the same work come before `seconds` that are measured. `only` names setups,
+    all if it is empty.
+    """
+
+    rounds: int = 2
+    seconds: float = 4.0
+    warm_seconds: float = 5.0
+    size: int = 1_024
+    in_flight: int = 64
+    only: tuple[str, ...] = ()
+
+
+def run_replication_bench(settings: ReplicationBench, *, as_json: bool) -> int:
+    """Measure and print; 0 unless a measurement failed. ConfigError for wrong settings."""
+    setups = chosen(settings.only)
+    rocketmq, lacking = _rocketmq() if _wants_rocketmq(setups) else (None, "")
+    if lacking:
+        _tell(f"NOT MEASURED: RocketMQ: {lacking}")
+        setups = [setup for setup in setups if setup.system is not Name.ROCKETMQ]
+    told = _told(settings, rocketmq)
+    if not as_json:
+        print("; ".join(f"{name} {value}" for name, value in told.items()), flush=True)
+    rounds, failed = Rounds(setups), False
+    for number in range(settings.rounds):
+        for setup in turns(setups, number):
+            where = f"round {number + 1}/{settings.rounds}  {setup.name:<15}"
+            try:
+                values = _measure(setup, settings, rocketmq)
+            except KourouError as error:
+                # one setup's trouble is said, loudly, and is not the end of the others
+                _tell(f"{where} FAILED: {error}")
+                rounds.add(setup, None)
+                failed = True
+            else:
+                _tell(f"{where} {values['rate']:,.0f} msg/s")
+                rounds.add(setup, values)
+    if as_json:
+        for figure in rounds.figures():
+            print(figure.as_json(told), flush=True)
+    else:
+        for table in rounds.tables("RocketMQ" if rocketmq is None else rocketmq.title()):
+            print(f"\n{table}", flush=True)
+    return int(failed)
+
+
+def _measure(
+    setup: Setup, settings: ReplicationBench, rocketmq: RocketMq | None
+) -> dict[str, float]:
+    """One setup's values. Raises KourouError for what failed, and where a message is missing."""
+    os.sync()  # what the measurement before left unwritten is not to be paid by this one
+    with tempfile.TemporaryDirectory(prefix="kourou-bench-") as name:
+        folder = Path(name)
+        with serving(setup, folder / "servers", rocketmq) as servers:
+            leader = CpuReading.of(servers.leader)
+            followers = [CpuReading.of(pid) for pid in servers.followers]
+            outcome, samples = asyncio.run(_drive(servers, folder, settings))
+            spent = Spent(leader.spent_ns(), sum(one.spent_ns() for one in followers))
+            outcome.check()
+            if servers.watched:
+                asyncio.run(until_level(servers.address))
+    return {**outcome.values, **spent.values(outcome.sent), **lag_values(samples)}
+
+
+async def _drive(
+    servers: Servers, folder: Path, settings: ReplicationBench
+) -> tuple[Outcome, list[Lag]]:
+    """The driver's work in a process of its own, and the lag meanwhile."""
+    options = DriverOptions(
+        address=servers.address, work="send", size=settings.size, in_flight=settings.in_flight
+    )
+    over = asyncio.Event()
+    with Children(folder) as children:
+        driver = ready_driver(children, "driver", servers.driver(options))
+        warm = driver.measure(settings.warm_seconds)
+        async with asyncio.TaskGroup() as group:
+            watching = None
+            if servers.watched:
+                watching = group.create_task(sampled(servers.address, over))
+            try:
+                outcome = await asyncio.to_thread(driver.measure, settings.seconds)
+            finally:
+                over.set()
+        outcome.sent += warm.sent
+        outcome.stored += warm.stored
+    return outcome, [] if watching is None else watching.result()
+
+
+# -- circumstances ---------------------------------------------------------------------------------
+def _wants_rocketmq(setups: Sequence[Setup]) -> bool:
+    return any(setup.system is Name.ROCKETMQ for setup in setups)
+
+
+def _rocketmq() -> tuple[RocketMq | None, str]:
+    """RocketMQ, or what is missing for it."""
+    try:
+        checkout = find_checkout()
+    except ConfigError:
+        return None, "its driver is only in the source checkout"
+    found = RocketMq(checkout / "benchmarks" / "java", checkout / CACHE_FOLDER)
+    lacking = found.missing()
+    return (None, lacking) if lacking else (found, "")
+
+
+def _told(settings: ReplicationBench, rocketmq: RocketMq | None) -> dict[str, object]:
+    mounts = Path("/proc/mounts")
+    text = mounts.read_text(encoding="utf-8") if mounts.exists() else ""
+    peer = {}
+    if rocketmq is not None:
+        heaps = f"heaps {' '.join(BROKER_HEAP)}, client's {' '.join(CLIENT_HEAP)}"
+        patience = ", ".join(f"{key}={value}" for key, value in PATIENCE.items())
+        peer = {"peer": f"{rocketmq.title()} ({heaps}; {patience}; otherwise its defaults)"}
+    return {
+        "kind": "replication",
+        "rounds": settings.rounds,
+        "seconds": settings.seconds,
+        "warm_seconds": settings.warm_seconds,
+        "size": settings.size,
+        "in_flight": settings.in_flight,
+        "queues": DriverOptions(address="", work="").queues,
+        "flush": "ASYNC_FLUSH unless a setup says otherwise; Raft: a majority before the reply",
+        "kourou": __version__,
+        "cpus": os.cpu_count(),
+        "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "file_system": file_system_of(Path(tempfile.gettempdir()).resolve(), text) or "unknown",
+        **peer,
+    }
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,136 @@
+"""Second act: the calls of each flight are heard in their order.
+
+Lives here: the calls, the gates, and what they heard. May not live here: other parts.
+
+Two gates share the queues; one closes half way. A gate does not hear some calls at first, so these
+come again, before the later ones of their flight.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+
+from kourou.client.ordered_outcomes import Suspend
+from kourou.client.received import ReceivedMessage
+from kourou_demo.flights import Flight
+from kourou_demo.stage import Stage
+from kourou_demo.terms import CALLS_GROUP, CALLS_TOPIC
+
+CALLS = ("check-in", "boarding", "last call", "gate closed")
+MISSED = "boarding"
+"""The call that is not heard at first ..."""
+
+MISSED_EVERY = 10
+"""... by one flight in so many."""
+
+SUSPEND_MS = 20
+CLOSE_AT = 0.3
+"""The second gate closes when this share of all calls was heard."""
+
+
+class Call(msgspec.Struct):
+    """What is said of a flight; `row` is the flight's."""
+
+    row: int
+    text: str
+
+
+class Gates:
+    """What all gates heard, by the flights' rows, in the order in which they heard it."""
+
+    def __init__(self, noisy: set[int]) -> None:
+        self.heard: dict[int, list[str]] = defaultdict(list)
+        self.by_gate: dict[str, int] = defaultdict(int)
+        self.missed: list[int] = []
+        self._noisy = noisy
+
+    @property
+    def count(self) -> int:
+        """Calls that were heard, repeated ones included."""
+        return sum(self.by_gate.values())
+
+    @property
+    def different(self) -> int:
+        """The same without repeated ones."""
+        return sum(len(set(calls)) for calls in self.heard.values())
+
+    @property
+    def out_of_order(self) -> int:
+        """Flights whose calls were not heard as they were made; the same call twice is in order."""
+        return sum(
+            tuple(call for call, _ in groupby(calls)) != CALLS[: len(set(calls))]
+            for calls in self.heard.values()
+        )
+
+    def hear(self, gate: str, call: Call) -> None:
+        """A gate is given a call. Raises Suspend for one that is not heard at first."""
+        if call.row in self._noisy and call.text == MISSED:
+            self._noisy.remove(call.row)
+            self.missed.append(call.row)
+            raise Suspend(SUSPEND_MS)
+        self.heard[call.row].append(call.text)
+        self.by_gate[gate] += 1
+
+
+async def board(stage: Stage) -> None:
+    """Play this part, and count."""
+    flights = stage.departed
+    goal = len(flights) * len(CALLS)
+    stage.view.chapter(
+        f"ordered consumption: {goal:,} boarding calls of {len(flights):,} flights, two consumers"
+    )
+    await stage.create_topic(CALLS_TOPIC)
+    gates = Gates({flight.row for flight in flights[::MISSED_EVERY]})
+    async with stage.member(CALLS_GROUP) as one, stage.member(CALLS_GROUP) as two:
+
+        async def hear_one(message: ReceivedMessage) -> None:
+            gates.hear("gate 1", message.body)
+
+        async def hear_two(message: ReceivedMessage) -> None:
+            gates.hear("gate 2", message.body)
+
+        async with one.listen(CALLS_TOPIC, hear_one, body_type=Call, ordered=True):
+            async with two.listen(CALLS_TOPIC, hear_two, body_type=Call, ordered=True):
+                await stage.joined(CALLS_GROUP, 2)
+                calling = asyncio.create_task(_call(stage, flights))
+                await _heard(stage, gates, int(goal * CLOSE_AT))
+            stage.view.note(f"gate 2 left the group after {gates.count:,} calls")
+            await calling
+            await _heard(stage, gates, goal)
+    numbers = stage.numbers.worst_day
+    numbers.calls, numbers.calls_expected = gates.different, goal
+    numbers.out_of_order = gates.out_of_order
+    stage.view.note(
+        ", ".join(f"{gate} consumed {count:,}" for gate, count in sorted(gates.by_gate.items()))
+        + f"; {len(gates.missed)} calls failed once and were redelivered in order"
+    )
+    stage.view.note(f"{gates.out_of_order} flights out of order")
+
+
+async def _call(stage: Stage, flights: Sequence[Flight]) -> None:
+    """Each call of all flights, then the next one; what is of one flight goes to one queue."""
+    for text in CALLS:
+        await asyncio.gather(
+            *(
+                stage.client.send(
+                    CALLS_TOPIC,
+                    Call(flight.row, text),
+                    keys=[flight.name],
+                    order_key=str(flight.row),
+                )
+                for flight in flights
+            )
+        )
+
+
+async def _heard(stage: Stage, gates: Gates, goal: int) -> None:
+    await stage.patience.wait(
+        "the gates", lambda: gates.count + len(gates.missed), lambda: gates.different >= goal
+    )

@@ -1,0 +1,149 @@
+"""Second act: what fails comes again, and what never works becomes a dead letter.
+
+Lives here: the departures and their three ends. May not live here: other parts.
+
+Flights that are late fail once, and depart when they come again. Cancelled ones fail at every
+attempt, until they are dead letters; an operator looks at them, has the program mended, and sends
+them again.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from kourou.client.admin_dead_letters import DeadLetter
+from kourou.client.outcomes import RetryLater
+from kourou.client.received import ReceivedMessage
+from kourou.model.message import Message
+from kourou_demo.flights import Flight
+from kourou_demo.stage import Stage
+from kourou_demo.terms import DEPARTURES_GROUP, DEPARTURES_TOPIC
+
+LATE_MIN = 60
+ATTEMPTS = 3
+LEVEL = 1
+LETTERS_SHOWN = 5
+
+
+class Ramp:
+    """Where flights depart; `rebooks` once the program knows what to do with cancelled ones."""
+
+    def __init__(self) -> None:
+        self.departed: set[int] = set()
+        self.again: set[int] = set()
+        self.rebooked: set[int] = set()
+        self.rebooks = False
+
+    def work(self, flight: Flight, attempt: int) -> None:
+        """One flight's turn. Raises RetryLater for one that cannot depart now."""
+        if flight.departure_delay is None:
+            if not self.rebooks:
+                raise RetryLater("the flight is cancelled", delay_level=LEVEL)
+            self.rebooked.add(flight.row)
+        elif is_late(flight) and attempt == 1:
+            raise RetryLater(f"{flight.departure_delay} minutes late", delay_level=LEVEL)
+        else:
+            self.departed.add(flight.row)
+            if attempt > 1:
+                self.again.add(flight.row)
+
+
+def is_late(flight: Flight) -> bool:
+    """Does it leave so late that it has to come again?"""
+    return flight.departure_delay is not None and flight.departure_delay > LATE_MIN
+
+
+async def depart(stage: Stage) -> None:
+    """Play this part, and count."""
+    flights = [*stage.departed, *stage.cancelled]
+    late = [flight for flight in stage.departed if is_late(flight)]
+    stage.view.chapter(
+        f"retries and dead letters: {len(flights):,} departures, {len(late)} of them late, "
+        f"{len(stage.cancelled)} cancelled"
+    )
+    await stage.create_topic(DEPARTURES_TOPIC)
+    encode = msgspec.json.encode
+    ramp = Ramp()
+
+    async def work(message: ReceivedMessage) -> None:
+        ramp.work(message.body, message.attempt)
+
+    numbers = stage.numbers.worst_day
+    async with (
+        stage.member(DEPARTURES_GROUP, attempts_max=ATTEMPTS) as member,
+        member.listen(DEPARTURES_TOPIC, work, body_type=Flight),
+    ):
+        await stage.client.send_many(
+            [
+                Message(DEPARTURES_TOPIC, encode(flight), flight.carrier, (flight.name,))
+                for flight in flights
+            ]
+        )
+        await stage.patience.wait(
+            "departing",
+            lambda: len(ramp.departed),
+            lambda: len(ramp.departed) >= len(stage.departed),
+        )
+        numbers.retried, numbers.retried_expected = len(ramp.again), len(late)
+        stage.view.note(f"{len(ramp.departed):,} departed, {len(ramp.again)} of them after a retry")
+        letters = await _dead(stage)
+        numbers.dead_letters, numbers.dead_letters_expected = len(letters), len(stage.cancelled)
+        _show(stage, letters)
+        ramp.rebooks = True
+        outcomes = await stage.client.admin.dead_letters.resend(DEPARTURES_GROUP, letters)
+        stage.numbers.faults += [f"not resent: {one}" for one in outcomes.values() if one]
+        await stage.client.admin.dead_letters.deal_with(DEPARTURES_GROUP, letters)
+        await stage.patience.wait(
+            "rebooking",
+            lambda: len(ramp.rebooked),
+            lambda: len(ramp.rebooked) >= len(letters),
+        )
+    numbers.resent = len(ramp.rebooked)
+    stage.view.note(f"handler fixed; {len(ramp.rebooked)} dead letters redelivered and consumed")
+
+
+async def _dead(stage: Stage) -> Sequence[DeadLetter]:
+    """The group's dead letters, when as many are there as there should be."""
+    stage.view.note(
+        f"{len(stage.cancelled)} cancelled flights fail {ATTEMPTS} attempts, one second apart"
+    )
+    found: Sequence[DeadLetter] = ()
+
+    async def count() -> int:
+        nonlocal found
+        found = await stage.client.admin.dead_letters.of(
+            DEPARTURES_GROUP, count_max=len(stage.cancelled) + 1
+        )
+        return len(found)
+
+    await stage.patience.reach("dying", count, len(stage.cancelled))
+    return found
+
+
+def _show(stage: Stage, letters: Sequence[DeadLetter]) -> None:
+    decode = msgspec.json.Decoder(Flight).decode
+    flights = [decode(letter.message.raw_body) for letter in letters]
+    if {flight.row for flight in flights} != {flight.row for flight in stage.cancelled}:
+        stage.numbers.faults.append("the dead letters are not the cancelled flights")
+    for reason, count in Counter(letter.reason for letter in letters).items():
+        stage.view.note(f"{count} dead letters; reason: {reason}")
+    stage.view.table(
+        f"first dead letters in %DLQ%{DEPARTURES_GROUP}",
+        ("flight", "from", "to", "topic", "attempts", "reason"),
+        [
+            (
+                flight.name,
+                flight.origin,
+                flight.dest,
+                letter.topic or "",
+                str(letter.attempts),
+                letter.reason or "",
+            )
+            for flight, letter in zip(flights[:LETTERS_SHOWN], letters, strict=False)
+        ],
+    )

@@ -1,0 +1,139 @@
+"""A few flights that the demo follows through every service, in one trace.
+
+Lives here: which flights, what their messages take along, who collects the spans, what came of it.
+May not live here: spans (kourou.telemetry), what is done with flights.
+
+All messages about these flights belong to one trace, whichever act they are of. Where no collector
+is configured the demo has one of its own, and traces nothing else; then the verdict tells who was
+in the trace. Several flights, for a process that is killed takes its last spans along.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from kourou.telemetry.tracing_context import TRACEPARENT, traceparent_of
+from kourou_demo.flights import Flight
+
+if TYPE_CHECKING:
+    from kourou.telemetry.otlp_receiver import SeenSpan
+
+FLIGHTS_FOLLOWED = 10
+EXPORTER = "opentelemetry.exporter.otlp.proto.http"
+_OFF = ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_SDK_DISABLED", "true")
+_HERE = {
+    "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+    "OTEL_BSP_SCHEDULE_DELAY": "500",
+}
+"""Nothing begins a trace by itself, and spans leave soon: members and filter servers are killed."""
+
+
+@dataclass(slots=True)
+class Traced:
+    """What the verdict tells of the trace. `services`: what each did, by its name in traces.
+
+    `trace_id` is "" where nothing is traced; `services` is None where somebody else collects.
+    """
+
+    trace_id: str = ""
+    services: Mapping[str, Sequence[str]] | None = None
+    spans: int = 0
+
+    def as_json(self) -> dict[str, str | Mapping[str, Sequence[str]] | None]:
+        """For the verdict; null for what is not known."""
+        services = None if self.services is None else dict(self.services)
+        return {"trace_id": self.trace_id or None, "trace_services": services}
+
+
+@dataclass(slots=True)
+class Followed:
+    """The flights by their rows, and the context of their messages; "" where none is traced."""
+
+    traceparent: str = ""
+    rows: frozenset[int] = field(default_factory=frozenset)
+
+    def choose(self, flights: Sequence[Flight]) -> None:
+        """Of the flights of a day those that came latest: all filters want them."""
+        latest = sorted(flights, key=lambda flight: (-(flight.arrival_delay or 0), flight.row))
+        if self.traceparent:
+            self.rows = frozenset(flight.row for flight in latest[:FLIGHTS_FOLLOWED])
+
+    def properties(self, row: int, others: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The properties of a message about a flight: the others, and its context if it has one."""
+        found = dict(others or {})
+        if row in self.rows:
+            found[TRACEPARENT] = self.traceparent
+        return found
+
+
+class Collected:
+    """The demo's trace: begun here, collected here unless somebody else does."""
+
+    def __init__(self, *, traced: bool) -> None:
+        self._context = secrets.token_bytes(24) + b"\x01"
+        self.followed = Followed(traceparent_of(self._context) if traced else "")
+        self._spans: list[SeenSpan] | None = None
+
+    def collect_into(self, spans: list[SeenSpan]) -> None:
+        """Whatever is exported from now on will be in this list."""
+        self._spans = spans
+
+    def told(self) -> Traced:
+        """What is known of it now."""
+        if not self.followed.traceparent:
+            return Traced()
+        trace_id = self._context[:16].hex()
+        if self._spans is None:
+            return Traced(trace_id)
+        services: dict[str, set[str]] = {}
+        count = 0
+        for span in self._spans:
+            if span.trace_id == trace_id:
+                services.setdefault(span.service, set()).add(span.name)
+                count += 1
+        named = {name: sorted(services[name]) for name in sorted(services)}
+        return Traced(trace_id, named, count)
+
+
+@contextmanager
+def collected(collector: str, environment: MutableMapping[str, str]) -> Iterator[Collected]:
+    """`collector` is where spans go already, "" for nowhere: then here, until the block is left.
+
+    What is missing, or turned off, is no fault: then nothing is traced.
+    """
+    if collector or any(environment.get(name, "").lower() == value for name, value in _OFF):
+        yield Collected(traced=bool(collector))
+        return
+    if not _installed():
+        yield Collected(traced=False)
+        return
+    from kourou.telemetry.otlp_receiver import OtlpReceiver
+
+    with OtlpReceiver() as receiver:
+        here = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, **_HERE}
+        before = {name: environment.get(name) for name in here}
+        environment.update(here)
+        found = Collected(traced=True)
+        found.collect_into(receiver.spans)
+        try:
+            yield found
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del environment[name]
+                else:
+                    environment[name] = value
+
+
+def _installed() -> bool:
+    try:
+        return find_spec(EXPORTER) is not None
+    except ModuleNotFoundError:
+        return False

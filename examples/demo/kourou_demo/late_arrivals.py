@@ -1,0 +1,168 @@
+"""The demo's third act: of all flights of the year, two groups want those that came late.
+
+Lives here: the two filters, and what came through them. May not live here: what should come, which
+is read from the data set (kourou_demo.flights).
+
+One filter is SQL92 over a property, and the broker evaluates it. The other one is a program over
+the body, which this process uploads: a filter server runs it in its jail. Halfway one of the two
+filter servers is killed; the group goes on through the other one.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kourou.client.client import Client
+from kourou.client.filters import Sql
+from kourou.client.message_filters import Filter
+from kourou.client.received import ReceivedMessage
+from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.model.subscription import ConsumeFromWhere
+from kourou_demo.flights import Event, Flight, LateRows
+from kourou_demo.stage import Stage
+from kourou_demo.terms import COMMIT_INTERVAL_MS, LATE_GROUP, OVERNIGHT_GROUP, TOPIC
+
+FLIGHTS_SHOWN = 5
+LATE = Sql("arrival_delay > 120")
+
+Kill = Callable[[], object]
+
+
+@Filter.define("past-midnight", note="over two hours late, and past midnight")
+def past_midnight(message: Any, context: Any) -> bool:
+    """Did it arrive over two hours late, on the day after the one it was due?"""
+    flight = message.json
+    late_min = flight.get("arrival_delay", 0)
+    if late_min <= 120:
+        return False
+    hours, minutes = flight["arrival_due"].split(":")
+    due_min = 60 * int(hours) + int(minutes)
+    return bool(due_min + late_min >= 24 * 60)
+
+
+class Desk:
+    """Where the flights of one group arrive, each counted once."""
+
+    def __init__(self) -> None:
+        self.flights: dict[int, Flight] = {}
+        self.body_bytes = 0
+
+    def take(self, flight: Flight, body_bytes: int) -> None:
+        """One flight came."""
+        self.flights[flight.row] = flight
+        self.body_bytes += body_bytes
+
+    def complaint(self, due: frozenset[int]) -> str:
+        """What is wrong with them, if anything is."""
+        came = self.flights.keys()
+        if came == due:
+            return ""
+        return f"a filter missed {len(due - came)} flights and passed {len(came - due)} wrong ones"
+
+
+async def filter_arrivals(
+    stage: Stage, events: Sequence[Event], due: LateRows, lacking: str, kill: Kill
+) -> None:
+    """Play this act, and count; `kill` ends one of the filter servers.
+
+    `lacking` says why this machine runs none.
+    """
+    numbers, view = stage.numbers.late_arrivals, stage.view
+    numbers.late_expected, numbers.overnight_expected = len(due.late), len(due.overnight)
+    numbers.bytes_in_all = sum(len(event.body) for event in events)
+    numbers.lacking = lacking
+    view.chapter(f"act 3, filters: of {len(events):,} flights those over two hours late")
+    late = await _arrive(stage, LATE_GROUP, LATE, due.late)
+    numbers.late, numbers.late_bytes = len(late.flights), late.body_bytes
+    view.note(f"SQL92 filter at the broker: {LATE.expression}")
+    view.note(_told(stage, late))
+    view.chapter("act 3, filters: those past midnight, by a Python filter over the body")
+    if lacking:
+        view.note(f"skipped: filter servers cannot run on this machine; missing: {lacking}")
+        return
+    overnight = await _arrive(stage, OVERNIGHT_GROUP, past_midnight, due.overnight, kill)
+    numbers.overnight, numbers.overnight_bytes = len(overnight.flights), overnight.body_bytes
+    view.note(_told(stage, overnight))
+    await _tell_figures(stage)
+    _show(stage, overnight)
+
+
+async def _arrive(
+    stage: Stage, group: str, wanted: Sql | Filter, due: frozenset[int], kill: Kill | None = None
+) -> Desk:
+    """Read the year through a filter; until all that is due came, and then to the queues' ends."""
+    desk = Desk()
+    to_kill = kill
+
+    async def take(message: ReceivedMessage) -> None:
+        desk.take(message.body, len(message.raw_body))
+
+    def moved() -> int:
+        nonlocal to_kill
+        if to_kill is not None and desk.flights:
+            to_kill()
+            to_kill = None
+            stage.view.note(
+                f"killed one of two filter servers (SIGKILL) after {len(desk.flights):,} flights"
+            )
+        return len(desk.flights)
+
+    async def caught_up() -> int:
+        return -await stage.client.admin.offsets.lag(group, TOPIC)
+
+    often = ClientSettings(persist_consumer_offset_interval_ms=COMMIT_INTERVAL_MS)
+    first = ConsumerSettings(
+        consumer_group=group, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    async with (
+        Client(stage.address, settings=often, consumer=first) as member,
+        member.listen(TOPIC, take, wanted, body_type=Flight),
+    ):
+        await stage.patience.wait(group, moved, lambda: len(desk.flights) >= len(due))
+        await stage.patience.reach(f"offset commit of {group}", caught_up, 0)
+    if complaint := desk.complaint(due):
+        stage.numbers.faults.append(f"{group}: {complaint}")
+    return desk
+
+
+def _told(stage: Stage, desk: Desk) -> str:
+    numbers = stage.numbers.late_arrivals
+    sent, in_all = desk.body_bytes, numbers.bytes_in_all
+    return (
+        f"{len(desk.flights):,} flights received, {sent:,} of {in_all:,} bytes; "
+        f"{numbers.saved(sent):.1f} % of the bytes saved"
+    )
+
+
+async def _tell_figures(stage: Stage) -> None:
+    """What the filter cost, as the filter servers that still live say."""
+    found = await stage.client.admin.filters.statistics(OVERNIGHT_GROUP, past_midnight.name)
+    for address, figures in found.items():
+        for one in figures:
+            if one.seen:
+                stage.view.note(
+                    f"filter server {address}: {one.passed:,} of {one.seen:,} messages passed, "
+                    f"{one.micros / one.seen:.1f} µs each, version {one.version}"
+                )
+
+
+def _show(stage: Stage, desk: Desk) -> None:
+    latest = sorted(desk.flights.values(), key=lambda one: -(one.arrival_delay or 0))
+    stage.view.table(
+        "the latest arrivals",
+        ("date", "flight", "from", "to", "due", "late"),
+        [
+            (
+                flight.date,
+                flight.name,
+                flight.origin,
+                flight.dest,
+                flight.arrival_due or "",
+                f"{flight.arrival_delay or 0} min",
+            )
+            for flight in latest[:FLIGHTS_SHOWN]
+        ],
+    )

@@ -1,0 +1,160 @@
+"""`kourou up --flights`: something to look at. Flights are sent at a steady rate and consumed.
+
+    boards           two members; show every flight
+    duty-managers    those more than an hour late only, chosen by the broker (SQL)
+    ramp             fails for some: late flights come again, cancelled ones end as dead letters
+
+Message traces are on for all of them, sent by the group tower, so that the console can tell of each
+flight who had it when.
+
+Lives here: who sends and who consumes, in a thread of its own with its own event loop.
+May not live here: the flights (kourou_demo.flights), what is printed (kourou.cli.up).
+
+It ends with `stop`: what was sent stays, and is not counted. That takes as long as the sends under
+way, which time out where a broker is offline. While a broker has no leader or is gone, it waits as
+any client does, and goes on.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from itertools import cycle, islice
+
+from kourou.client.client import Client
+from kourou.client.filters import Sql
+from kourou.client.outcomes import RetryLater
+from kourou.client.received import ReceivedMessage
+from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.errors import KourouError
+from kourou.model.message import Message
+from kourou_demo.flights import Event, Flight, load_events
+from kourou_demo.terms import QUEUES, TOPIC
+
+TOWER = "tower"
+"""Who sends."""
+
+BOARDS, MANAGERS, RAMP = "boards", "duty-managers", "ramp"
+GROUPS = (BOARDS, MANAGERS, RAMP)
+BOARD_MEMBERS = 2
+RATE_PER_S = 20
+FLIGHTS = 20_000
+"""The first so many of the year, again and again: at this rate a quarter of an hour."""
+
+TURN_S = 0.25
+"""What is due is sent so often."""
+
+LATE_MIN = 60
+ATTEMPTS = 2
+"""Of the ramp: a cancelled flight is a dead letter after some ten seconds."""
+
+_log = logging.getLogger("kourou.flights")
+
+
+class LiveFlights:
+    """From `start` to `stop`. `sent`, `shown`: how many, so far."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        rate_per_s: int = RATE_PER_S,
+        on_failure: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """`on_failure` is called in the flights' thread, with what ended them."""
+        self._address = address
+        self._rate_per_s = rate_per_s
+        self._on_failure = on_failure
+        self._events: Sequence[Event] = ()
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="kourou-flights", daemon=True)
+        self.sent = self.shown = 0
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin. The flights are read in the background."""
+        self._task = self._loop.create_task(self._fly())
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Land; returns when all clients are closed."""
+        if self._task is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        assert self._task is not None
+        try:
+            self._loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            pass  # stopped
+        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever waits is told
+            self.failure = error
+            _log.exception("flight generator stopped")
+            self._on_failure(error)
+        finally:
+            self._loop.close()
+
+    async def _fly(self) -> None:
+        self._events = await asyncio.to_thread(load_events, FLIGHTS)
+        async with AsyncExitStack() as stack:
+            sender = ProducerSettings(producer_group=TOWER, message_trace=True)
+            tower = await stack.enter_async_context(Client(self._address, producer=sender))
+            await tower.admin.topics.create(TOPIC, queues=QUEUES)
+            for _ in range(BOARD_MEMBERS):
+                board = await stack.enter_async_context(self._member(BOARDS))
+                await stack.enter_async_context(board.listen(TOPIC, self._show))
+            managers = await stack.enter_async_context(self._member(MANAGERS))
+            late = Sql(f"arrival_delay > {LATE_MIN}")
+            await stack.enter_async_context(managers.listen(TOPIC, _nod, late))
+            ramp = await stack.enter_async_context(self._member(RAMP, attempts_max=ATTEMPTS))
+            await stack.enter_async_context(ramp.listen(TOPIC, _handle, body_type=Flight))
+            await self._send(tower)
+
+    def _member(self, group: str, *, attempts_max: int = 0) -> Client:
+        settings = ConsumerSettings(
+            consumer_group=group, max_reconsume_times=attempts_max - 1, message_trace=True
+        )
+        return Client(self._address, consumer=settings)
+
+    async def _send(self, tower: Client) -> None:
+        flights = cycle(self._events)
+        due = 0.0
+        while True:
+            due += self._rate_per_s * TURN_S
+            count, due = int(due), due % 1
+            some = [
+                Message(TOPIC, one.body, one.tag, one.keys, properties=one.properties)
+                for one in islice(flights, count)
+            ]
+            try:
+                await tower.send_many(some)
+                self.sent += count
+            except KourouError as error:
+                _log.info("%d flight messages not sent: %s", count, error)
+            await asyncio.sleep(TURN_S)
+
+    async def _show(self, message: ReceivedMessage) -> None:
+        del message
+        self.shown += 1
+
+
+async def _nod(message: ReceivedMessage) -> None:
+    """A manager knows of it now."""
+    del message
+
+
+async def _handle(message: ReceivedMessage) -> None:
+    """Late flights at the second attempt; cancelled ones never."""
+    flight: Flight = message.body
+    if flight.departure_delay is None:
+        raise RetryLater(f"{flight.name} of {flight.date} is cancelled")
+    if flight.departure_delay > LATE_MIN and message.attempt == 1:
+        raise RetryLater(f"{flight.name} of {flight.date} is late")

@@ -1,0 +1,67 @@
+"""A ticket desk: a process that dies in the middle of its transactions.
+
+    python -m kourou_demo.ticket_desk NAMESRV LEDGER ROWS --ready-file FILE
+
+Lives here: the desk's life. May not live here: the story it plays in (kourou_demo.tickets).
+
+It begins a transaction for each of ROWS (numbers joined by commas), writes every second one into
+the ledger as booked, says nothing of how they end, and waits for its own end.
+
+State: soft; the ledger is a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from kourou.client.received import ReceivedMessage
+from kourou.sync import Client
+from kourou_demo.ledger import LedgerWriter
+from kourou_demo.member import say_ready
+from kourou_demo.terms import DESK_GROUP, TICKETS_TOPIC
+
+
+class Ticket(msgspec.Struct):
+    """A seat in another aircraft, for the passengers of the flight of `row`."""
+
+    row: int
+
+
+def booked_of(rows: Sequence[int]) -> list[int]:
+    """Those of a desk's tickets that it books before it dies."""
+    return list(rows[::2])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Begin, and never end."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("namesrv")
+    parser.add_argument("ledger", type=Path)
+    parser.add_argument("rows", type=lambda text: [int(row) for row in text.split(",")])
+    parser.add_argument("--ready-file", type=Path, required=True)
+    chosen = parser.parse_args(argv)
+    stop = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # before any thread, so that none takes them
+    client = Client(chosen.namesrv, group=DESK_GROUP)
+    client.transaction_check(TICKETS_TOPIC)(_not_known_yet)
+    with LedgerWriter(chosen.ledger) as ledger, client:
+        for row in chosen.rows:
+            with client.transaction(TICKETS_TOPIC, Ticket(row), keys=[str(row)]) as ticket:
+                ticket.unknown()
+        ledger.add(booked_of(chosen.rows))
+        say_ready(chosen.ready_file, {"pid": os.getpid(), "client": client.client_id})
+        signal.sigwait(stop)
+
+
+def _not_known_yet(message: ReceivedMessage) -> None:
+    """It is still at work, so it tells a broker that asks nothing."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Second act: a ticket exists only if its seat was booked, though a desk dies at work.
+
+Lives here: the tickets, and what became of them. May not live here: the desk that dies
+(kourou_demo.ticket_desk).
+
+The tower books a seat for each cancelled flight: two of three are committed, the third finds no
+seat and is rolled back. A desk, a process of its own, has transactions under way when it is killed;
+the broker asks the tower instead, which finds in the desk's ledger what was booked.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kourou.client.client import Client
+from kourou.client.received import ReceivedMessage
+from kourou_demo.ledger import Ledger
+from kourou_demo.stage import Stage
+from kourou_demo.terms import DESK_GROUP, TICKETS_GROUP, TICKETS_TOPIC
+from kourou_demo.ticket_desk import Ticket
+
+NO_SEAT_EVERY = 3
+AT_ONCE = 32
+DESK_TICKETS = 20
+DESK = "ticket-desk"
+
+
+class NoSeat(Exception):
+    """The local part of a transaction does not work out."""
+
+
+@dataclass(slots=True)
+class Sold:
+    """The tickets that exist, by their rows, and those of the desk that the broker asked about."""
+
+    delivered: set[int] = field(default_factory=set)
+    asked: set[int] = field(default_factory=set)
+    desk_died: bool = False
+
+
+async def sell(stage: Stage) -> None:
+    """Play this part, and count."""
+    rows = [flight.row for flight in stage.cancelled]
+    booked = [row for place, row in enumerate(rows) if not seatless(place)]
+    desk_rows = [flight.row for flight in stage.departed[:DESK_TICKETS]]
+    stage.view.chapter(
+        f"transactions: a ticket for each of {len(rows)} cancelled flights, "
+        f"{len(rows) - len(booked)} rolled back"
+    )
+    await stage.create_topic(TICKETS_TOPIC)
+    ledger = Ledger(stage.folder / f"{DESK}.ledger")
+    sold = Sold()
+    own: dict[int, bool] = {}
+    desk = Client(stage.address, group=DESK_GROUP)
+
+    @desk.transaction_check(TICKETS_TOPIC, body_type=Ticket)
+    async def was_it_booked(message: ReceivedMessage) -> bool | None:
+        row = message.body.row
+        if row not in desk_rows:
+            return own.get(row)
+        if not sold.desk_died:
+            return None
+        sold.asked.add(row)
+        return row in ledger.rows().tolist()
+
+    async def take(message: ReceivedMessage) -> None:
+        sold.delivered.add(message.body.row)
+
+    async with (
+        desk,
+        stage.member(TICKETS_GROUP) as member,
+        member.listen(TICKETS_TOPIC, take, body_type=Ticket),
+    ):
+        await _book(desk, rows, own)
+        await _stored(stage, "booking", len(booked))
+        await _die(stage, sold, desk_rows)
+        found = ledger.rows().tolist()
+        stored = await _stored(stage, "asking", len(booked) + len(found))
+        await stage.patience.wait(
+            "check-back",
+            lambda: len(sold.asked) + len(sold.delivered),
+            lambda: len(sold.asked) >= len(desk_rows) and len(sold.delivered) >= stored,
+        )
+        stored = await stage.stored(TICKETS_TOPIC)
+    numbers = stage.numbers.worst_day
+    wanted = {*booked, *found}
+    numbers.tickets, numbers.tickets_expected = stored, len(wanted)
+    numbers.unwanted_tickets = len(sold.delivered - wanted)
+    numbers.asked, numbers.asked_expected = len(sold.asked), len(desk_rows)
+    if missing := wanted - sold.delivered:
+        stage.numbers.faults.append(f"{len(missing)} booked tickets were not delivered")
+    stage.view.note(
+        f"check-back of {len(sold.asked)} open transactions; "
+        f"the ledger of {DESK} has {len(found)} of them as booked"
+    )
+    stage.view.note(f"{stored} tickets stored, {len(sold.delivered - wanted)} of them not booked")
+
+
+def seatless(place: int) -> bool:
+    """Does the ticket at this place of the list find no seat?"""
+    return place % NO_SEAT_EVERY == NO_SEAT_EVERY - 1
+
+
+async def _book(desk: Client, rows: Sequence[int], own: dict[int, bool]) -> None:
+    """The tower's own transactions, some at a time; what became of each is written into `own`."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def book(place: int, row: int) -> None:
+        async with slots, desk.transaction(TICKETS_TOPIC, Ticket(row), keys=[str(row)]):
+            own[row] = not seatless(place)
+            if not own[row]:
+                raise NoSeat
+
+    outcomes = await asyncio.gather(
+        *(book(place, row) for place, row in enumerate(rows)), return_exceptions=True
+    )
+    for one in outcomes:
+        if isinstance(one, BaseException) and not isinstance(one, NoSeat):
+            raise one
+
+
+async def _die(stage: Stage, sold: Sold, rows: Sequence[int]) -> None:
+    """A desk begins its transactions and is killed. None of its tickets may be there by then."""
+    child = stage.children.start_module(
+        DESK,
+        "kourou_demo.ticket_desk",
+        stage.address,
+        str(stage.folder / f"{DESK}.ledger"),
+        ",".join(map(str, rows)),
+    )
+    child.wait_for_ready()
+    child.kill()
+    sold.desk_died = True
+    stage.view.note(f"killed {DESK} (SIGKILL) with {len(rows)} open transactions")
+    if early := sold.delivered & set(rows):
+        stage.numbers.faults.append(f"{len(early)} tickets were delivered before they were booked")
+
+
+async def _stored(stage: Stage, what: str, goal: int) -> int:
+    return await stage.patience.reach(what, lambda: stage.stored(TICKETS_TOPIC), goal)

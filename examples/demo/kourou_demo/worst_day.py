@@ -1,0 +1,72 @@
+"""The demo's second act: the day of the year on which most flights were cancelled.
+
+Lives here: which day that is, and its parts in their order. May not live here: the parts.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from kourou_demo.boarding import board
+from kourou_demo.departures import depart
+from kourou_demo.flights import Event, Flight
+from kourou_demo.reminders import remind
+from kourou_demo.stage import Stage
+from kourou_demo.tickets import sell
+
+LOG = "kourou.client.consume"
+"""What a client says of handlers that fail. Here they do it on purpose, hundreds of times."""
+
+
+def worst_day(events: Sequence[Event]) -> tuple[str, list[Flight]]:
+    """The date on which most flights were cancelled (of several the earliest), and its flights."""
+    decode = msgspec.json.Decoder(Flight).decode
+    by_date: dict[str, list[Flight]] = {}
+    for event in events:
+        by_date.setdefault(event.date, []).append(decode(event.body))
+    date = min(by_date, key=lambda day: (-len(cancelled(by_date[day])), day))
+    return date, by_date[date]
+
+
+def departed(flights: Sequence[Flight]) -> list[Flight]:
+    """Those that left."""
+    return [flight for flight in flights if flight.departure_delay is not None]
+
+
+def cancelled(flights: Sequence[Flight]) -> list[Flight]:
+    """Those that did not."""
+    return [flight for flight in flights if flight.departure_delay is None]
+
+
+async def play(stage: Stage, date: str) -> None:
+    """Every part."""
+    count = len(stage.departed) + len(stage.cancelled)
+    stage.view.chapter(
+        f"act 2, the worst day: {date}, {count:,} flights, {len(stage.cancelled)} cancelled"
+    )
+    with _log_aside(stage.folder / "second-act.log"):
+        for part in (board, depart, remind, sell):
+            await part(stage)
+
+
+@contextmanager
+def _log_aside(path: Path) -> Iterator[None]:
+    """Let the log of consumers go to a file instead of the terminal."""
+    log = logging.getLogger(LOG)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    was = log.propagate
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.propagate = was
+        log.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,153 @@
+"""The machine's own disk, with one fault that comes when it was ordered.
+
+Lives here: `FailingDisk` for real processes on real files, where kourou.testing.disk would need the
+process's memory. Without a fault ordered it passes the contract of disks (tests/contract).
+May not live here: the process it runs in (kourou_rigs.failing_broker).
+
+Faults are counted over the files that lie in one folder of the store, so what else is synced by
+the clock moves nothing. What an ordered fault does:
+
+    fail_sync       the k-th fdatasync raises EIO, once; what was written since the last one is
+                    zeros then, as file systems do that drop pages they could not write
+    die_after_sync  the k-th fdatasync is done, and the process is gone before it returns
+    capacity_bytes  files below `root` may take so much space together, whoever wrote them
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kourou.store.disk import Buffer
+from kourou.store.real_disk import RealDisk, RealFile
+
+BLOCK = 4096
+_STAT_BLOCK = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What is ordered; 0 is never. `within` is the folder whose files count."""
+
+    within: str = "commitlog"
+    fail_sync: int = 0
+    die_after_sync: int = 0
+    capacity_bytes: int = 0
+
+
+class FailingDisk(RealDisk):
+    """A RealDisk with faults; files below `root` are its concern, all others are untouched."""
+
+    __slots__ = ("_lock", "_syncs", "faults", "root")
+
+    def __init__(self, root: Path, faults: Faults) -> None:
+        self.root = root
+        self.faults = faults
+        self._syncs = 0
+        self._lock = threading.Lock()
+
+    def open(
+        self, path: Path, *, create_size: int | None = None, allocate: bool = False
+    ) -> RealFile:
+        """Open or create a file, if there is space for it."""
+        if create_size is not None and allocate and not path.exists():
+            self.take(create_size)
+        super().open(path, create_size=create_size, allocate=allocate).close()
+        return FailingFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC), self)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        """(total, free) bytes; of the ordered capacity if there is one."""
+        capacity = self.faults.capacity_bytes
+        if not capacity:
+            return super().usage(path)
+        return capacity, max(0, capacity - self._used())
+
+    def take(self, size: int) -> None:
+        """Raises ENOSPC where `size` bytes more are more than the capacity."""
+        capacity = self.faults.capacity_bytes
+        if capacity and self._used() + size > capacity:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _used(self) -> int:
+        return _STAT_BLOCK * sum(
+            _blocks(Path(folder, name)) for folder, _, names in os.walk(self.root) for name in names
+        )
+
+    def counts(self, path: Path) -> bool:
+        """Is this one of the files whose syncs are counted?"""
+        return self.faults.within in path.parts
+
+    def fails_now(self) -> bool:
+        """Count one fdatasync; is it the one that fails?"""
+        with self._lock:
+            self._syncs += 1
+            return self._syncs == self.faults.fail_sync
+
+    def dies_now(self) -> bool:
+        """Is the fdatasync that was just done the last one?"""
+        return self._syncs == self.faults.die_after_sync
+
+
+class FailingFile(RealFile):
+    """A file of a FailingDisk."""
+
+    __slots__ = ("_disk", "_unsynced")
+
+    def __init__(self, path: Path, fd: int, disk: FailingDisk) -> None:
+        super().__init__(path, fd)
+        self._disk = disk
+        # Noted before it is written: what a concurrent sync covers is never taken for unsynced.
+        self._unsynced: list[tuple[int, int]] = []
+
+    def pwrite(self, data: Buffer, at: int) -> None:
+        """Write all of `data` at byte `at`, if there is space."""
+        self._take(at, len(data))
+        self._unsynced.append((at, len(data)))
+        super().pwrite(data, at)
+
+    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
+        """Write the pieces back to back at byte `at`, if there is space."""
+        size = sum(len(piece) for piece in pieces)
+        self._take(at, size)
+        self._unsynced.append((at, size))
+        super().pwritev(pieces, at)
+
+    def fdatasync(self) -> None:
+        """Sync, fail or die, as ordered."""
+        unsynced, self._unsynced = self._unsynced, []
+        if not self._disk.counts(self._path):
+            super().fdatasync()
+            return
+        if self._disk.fails_now():
+            for at, size in unsynced:
+                super().pwrite(bytes(size), at)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().fdatasync()
+        if self._disk.dies_now():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _take(self, at: int, size: int) -> None:
+        """Raises ENOSPC where the bytes lie in holes for which no space is left."""
+        if not self._disk.faults.capacity_bytes or not size:
+            return
+        stat = os.fstat(self._fd)
+        if stat.st_blocks * _STAT_BLOCK >= stat.st_size >= at + size:
+            return  # allocated as a whole
+        blocks = set(range(at // BLOCK, (at + size - 1) // BLOCK + 1))
+        for first, end in self.written_ranges():
+            blocks -= set(range(first // BLOCK, (end - 1) // BLOCK + 1))
+        self._disk.take(BLOCK * len(blocks))
+
+
+def _blocks(path: Path) -> int:
+    try:
+        return path.stat().st_blocks
+    except FileNotFoundError:  # removed since it was listed
+        return 0

@@ -1,0 +1,110 @@
+"""Simulated workers, whose filters do whatever their messages say (kourou_rigs.filter_records).
+
+Lives here: starting, judging and ending them, in the time that chance gives. May not live here: who
+wants them (kourou_filter_server.core, in kourou_rigs.filter_world).
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from kourou_filter_server.effects import Judge, StartWorker
+from kourou_filter_server.inputs import LOST, Input, Judged, WorkerEnded, WorkerReady
+from kourou_rigs.filter_records import Does, Tally, cut, harm, wants
+
+_ENDS = {Does.DIE: "died", Does.TIMEOUT: "timeout"}
+
+
+class FilterJail:
+    """At most `workers_max` workers; `later` does things after some ms, `push` is told of them."""
+
+    def __init__(
+        self,
+        chance: random.Random,
+        workers_max: int,
+        tally: Tally,
+        later: Callable[[int, Callable[[], None]], None],
+        push: Callable[[Input], None],
+    ) -> None:
+        self.workers: dict[int, StartWorker] = {}
+        self._random = chance
+        self._workers_max = workers_max
+        self._tally = tally
+        self._later = later
+        self._push = push
+        self._judging: dict[int, Judge] = {}
+
+    def end(self, number: int) -> None:
+        """The filter server does not want it any more."""
+        self.workers.pop(number, None)
+        self._judging.pop(number, None)
+
+    def start(self, effect: StartWorker) -> None:
+        """A worker is started; some time later it is ready, or cannot begin."""
+        self.workers[effect.worker] = effect
+        self._tally.workers_max = max(self._tally.workers_max, len(self.workers))
+        assert len(self.workers) <= self._workers_max, "too many workers"
+        number = effect.worker
+
+        def ready() -> None:
+            if number in self.workers:
+                if effect.source == b"setup":
+                    del self.workers[number]
+                    self._push(WorkerEnded(number, "setup", "it cannot begin"))
+                else:
+                    self._push(WorkerReady(number, 3_000))
+
+        self._later(self._random.randrange(3, 40), ready)
+
+    def judge(self, effect: Judge) -> None:
+        """It judges a batch, or ends over it."""
+        worker = self.workers[effect.worker]  # judged by a worker that is there
+        assert effect.worker not in self._judging, "a worker has one batch at a time"
+        self._judging[effect.worker] = effect
+        self._tally.batches += 1
+        self._tally.largest_batch = max(self._tally.largest_batch, effect.count)
+        records = [record for run in effect.records for record in cut(bytes(run))]
+        assert len(records) == effect.count, "the count is that of the records"
+        self._later(
+            self._random.randrange(1, 8), lambda: self._verdicts(effect, worker.version, records)
+        )
+
+    def _verdicts(self, effect: Judge, version: int, records: list[bytes]) -> None:
+        number = effect.worker
+        if self._judging.get(number) is not effect:
+            return
+        del self._judging[number]
+        verdicts = bytearray()
+        for record in records:
+            does = harm(record, version)
+            if does in _ENDS:
+                del self.workers[number]
+                self._push(WorkerEnded(number, _ENDS[does], f"simulated {does.name}"))
+                return
+            if does is Does.LIE:
+                wrong = self._random.choice((b"", b"\1" * (effect.count + 1), b"\7" * effect.count))
+                self._push(Judged(number, effect.batch, wrong))
+                return
+            if does:
+                rest = b"\2" * (effect.count - len(verdicts))
+                kind = "raised" if does is Does.RAISE else "memory"
+                reason = f"simulated {does.name}"
+                judged = Judged(number, effect.batch, bytes(verdicts) + rest, kind, reason, 9)
+                self._push(judged)
+                return
+            verdicts.append(wants(record, version))
+        self._push(Judged(number, effect.batch, bytes(verdicts), micros=2 * effect.count))
+
+    def kill_worker(self, number: int, kind: str = "died") -> None:
+        """As SIGKILL by a stranger does."""
+        if self.workers.pop(number, None) is not None:
+            self._judging.pop(number, None)
+            self._push(WorkerEnded(number, kind, "killed by another process"))
+
+    def kill_zygote(self) -> None:
+        """It takes all workers along."""
+        for number in list(self.workers):
+            self.kill_worker(number, LOST)

@@ -1,0 +1,74 @@
+"""A leader's store and that of a member that parted from it, on disks in memory.
+
+Lives here: both, what is written to them, and what readers see of one. For tests of what becomes of
+a tail that the leader never had.
+May not live here: cutting it off (kourou.store.cutting).
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from kourou.store.epoch_file import save_epochs
+from kourou.store.paths import StorePaths
+from kourou.store.store import Store
+from kourou.testing.disk import SimDisk
+from kourou_rigs.store import Draft, StoreWriter, Written, follow, readable, small_settings
+
+ROOT = Path("/store")
+PATHS = StorePaths.under(ROOT)
+SIZE = 2048
+SETTINGS = small_settings(ROOT, segment_size_bytes=SIZE)
+LANES = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
+
+
+def opened(disk: SimDisk) -> Store:
+    """The store that lies on a disk."""
+    return Store.open(SETTINGS, disk)
+
+
+def write(store: Store, count: int, seed: int, *, fixed: int = 0, lanes: int = 3) -> list[Written]:
+    """Store so many messages as a leader does, of `fixed` bytes or of up to 300 by chance."""
+    rng = random.Random(seed)
+    writer = StoreWriter(store)
+    written: list[Written] = []
+    for number in range(count):
+        topic, queue_id = LANES[rng.randrange(lanes)]
+        body = rng.randbytes(fixed or rng.randrange(300))
+        written += writer.write([Draft(topic, queue_id, body, keys=(f"s{seed}n{number}",))])
+    return written
+
+
+def all_records(store: Store) -> list[bytes]:
+    """Every record that a reader gets, in the order of its bytes."""
+    return sorted(readable(store, "TopicA") + readable(store, "TopicB") + readable(store, "New"))
+
+
+def state(store: Store) -> dict[str, object]:
+    """What readers see of a store."""
+    return {
+        "records": all_records(store),
+        "queues": {
+            (topic, queue_id): store.queue_range(topic, queue_id)
+            for topic in store.topics()
+            for queue_id in store.queue_ids(topic)
+        },
+        "range": store.log_range(),
+    }
+
+
+def pair(seed: int, common: int = 12, tail: int = 12, *, fixed: int = 0) -> tuple[Store, SimDisk]:
+    """A leader, and the disk of a member that parted from it: its own tail behind `common`."""
+    leader = opened(SimDisk(seed))
+    disk = SimDisk(seed + 1)
+    member = opened(disk)
+    write(leader, common, seed, fixed=fixed)
+    follow(leader, member)
+    member.checkpoint()
+    save_epochs(disk, PATHS, [(1, 0), (2, member.end)] if member.end else [(2, 0)])
+    write(member, tail, seed + 1, fixed=fixed)
+    write(leader, tail // 2, seed + 2, fixed=fixed)
+    return leader, disk

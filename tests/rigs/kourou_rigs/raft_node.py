@@ -1,0 +1,407 @@
+"""One member in a simulation: the core as it is, and a shell that performs what it wants.
+
+The shell does what a real one has to, in the order a real one has to: it appends the epoch's first
+record some time after the member leads, when its engine is ready, and takes no client's message
+before; it says `Appended` before any message that comes later, joins flushes, forgets a flush that
+a cut has overtaken, and asks `may_acknowledge` right before each answer.
+
+Lives here: the shell, its clock, what clients are owed. May not live here: faults (raft_world).
+State: soft; the disk stays when the process dies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kourou.protocol.messages.replication import FetchLogResponse
+from kourou.replication.raft import effects as wants
+from kourou.replication.raft import inputs as happened
+from kourou.replication.raft.effects import Effect, Role
+from kourou.replication.raft.inputs import Input
+from kourou.replication.raft.joining import must_join
+from kourou.replication.raft.member import Boot, Member
+from kourou.replication.raft.settings import RaftSettings
+from kourou_rigs.raft_disk import CELL_BYTES, MemberDisk, data_cell, opening_cell
+from kourou_rigs.raft_rules import RuleBroken, Rules
+
+Does = Callable[[], None]
+NEVER_MS = 200
+"""It is asked again so often, and nobody tells."""
+
+
+class Surroundings(Protocol):
+    """What a node needs of its world."""
+
+    now: int
+    rules: Rules
+    chance: random.Random
+
+    def after(self, delay_ms: int, does: Does) -> None:
+        """Do it later."""
+        ...
+
+    def carry(self, source: str, target: str, item: Input) -> None:
+        """Take an input to another node, if the network does."""
+        ...
+
+    def ask(self, source: str, wanted: wants.Fetch) -> None:
+        """Ask another node for its log."""
+        ...
+
+    def beginning(self, source: str) -> tuple[int, int] | None:
+        """Where another node's log begins, and the epoch of the byte before, if one can tell."""
+        ...
+
+
+class Node:
+    """A member that may be down (`member` is None) or stopped (`paused`)."""
+
+    def __init__(self, world: Surroundings, settings: RaftSettings, disk: MemberDisk) -> None:
+        self.name = settings.member
+        self.disk = disk
+        self.member: Member | None = None
+        self.paused = False
+        #: How much faster its clock runs, in millionths, and its reading at the beginning.
+        self.drift = 0
+        self.offset = 0
+        self.disk_ms = 3
+        #: How long a cut may take at most: the store is closed, cut and opened.
+        self.cut_ms_max = 3
+        #: How long its engine may take until it is ready to lead: longer than an election, even.
+        self.opening_ms_max = 80
+        #: How long it takes at most until somebody tells what came before a log; NEVER_MS: nobody.
+        self.telling_ms = 3
+        #: Whether there is room on the disk.
+        self.room = True
+        self._world = world
+        self._settings = settings
+        self._life = 0
+        self._waking_at = 0
+        self._inbox: list[Input] = []
+        self._flushing = False
+        self._flush_again = False
+        self._flush_serial = 0
+        self._vote_saved_at = 0
+        self._leading = self._asking = False
+        self._owed: list[tuple[int, int, bytes]] = []
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def clock(self) -> int:
+        """Monotonic time here; it goes on while the process is stopped."""
+        now = self._world.now
+        return self.offset + now + now * self.drift // 1_000_000
+
+    def start(self) -> None:
+        """A process begins, with what is on its disk."""
+        epochs = self.disk.epochs()
+        self.disk.confirmed = self.disk.first_position
+        self._world.rules.recovered(self.name, epochs)
+        vote = self.disk.vote
+        epoch, voted_for, joining, lived = vote or (0, "", True, False)
+        joining = must_join(
+            found=vote is not None,
+            joining=joining,
+            lived=lived,
+            end=len(self.disk.pages),
+            born_anyway=False,
+        )
+        if joining and len(self._settings.members) > 1:
+            self._world.rules.joining.add(self.name)
+        elif self.name in self._world.rules.joining:
+            self._world.rules.joined(self.name)
+        self.member = Member(
+            self._settings,
+            Boot(
+                epochs,
+                epoch,
+                voted_for,
+                first_position=self.disk.first_position,
+                confirmed=self.disk.first_position,
+                flushed=self.disk.first_position,
+                joining=joining,
+                lived=lived,
+            ),
+            chance=self._world.chance,
+            source=self.disk,
+            now_ms=self.clock(),
+        )
+        self._world.rules.living[self.name] = self.member.log.epochs
+        self.run(())
+
+    def die(self, *, power: bool) -> None:
+        """The process ends; with `power`, what was not flushed may go as well."""
+        self.member = None
+        self._world.rules.living.pop(self.name, None)
+        self.paused = False
+        self._life += 1
+        self._waking_at = 0
+        self._inbox.clear()
+        self._owed.clear()
+        self._flushing = self._flush_again = self._leading = self._asking = False
+        self.disk.closed = False
+        self._vote_saved_at = 0
+        if power:
+            self.disk.lose_power()
+
+    def resume(self) -> None:
+        """A stopped process goes on, with all that came meanwhile, and its clock has gone on."""
+        self.paused = False
+        waiting, self._inbox = self._inbox, []
+        self._waking_at = 0
+        self.run(waiting)
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def receive(self, item: Input) -> None:
+        """Something came; a dead process gets nothing."""
+        if self.paused:
+            self._inbox.append(item)
+        elif self.member is not None:
+            self.run((item,))
+
+    def _later(self, delay_ms: int, does: Does) -> None:
+        """Do it if this process lives then; while it is stopped, its disk works on."""
+        life = self._life
+
+        def still() -> None:
+            if life == self._life:
+                does()
+
+        self._world.after(delay_ms, still)
+
+    def run(self, inputs: Sequence[Input]) -> None:
+        """One turn of the loop, and as many as follow from it at once."""
+        member = self.member
+        assert member is not None
+        while True:
+            follow: list[Input] = []
+            for effect in member.handle(self.clock(), inputs):
+                self._perform(member, effect, follow)
+            self._answer(member)
+            if not follow:
+                break
+            inputs = follow
+        self._wake_later(member)
+
+    def _wake_later(self, member: Member) -> None:
+        wait = max(1, member.wake_at_ms - self.clock())
+        at = self._world.now + min(wait, 1 << 20)
+        if self._waking_at <= self._world.now or at < self._waking_at:
+            self._waking_at = at
+            self._later(at - self._world.now, lambda: self._wake(at))
+
+    def _wake(self, at: int) -> None:
+        member = self.member
+        if member is None or self.paused or at != self._waking_at:
+            return
+        if member.wake_at_ms <= self.clock():
+            self.run(())
+        else:
+            self._waking_at = 0
+            self._wake_later(member)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _perform(self, member: Member, effect: Effect, follow: list[Input]) -> None:
+        match effect:
+            case wants.Send(to, message, body):
+                self._world.carry(self.name, to, happened.Received(message, body))
+            case wants.WriteChunk(position, _, epoch, body):
+                self._write(member, position, epoch, bytes(body), follow)
+            case wants.FlushLog():
+                self._flush()
+            case wants.RoleChanged(role, epoch, _, start):
+                self._role_changed(role, epoch, start)
+            case wants.Confirmed(position):
+                self._world.rules.confirms(self.name, self.disk.confirmed, position)
+                self.disk.confirmed = position
+            case wants.SaveVote():
+                self._save_vote(effect)
+            case wants.CutLog(position):
+                self._world.rules.cuts(self.name, position)
+                self._close_store(lambda: self._cut(position))
+            case wants.BeginLog():
+                self._ask_what_came_before()
+            case wants.Fetch():
+                self._world.ask(self.name, effect)
+            case wants.Halt(reason):
+                raise RuleBroken(f"{self.name} halts: {reason}")
+            case wants.HandOverFailed():
+                pass
+            case wants.NeedsRepair(position, _):
+                raise RuleBroken(f"{self.name} cannot read its log at {position}")
+
+    def _write(
+        self, member: Member, position: int, epoch: int, body: bytes, follow: list[Input]
+    ) -> None:
+        if not self.room or position > len(self.disk.pages):  # the second follows from the first
+            follow.append(happened.WriteFailed(position))
+            return
+        self.disk.write(position, body)
+        # What is about to be cut is gone from the member's view already.
+        epochs = None if member.log.cutting else member.log.epochs
+        self._world.rules.written(self.name, position, epoch, body, epochs)
+
+    def _disk_time(self) -> int:
+        return 1 + int(self._world.chance.random() * self.disk_ms)
+
+    def _flush(self) -> None:
+        if self._flushing:
+            self._flush_again = True
+            return
+        self._flushing = True
+        self._flush_again = False
+        writes, end = self.disk.begin_flush()
+        serial = self._flush_serial
+        self._later(self._disk_time(), lambda: self._flushed(serial, writes, end))
+
+    def _close_store(self, does: Does) -> None:
+        """A cut begins: nobody reads or writes until it is done; flushes under way are void."""
+        self.disk.closed = True
+        self._flush_serial += 1
+        self._flushing = self._flush_again = False
+        self._later(1 + int(self._world.chance.random() * self.cut_ms_max), does)
+
+    def _flushed(self, serial: int, writes: int, end: int) -> None:
+        if serial != self._flush_serial:
+            return
+        self.disk.end_flush(writes)
+        self._flushing = False
+        if self._flush_again:
+            self._flush()
+        self.receive(happened.Flushed(end))
+
+    def _save_vote(self, vote: wants.SaveVote) -> None:
+        """One after the other: an older vote never replaces a newer one."""
+        now = self._world.now
+        self._vote_saved_at = max(self._vote_saved_at, now + self._disk_time())
+        self._later(self._vote_saved_at - now, lambda: self._vote_saved(vote))
+
+    def _vote_saved(self, vote: wants.SaveVote) -> None:
+        self.disk.vote = (vote.epoch, vote.voted_for, vote.joining, vote.lived)
+        if not vote.joining and self.name in self._world.rules.joining:
+            self._world.rules.joined(self.name)
+        self.receive(happened.VoteSaved())
+
+    def _cut(self, position: int) -> None:
+        self.disk.closed = False
+        self.disk.cut(position)
+        self.receive(happened.LogCut())
+
+    def _ask_what_came_before(self) -> None:
+        """Ask the others until one tells, or nobody wants to know any more."""
+        if not self._asking:
+            self._asking = True
+            self._later(1 + int(self._world.chance.random() * self.telling_ms), self._told)
+
+    def _told(self) -> None:
+        self._asking = False
+        member = self.member
+        assert member is not None
+        if self.paused:
+            self._asking = True
+            self._later(1, self._told)
+        elif member.wants_to_begin:
+            found = self._world.beginning(self.name) if self.telling_ms < NEVER_MS else None
+            if found is not None and member.may_begin(*found):
+                position, epoch = found
+                self._close_store(lambda: self._begin(position, epoch))
+            else:
+                self._ask_what_came_before()
+
+    def _begin(self, position: int, epoch: int) -> None:
+        self.disk.closed = False
+        self.disk.begin(position, epoch)
+        self.disk.confirmed = position
+        assert self.member is not None
+        self._world.rules.living[self.name] = self.member.log.epochs
+        self.receive(happened.LogBegun())
+
+    def _role_changed(self, role: Role, epoch: int, start: int) -> None:
+        self._leading = False
+        self._owed.clear()
+        if role is not Role.LEADER:
+            return
+        member = self.member
+        assert member is not None
+        self._world.rules.leads(self.name, epoch, member.log.epochs)
+        assert start == len(self.disk.pages)
+        wait = int(self._world.chance.random() ** 3 * self.opening_ms_max)
+        self._later(wait, lambda: self._open(epoch))
+
+    def _open(self, epoch: int) -> None:
+        """The engine is ready to lead, if nobody else does by now."""
+        member = self.member
+        if self.paused:
+            self._later(1, lambda: self._open(epoch))
+        elif member is not None and member.role is Role.LEADER and member.epoch == epoch:
+            self._leading = True
+            self.run((self._append(epoch, opening_cell(epoch)),))
+
+    def _append(self, epoch: int, cell: bytes) -> happened.Appended:
+        position = len(self.disk.pages)
+        self._world.rules.appended(epoch, position, cell)
+        self.disk.write(position, cell)
+        self._flush()
+        return happened.Appended(epoch, position + len(cell))
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process would take a client's message."""
+        return self._leading and not self.paused
+
+    def send(self, values: Sequence[int]) -> None:
+        """A client's messages: appended at once, answered when they are confirmed."""
+        member = self.member
+        assert member is not None
+        cells = [data_cell(member.epoch, value) for value in values]
+        end = len(self.disk.pages)
+        for value, cell in zip(values, cells, strict=True):
+            end += CELL_BYTES
+            self._owed.append((end, value, cell))
+        self.run((self._append(member.epoch, b"".join(cells)),))
+
+    def _answer(self, member: Member) -> None:
+        confirmed = member.log.confirmed
+        while self._owed and self._owed[0][0] <= confirmed:
+            if not member.may_acknowledge(self.clock()):
+                break
+            end, value, cell = self._owed.pop(0)
+            self._world.rules.acknowledges(self.name, value, end, cell)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether its core leads, be its engine ready or not."""
+        return self.member is not None and self.member.role is Role.LEADER
+
+    def may_acknowledge(self) -> bool:
+        """Whether its core would let it, now."""
+        member = self.member
+        return member is not None and not self.paused and member.may_acknowledge(self.clock())
+
+    def fetch(self, wanted: wants.Fetch) -> happened.Fetched | None:
+        """What this member answers to a question for its log; None while it cannot."""
+        member = self.member
+        if member is None or self.paused or member.log.cutting:
+            return None
+        log = member.log
+        position = max(wanted.position, log.first_position)
+        end, body, epoch = position, b"", log.epochs.epoch_at(min(position, log.end))
+        if position == wanted.position and position < log.confirmed:
+            run = log.epochs.run_from(position)
+            piece = self.disk.read_chunk(position, min(run.end, log.confirmed), wanted.max_bytes)
+            end, body, epoch = piece.end, piece.data, run.epoch
+        answer = FetchLogResponse(
+            position=position,
+            end=end,
+            previous_epoch=log.epochs.epoch_at(min(position, log.end)),
+            data_epoch=epoch,
+            confirmed=log.confirmed,
+            first_position=log.first_position,
+        )
+        return happened.Fetched(wanted.serial, answer, body)

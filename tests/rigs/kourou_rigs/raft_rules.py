@@ -1,0 +1,237 @@
+"""What must hold in a Raft group at every moment, whatever fails.
+
+    one leader an epoch      nobody else ever leads it
+    log matching             bytes of an epoch are those that its leader appended, where it did, and
+                             the epoch before it is the same in all logs
+    confirmed stays          all confirmed logs are one log, which only grows; it is on the platters
+                             of a majority, and nobody cuts it
+    leader completeness      whoever leads has all that leaders of lower epochs confirmed
+                             (nor, from the moment it is confirmed, could anybody else be elected)
+    acknowledged             is confirmed, at the position that was told
+    one at a time            no two members may acknowledge at one moment
+    no word without a vote   who lost its disk votes for nobody before it has all that is confirmed
+
+What a lost disk had counts as held until its member has a vote again: till then it elects nobody.
+
+Lives here: the rules, told what happens by the nodes. May not live here: what happens.
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kourou.replication.epochs import Epochs
+from kourou_rigs.raft_disk import CELL, MemberDisk
+
+
+class RuleBroken(AssertionError):
+    """A rule does not hold; the text says which, and how."""
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """What its leader appended, from `start` on."""
+
+    leader: str
+    start: int
+    before: int
+    data: bytearray = field(default_factory=bytearray)
+
+
+class Rules:
+    """`disks` are all members', dead ones included."""
+
+    def __init__(self, disks: dict[str, MemberDisk]) -> None:
+        self._disks = disks
+        #: The histories of members that live, kept by their nodes.
+        self.living: dict[str, Epochs] = {}
+        #: Members without a vote, and what those of them had that have lost their disk.
+        self.joining: set[str] = set()
+        self._lost: dict[str, bytes] = {}
+        #: Up to where these had a part in what was confirmed.
+        self._promised: dict[str, int] = {}
+        self._majority = len(disks) // 2 + 1
+        self._epochs: dict[int, _Epoch] = {}
+        #: All that was ever confirmed.
+        self.confirmed = bytearray()
+        #: Up to where the leaders of which epochs confirmed it, both ascending.
+        self._confirmed_in: list[tuple[int, int]] = []
+        #: Values acknowledged to clients, and where they end.
+        self.acknowledged: dict[int, int] = {}
+
+    def given(self, past: bytes) -> None:
+        """All logs begin with these bytes, from before any epoch."""
+        self._epochs[0] = _Epoch("", 0, 0, bytearray(past))
+        self.confirmed += past
+        self._confirmed_in.append((len(past), 0))
+
+    # -- lost disks ------------------------------------------------------------------------------
+
+    @property
+    def may_lose_a_disk(self) -> bool:
+        """Whether enough others have a vote for the group to go on.
+
+        What all had before the first epoch is nobody's yet: two could lose it, one after the other.
+        """
+        past_only = any(self._confirmed_in) and not any(by for _, by in self._confirmed_in)
+        return not past_only and len(self._disks) - len(self.joining) - 1 >= self._majority
+
+    def loses(self, name: str) -> None:
+        """A member's disk is about to be replaced by an empty one.
+
+        Nobody may count on one that has not lived, nor on what lay there before the first epoch.
+        """
+        disk = self._disks[name]
+        lived = disk.vote is not None and disk.vote[3]
+        self._lost[name] = bytes(disk.platter) if lived else b""
+        self._promised[name] = len(self.confirmed) if lived else 0
+
+    def joined(self, name: str) -> None:
+        """It has a vote from now on."""
+        self.joining.discard(name)
+        if self._lost.pop(name, None) is None:
+            return
+        disk = self._disks[name]
+        first, end = disk.first_position, self._promised[name]
+        if disk.platter[first:end] != self.confirmed[first:end]:
+            raise RuleBroken(f"{name} has a vote again, without all that it once had")
+
+    # -- leaders ---------------------------------------------------------------------------------
+
+    def leads(self, name: str, epoch: int, epochs: Epochs) -> None:
+        """`name` leads `epoch`; its log is as it was before."""
+        if epoch in self._epochs:
+            raise RuleBroken(f"{name} leads epoch {epoch}, as {self._epochs[epoch].leader} did")
+        end = epochs.end
+        self._epochs[epoch] = _Epoch(name, end, epochs.epoch_at(end))
+        disk = self._disks[name]
+        first = disk.first_position
+        # Votes may reach a member that was stopped long after higher epochs have begun; it leads
+        # nobody then, and what those have confirmed is none of its concern.
+        wanted = max((at for at, by in self._confirmed_in if by < epoch), default=0)
+        if end < wanted or disk.pages[first:wanted] != self.confirmed[first:wanted]:
+            raise RuleBroken(f"{name} leads epoch {epoch} without all that is confirmed")
+
+    def appended(self, epoch: int, position: int, data: bytes) -> None:
+        """The leader of `epoch` appended."""
+        known = self._epochs[epoch]
+        assert position == known.start + len(known.data), f"{known.leader} appended at {position}"
+        known.data += data
+
+    def one_at_a_time(self, names: Iterable[str]) -> None:
+        """These members would acknowledge at this moment."""
+        found = list(names)
+        if len(found) > 1:
+            raise RuleBroken(f"{' and '.join(found)} may acknowledge at one moment")
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    def written(
+        self, name: str, position: int, epoch: int, data: bytes, epochs: Epochs | None
+    ) -> None:
+        """A follower has written bytes of `epoch`; `epochs`, if known, has them already."""
+        known = self._epochs.get(epoch)
+        if known is None:
+            raise RuleBroken(f"{name} wrote bytes of epoch {epoch}, which had no leader")
+        at = position - known.start
+        if at < 0 or known.data[at : at + len(data)] != data:
+            raise RuleBroken(f"{name} wrote at {position} what was never appended in epoch {epoch}")
+        if epochs is not None:
+            self._same_past(name, epoch, epochs)
+
+    def _same_past(self, name: str, epoch: int, epochs: Epochs) -> None:
+        known = self._epochs[epoch]
+        start = epochs.start_of(epoch)
+        if start is None or start < self._disks[name].first_position:
+            return
+        if start != known.start or epochs.epoch_at(start) != known.before:
+            raise RuleBroken(f"{name} has another past before epoch {epoch}: {epochs!r}")
+
+    def recovered(self, name: str, epochs: Epochs) -> None:
+        """A member was started; its log says `epochs`."""
+        disk = self._disks[name]
+        position = disk.first_position
+        while position < epochs.end:
+            run = epochs.run_from(position)
+            if run.epoch or 0 in self._epochs:
+                known = self._epochs.get(run.epoch)
+                data = disk.pages[run.start : run.end]
+                if known is None or known.data[run.start - known.start :][: len(data)] != data:
+                    raise RuleBroken(f"{name} has wrong bytes in epoch {run.epoch}: {epochs!r}")
+                self._same_past(name, run.epoch, epochs)
+            position = run.end
+
+    def cuts(self, name: str, position: int) -> None:
+        """A member is about to cut its log."""
+        pages = self._disks[name].pages
+        head = pages[position : min(position + 8, len(self.confirmed))]
+        if head and head == self.confirmed[position : position + len(head)]:
+            raise RuleBroken(f"{name} cuts at {position} what is confirmed")
+
+    # -- confirmation ----------------------------------------------------------------------------
+
+    def confirms(self, name: str, before: int, position: int) -> None:
+        """A member says that all below `position` is confirmed, as it said of `before`."""
+        if position < before:
+            raise RuleBroken(f"{name} confirmed {before}, and now {position}")
+        disk = self._disks[name]
+        begin = max(before, disk.first_position)
+        data = bytes(disk.pages[begin:position])
+        if begin + len(data) < position:
+            raise RuleBroken(f"{name} confirms {position}, its log ends at {len(disk.pages)}")
+        known = bytes(self.confirmed[begin:position])
+        if data[: len(known)] != known:
+            raise RuleBroken(f"{name} confirms at {begin} something else than was confirmed before")
+        news = data[len(known) :]
+        if not news:
+            return
+        at = begin + len(known)
+        holders = [each for each, one in self._disks.items() if one.holds(at, news)]
+        for each, data in self._lost.items():
+            if each not in holders and data[at : at + len(news)] == news:
+                holders.append(each)
+                self._promised[each] = position
+        if len(holders) < self._majority:
+            raise RuleBroken(f"{name} confirms {position}, on the platters of {holders} alone")
+        self.confirmed += news
+        # The last record of it is the leader's own: what older epochs left counts with one of its.
+        self._confirmed_in.append((position, CELL.unpack(news[-CELL.size :])[0]))
+        self._nobody_else_can_win(name, position)
+
+    def _nobody_else_can_win(self, name: str, position: int) -> None:
+        """Whether no member that lacks what is confirmed would get the votes of a majority."""
+        logs = {}
+        for each, disk in self._disks.items():
+            epochs = self.living.get(each) or disk.epochs()
+            logs[each] = (epochs.last, epochs.end)
+        for each, log in logs.items():
+            if each in self.joining:
+                continue
+            first = self._disks[each].first_position
+            if self._disks[each].pages[first:position] == self.confirmed[first:]:
+                continue
+            voters = [
+                other for other, its in logs.items() if log >= its and other not in self.joining
+            ]
+            if len(voters) >= self._majority:
+                raise RuleBroken(
+                    f"{name} confirms {position}, and {each}, which lacks it, can get {voters}"
+                )
+
+    def acknowledges(self, name: str, value: int, position: int, cell: bytes) -> None:
+        """A client is told that its value is stored before `position`."""
+        if self.confirmed[position - len(cell) : position] != cell:
+            raise RuleBroken(f"{name} acknowledges {value} at {position}, which is not confirmed")
+        self.acknowledged[value] = position
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def all_agree(self) -> bool:
+        """Whether every log is the confirmed one, and nothing is missing."""
+        return all(
+            disk.pages[disk.first_position :] == self.confirmed[disk.first_position :]
+            and len(disk.pages) == len(self.confirmed)
+            for disk in self._disks.values()
+        )

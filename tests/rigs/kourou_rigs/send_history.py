@@ -1,0 +1,158 @@
+"""What producers and consumers of a whole run saw, one row each, and how long nobody was served.
+
+    history.sent("p1", "p1-7", 12.5, 14.0, Outcome.OK, "broker-a/0", 41)
+    history.read("g", 15.0, "broker-a/0", 41, "p1-7")
+    history.struck(20.0, "kill -9 n1", leader=True)
+    history.save(path)                 one JSON object a line, as `load` reads it
+
+Values are unique in a run. Times are milliseconds of one monotonic clock. What is not known to have
+failed may have happened: a timeout, a lost connection, "stored, but no majority has it yet".
+
+Lives here: rows, their file, silences after faults. May not live here: what must hold for them
+(kourou_rigs.history_rules), who sends and reads.
+State: soft.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+SILENCE_BEGINS_MS = 500.0
+"""What was confirmed before a leader died may be answered so long after it, by those who resend."""
+
+
+class Outcome(StrEnum):
+    """What a producer was told: OK is stored for good, FAIL is not stored and never will be."""
+
+    OK = "ok"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class SendRow:
+    """One send; `queue` and `offset` are told with OK alone."""
+
+    producer: str
+    value: str
+    invoked_ms: float
+    returned_ms: float
+    outcome: Outcome
+    queue: str = ""
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """A consumer of `group` was handed a message."""
+
+    group: str
+    read_ms: float
+    queue: str
+    offset: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRow:
+    """Something was broken; `leader`: it was the one that took messages."""
+
+    struck_ms: float
+    what: str
+    leader: bool = False
+
+
+@dataclass(slots=True)
+class History:
+    """All rows of a run, in the order in which they were written down."""
+
+    sends: list[SendRow] = field(default_factory=list)
+    reads: list[ReadRow] = field(default_factory=list)
+    faults: list[FaultRow] = field(default_factory=list)
+
+    def sent(
+        self,
+        producer: str,
+        value: str,
+        invoked_ms: float,
+        returned_ms: float,
+        outcome: Outcome,
+        queue: str = "",
+        offset: int = -1,
+    ) -> None:
+        """A send came back."""
+        row = SendRow(producer, value, invoked_ms, returned_ms, outcome, queue, offset)
+        self.sends.append(row)
+
+    def read(self, group: str, read_ms: float, queue: str, offset: int, value: str) -> None:
+        """A message was handed out."""
+        self.reads.append(ReadRow(group, read_ms, queue, offset, value))
+
+    def struck(self, struck_ms: float, what: str, *, leader: bool = False) -> None:
+        """A fault began."""
+        self.faults.append(FaultRow(struck_ms, what, leader))
+
+    # -- figures ---------------------------------------------------------------------------------
+
+    def acknowledged(self) -> list[SendRow]:
+        """What is stored for good, as its producers were told."""
+        return [row for row in self.sends if row.outcome is Outcome.OK]
+
+    def recoveries_ms(self) -> list[tuple[str, float]]:
+        """For each fault of a leader: what it was, how long until sends were acknowledged again.
+
+        That is the end of the longest silence that begins soon after the fault, or spans it; less
+        for a fault that stopped nobody. A fault after which nothing was acknowledged is left out.
+        """
+        answered = sorted(row.returned_ms for row in self.acknowledged())
+        found = []
+        for fault in self.faults:
+            if not fault.leader:
+                continue
+            latest = fault.struck_ms + SILENCE_BEGINS_MS
+            silences = [
+                (end - max(begin, fault.struck_ms), end)
+                for begin, end in pairwise([fault.struck_ms, *_after(answered, fault.struck_ms)])
+                if begin <= latest
+            ]
+            if silences:
+                found.append((fault.what, max(silences)[1] - fault.struck_ms))
+        return found
+
+    # -- its file --------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write all rows."""
+        kinds: Iterable[tuple[str, Iterable[SendRow | ReadRow | FaultRow]]] = (
+            ("send", self.sends),
+            ("read", self.reads),
+            ("fault", self.faults),
+        )
+        lines = [json.dumps({"row": kind, **asdict(row)}) for kind, rows in kinds for row in rows]
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """What `save` wrote."""
+        history = cls()
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            match row.pop("row"):
+                case "send":
+                    row["outcome"] = Outcome(row["outcome"])
+                    history.sends.append(SendRow(**row))
+                case "read":
+                    history.reads.append(ReadRow(**row))
+                case _:
+                    history.faults.append(FaultRow(**row))
+        return history
+
+
+def _after(times: list[float], moment: float) -> list[float]:
+    return [each for each in times if each >= moment]

@@ -1,0 +1,136 @@
+"""Transactions at a broker's mind without hands, as RocketMQ's client makes them.
+
+Lives here: half messages, their ends, and what a broker has of them. May not live here: tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kourou.engine.events import Cause, TopicPut
+from kourou.model.names import OP_TOPIC
+from kourou.model.sysflag import SysFlag
+from kourou.model.topic import TopicConfig
+from kourou.protocol.heartbeat_body import HeartbeatBody, encode_heartbeat
+from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.properties import encode_properties
+from kourou_rigs.engine import Engine, header_of
+
+GROUP = "PGT"
+TOPIC = "orders"
+QUEUES = 4
+
+Place = tuple[int, int]
+"""Queue offset and position of a half message."""
+
+
+def transacting(**options: object) -> Engine:
+    """A broker with a topic `orders` of four queues; `options` are those of Engine."""
+    engine = Engine(**options)  # type: ignore[arg-type]  # passed on as they are
+    put_topic(engine)
+    engine.flush()
+    return engine
+
+
+def put_topic(engine: Engine) -> None:
+    """Let the topic be there."""
+    topic = TopicPut(TopicConfig(TOPIC, QUEUES, QUEUES))
+    record(engine, topic)
+
+
+def record(engine: Engine, event: TopicPut | object) -> None:
+    """Let an event happen."""
+    desks = engine.core.desks
+    desks.recorder.record([event], Cause("test", "test"), engine.wall_ms)  # type: ignore[list-item]  # any event
+    engine.perform(desks.appends.take_done())
+
+
+def half(
+    engine: Engine,
+    body: bytes = b"pay",
+    *,
+    key: str = "U1",
+    queue_id: int = 3,
+    group: str = GROUP,
+    properties: Mapping[str, str] | None = None,
+    born_ms: int | None = None,
+) -> Place:
+    """Send a half message."""
+    request = half_send(
+        engine, key=key, queue_id=queue_id, group=group, properties=properties, born_ms=born_ms
+    )
+    header = header_of(engine.ask(request, body))
+    assert header.queue_id == queue_id
+    return header.queue_offset, decode_offset_id(header.msg_id)[1]
+
+
+def half_send(
+    engine: Engine,
+    *,
+    key: str,
+    queue_id: int = 3,
+    group: str = GROUP,
+    properties: Mapping[str, str] | None = None,
+    born_ms: int | None = None,
+) -> SendMessage:
+    """The request that sends a half message."""
+    named = {
+        "TRAN_MSG": "true",
+        "PGROUP": group,
+        "UNIQ_KEY": key,
+        "WAIT": "true",
+        **(properties or {}),
+    }
+    return SendMessage(
+        producer_group=group,
+        topic=TOPIC,
+        queue_id=queue_id,
+        born_timestamp=engine.wall_ms if born_ms is None else born_ms,
+        sys_flag=int(SysFlag.TRANSACTION_PREPARED),
+        flag=7,
+        properties=encode_properties(named).decode(),
+    )
+
+
+def end(place: Place, how: int, *, group: str = GROUP, from_check: bool = False) -> EndTransaction:
+    """What a producer says of its half message."""
+    return EndTransaction(
+        producer_group=group,
+        tran_state_table_offset=place[0],
+        commit_log_offset=place[1],
+        commit_or_rollback=how,
+        from_transaction_check=from_check,
+        msg_id="U1",
+    )
+
+
+def resolved(engine: Engine, place: Place, how: int) -> int:
+    """Say it; returns the answer's code."""
+    return engine.ask(end(place, how)).code
+
+
+def join(engine: Engine, peer: int, group: str = GROUP) -> None:
+    """A member of a producer group is there."""
+    body = encode_heartbeat(HeartbeatBody(f"member-{peer}", (group,), ()))
+    engine.ask(HeartBeat(), body, peer=peer)
+
+
+def ops(engine: Engine) -> list[bytes]:
+    """The bodies of all op records."""
+    return [message.body for message in engine.stored(OP_TOPIC)]
+
+
+def visible(engine: Engine) -> list[bytes]:
+    """The bodies that consumers can see, queue by queue."""
+    return [
+        message.body for queue_id in range(QUEUES) for message in engine.stored(TOPIC, queue_id)
+    ]
+
+
+def started_again(engine: Engine, cut: int | None = None, **options: object) -> Engine:
+    """The broker after a crash that left the log below position `cut`; the whole of it if None."""
+    left = engine.store.cut(engine.store.end if cut is None else cut)
+    return Engine(left=left, now_ms=50, wall_ms=engine.wall_ms, **options)  # type: ignore[arg-type]  # as above

@@ -1,0 +1,336 @@
+"""A cluster without sockets, for those who test what uses `kourou.Client`.
+
+    cluster = WireCluster()
+    broker = cluster.broker("broker-a")
+    async with Client("127.0.0.1:9876", dial=cluster.dial) as mq:
+        await mq.send("orders", b"...")
+    assert [message.body for message in broker.stored("orders")] == [b"..."]
+
+Name server and brokers stand behind the client's own seam for connections. Every request and answer
+is encoded and decoded as on the wire, so what is left out is only ZeroMQ.
+
+Lives here: the name server, and connections. May not live here: what brokers answer
+(kourou_rigs.wire_broker).
+
+State: soft. Everything runs on the client's I/O thread; a test changes it by plain attributes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from kourou.engine.following import REFUSED
+from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
+from kourou.model.route import BrokerData, QueueData, TopicRoute
+from kourou.protocol.bodies import (
+    ClusterInfo,
+    encode_cluster_info,
+    encode_topic_list,
+    encode_topic_route,
+)
+from kourou.protocol.frames import (
+    NO_TRACE,
+    Frame,
+    Kind,
+    decode_frame,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+from kourou.protocol.messages import namesrv
+from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS
+from kourou.transport.pending_requests import Outcome
+from kourou.transport.tcp_link import Buffer
+from kourou.transport.zmq_client import Reply
+from kourou_rigs.wire_broker import Answer, Cut, Silence, WireBroker
+from kourou_rigs.wire_filter_server import WireFilterServer
+
+CLUSTER = "c1"
+
+
+class WireCluster:
+    """A name server, whatever its address, and brokers by address.
+
+    `topics` are (read queues, write queues) by name, alike at every broker; `perms` may differ from
+    6. Servers whose address is in `down` lose every connection at its first request. `asked` has
+    what name servers were asked, with their addresses. `leaders` has the address of each broker's
+    leader by its name, empty while nobody leads it; otherwise its first member leads.
+    """
+
+    def __init__(self, kind: type[WireBroker] = WireBroker) -> None:
+        self.kind = kind
+        self.brokers: dict[str, WireBroker] = {}
+        self.filter_servers: dict[str, WireFilterServer] = {}
+        self.topics: dict[str, tuple[int, int]] = {"TBW102": (8, 8)}
+        self.perms: dict[str, int] = {}
+        self.order: dict[str, str] = {}
+        self.down: set[str] = set()
+        self.leaders: dict[str, str] = {}
+        self.asked: list[tuple[str, Request]] = []
+        self.wires: list[MemoryWire] = []
+
+    def broker(self, name: str = "broker-a") -> WireBroker:
+        """One more broker."""
+        address = f"{name}:20911"
+        broker = self.kind(name, address, len(self.brokers) + 1, self.topics, self.perms)
+        self.brokers[address] = broker
+        return broker
+
+    def follower(self, leader: WireBroker) -> WireBroker:
+        """One more member of a broker's log; it has what the leader has, at once."""
+        count = sum(one.name == leader.name for one in self.brokers.values())
+        address = f"{leader.name}:{20_911 + 1_000 * count}"
+        broker = WireBroker(leader.name, address, len(self.brokers) + 1, self.topics)
+        broker.copies(leader)
+        self.brokers[address] = broker
+        return broker
+
+    def lead(self, broker: WireBroker) -> None:
+        """This member leads from now on, and name servers know it."""
+        self.leaders[broker.name] = broker.address
+        members = [one for one in self.brokers.values() if one.name == broker.name]
+        broker.position = max(one.position for one in members)
+
+    def nobody_leads(self, broker: WireBroker, *, down: bool = True) -> None:
+        """The leader is dead, or still there and refuses; name servers know of no leader."""
+        self.leaders[broker.name] = ""
+        if down:
+            self.down.add(broker.address)
+            for wire in self.wires_to(broker):
+                wire.cut("the connection was lost")
+
+    def filter_server(self, broker: WireBroker) -> WireFilterServer:
+        """One more filter server of a broker."""
+        number = sum(one.broker is broker for one in self.filter_servers.values())
+        server = WireFilterServer(broker, f"{broker.name}:{20_915 + number}")
+        self.filter_servers[server.address] = server
+        return server
+
+    def dial(self, address: str, on_notify: Callable[[Frame], None]) -> MemoryWire:
+        """A connection; this is what a client's `dial` takes."""
+        wire = MemoryWire(self, address.removeprefix("tcp://"), on_notify)
+        self.wires.append(wire)
+        asyncio.get_running_loop().call_soon(wire.stands)
+        return wire
+
+    def wires_to(self, broker: WireBroker) -> list[MemoryWire]:
+        """The open connections to a broker."""
+        return [wire for wire in self.wires if wire.address == broker.address and not wire.closed]
+
+    def answer(
+        self, wire: MemoryWire, correlation: int, request: Request, body: bytes
+    ) -> Answer | None:
+        """The answer of whoever has the wire's address; None when it comes later."""
+        broker = self.brokers.get(wire.address)
+        if broker is not None:
+            if isinstance(request, REFUSED) and broker.address != self._leader_of(broker.name):
+                broker.seen.append(request)
+                return Answer(Code.SERVICE_NOT_AVAILABLE, remark="this broker is a follower")
+            return broker.answer(wire, correlation, request, body)
+        filter_server = self.filter_servers.get(wire.address)
+        if filter_server is not None:
+            return filter_server.answer(wire, correlation, request, body)
+        self.asked.append((wire.address, request))
+        return self._as_name_server(request)
+
+    def _as_name_server(self, request: Request) -> Answer:
+        if isinstance(request, namesrv.GetRouteInfoByTopic):
+            if request.topic not in self.topics:
+                return Answer(Code.TOPIC_NOT_EXIST)
+            return Answer(body=encode_topic_route(self.route(request.topic)))
+        if isinstance(request, namesrv.GetBrokerClusterInfo):
+            brokers = {data.broker_name: data for data in self._brokers()}
+            info = ClusterInfo(brokers, {CLUSTER: tuple(brokers)})
+            return Answer(body=encode_cluster_info(info))
+        if isinstance(request, namesrv.GetAllTopicListFromNamesrv):
+            return Answer(body=encode_topic_list(self.topics))
+        if isinstance(request, namesrv.DeleteTopicInNamesrv):
+            self.topics.pop(request.topic, None)
+            return Answer()
+        return Answer(Code.REQUEST_CODE_NOT_SUPPORTED)
+
+    def route(self, topic: str) -> TopicRoute:
+        """The route of a topic as it is now."""
+        read, write = self.topics[topic]
+        perm = self.perms.get(topic, 6)
+        return TopicRoute(
+            self._brokers(),
+            tuple(QueueData(one.broker_name, read, write, perm) for one in self._brokers()),
+            filter_server_table={
+                broker.address: tuple(
+                    one.address for one in self.filter_servers.values() if one.broker is broker
+                )
+                for broker in self.brokers.values()
+                if any(one.broker is broker for one in self.filter_servers.values())
+            },
+            order_topic_conf=self.order.get(topic),
+        )
+
+    def _leader_of(self, name: str) -> str:
+        first = next((one.address for one in self.brokers.values() if one.name == name), "")
+        return self.leaders.get(name, first)
+
+    def _brokers(self) -> tuple[BrokerData, ...]:
+        """Those that are registered: of several members a dead one is not."""
+        members: dict[str, dict[int, str]] = {}
+        for broker in self.brokers.values():
+            found = members.setdefault(broker.name, {})
+            if broker.address == self._leader_of(broker.name):
+                found[0] = broker.address
+            elif broker.address not in self.down:
+                found[broker.number] = broker.address
+        return tuple(BrokerData(CLUSTER, name, found) for name, found in members.items())
+
+
+class MemoryWire:
+    """A connection that encodes and decodes all that passes, on the loop of the client.
+
+    `kinds` has the kind of every frame sent, `deadlines` its request code and its deadline in ms;
+    `replies` what the client answered to requests.
+    """
+
+    def __init__(
+        self, cluster: WireCluster, address: str, on_notify: Callable[[Frame], None]
+    ) -> None:
+        self.address = address
+        self.on_connected: Callable[[], None] | None = None
+        self.kinds: list[Kind] = []
+        self.deadlines: list[tuple[int, int]] = []
+        self.replies: list[Frame] = []
+        self.closed = False
+        self._cluster = cluster
+        self._on_notify = on_notify
+        self._loop = asyncio.get_running_loop()
+        self._numbers = count(1)
+        self._pending: dict[int, Callable[[Outcome], None]] = {}
+
+    # -- the client's side ------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Does the connection stand?"""
+        return not self.closed and self.address not in self._cluster.down
+
+    def stands(self) -> None:
+        """Tell the client that it does, if so."""
+        if self.connected and self.on_connected is not None:
+            self.on_connected()
+
+    def gather(self) -> None:
+        """Each message leaves by itself here."""
+
+    def next_correlation(self) -> int:
+        """A number for one request."""
+        return next(self._numbers)
+
+    def submit(
+        self,
+        parts: Sequence[Buffer],
+        correlation: int,
+        callback: Callable[[Outcome], None] | None,
+        deadline_ms: int,
+    ) -> None:
+        """Send an encoded request."""
+        assert not self.closed, "a closed connection is not used"
+        frame = decode_frame([bytes(part) for part in parts])
+        self.kinds.append(frame.kind)
+        self.deadlines.append((frame.code, frame.deadline_ms))
+        if callback is not None:
+            self._pending[correlation] = callback
+        self._loop.call_soon(self._arrive, frame)
+
+    async def request(
+        self,
+        request: Request,
+        *,
+        body: Sequence[Buffer] = (),
+        timeout_ms: int,
+        trace: bytes = NO_TRACE,
+    ) -> Reply:
+        """Ask and wait."""
+        correlation = self.next_correlation()
+        head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms, trace=trace)
+        future: asyncio.Future[Frame] = self._loop.create_future()
+
+        def ended(outcome: Outcome) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, KourouError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.submit([head, *body], correlation, ended, 0)
+        frame = await future
+        code, remark, header = decode_reply(frame, REQUESTS[request.code].response)
+        return Reply(code, remark, header, frame.body)
+
+    def oneway(self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int) -> None:
+        """Tell, without an answer."""
+        correlation = self.next_correlation()
+        head = encode_request(
+            request, correlation=correlation, deadline_ms=timeout_ms, kind=Kind.ONEWAY
+        )
+        self.submit([head, *body], correlation, None, 0)
+
+    def send_parts(self, parts: Sequence[Buffer]) -> bool:
+        """Answer a request of the server."""
+        self.replies.append(decode_frame(parts))
+        return True
+
+    def close(self) -> None:
+        """Close; what is in flight ends."""
+        self.closed = True
+        self.cut("the connection was closed")
+
+    # -- the server's side ------------------------------------------------------------------------
+
+    def _arrive(self, frame: Frame) -> None:
+        correlation = frame.correlation
+        if self.address in self._cluster.down:
+            self._end(correlation, UnknownOutcome(f"{self.address} is down"))
+            return
+        request = decode_request(frame)
+        body = b"".join(map(bytes, frame.body))
+        try:
+            answer = self._cluster.answer(self, correlation, request, body)
+        except Silence:
+            self._end(correlation, TimedOut(f"{self.address} did not answer in time"))
+        except Cut:
+            self._end(correlation, UnknownOutcome("the connection was lost"))
+        except Exception as error:
+            # A mistake in a test's intercept: it is reported, and nobody waits for ever.
+            self._end(correlation, UnknownOutcome(f"the intercept failed: {error!r}"))
+            raise
+        else:
+            if answer is not None:
+                self.reply(correlation, answer)
+
+    def reply(self, correlation: int, answer: Answer) -> None:
+        """Answer a request of the client."""
+        head = encode_reply(correlation, answer.code, answer.remark, answer.header)
+        self._end(correlation, decode_frame([head, answer.body] if answer.body else [head]))
+
+    def _end(self, correlation: int, outcome: Outcome) -> None:
+        callback = self._pending.pop(correlation, None)
+        if callback is not None:
+            callback(outcome)
+
+    def hear(self, request: Request, body: bytes = b"", *, kind: Kind = Kind.NOTIFY) -> None:
+        """Say something to the client unasked; callable from any thread."""
+        head = encode_request(request, correlation=7, deadline_ms=0, kind=kind)
+        frame = decode_frame([head, body] if body else [head])
+        self._loop.call_soon_threadsafe(self._on_notify, frame)
+
+    def lose(self) -> None:
+        """Lose the connection; callable from any thread."""
+        self._loop.call_soon_threadsafe(self.cut, "lost")
+
+    def cut(self, why: str) -> None:
+        """End everything that is in flight, as a lost connection does."""
+        for correlation in list(self._pending):
+            self._end(correlation, UnknownOutcome(why))

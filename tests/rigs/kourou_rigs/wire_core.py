@@ -1,0 +1,191 @@
+"""A real broker's core behind the wires of a test (see kourou_rigs.wire_cluster).
+
+Purpose: what runs against `WireBroker` runs against `kourou.engine.core.BrokerCore` as well, over
+the store in memory that the real store's contract tests prove.
+
+State: the engine's. Everything runs on the client's I/O thread, and time is the machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from kourou.clock import SystemClock
+from kourou.engine.effects import AskClient, Notify
+from kourou.engine.inputs import ClientAnswered, Disconnected
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.topics import TopicRules
+from kourou.protocol.messages.membership import UnregisterClient
+from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.request import Request, Response
+from kourou_rigs.engine import Engine
+from kourou_rigs.wire_broker import Answer, WireBroker
+
+if TYPE_CHECKING:
+    from kourou_rigs.wire_broker import Wire
+
+CLUSTER = "c1"
+SEGMENT_BYTES = 64 << 20
+TICK_S = 0.005
+SHORT_DELAYS_MS = (1,) * 18
+"""Every delay level: a retry comes at once, as it does from a `WireBroker`."""
+
+ADMIN = 1_000_000
+"""The connection over which topics of the test are created."""
+
+
+class CoreBroker(WireBroker):
+    """A `WireBroker` whose answers are the real core's.
+
+    Its plain attributes are brought up to date after every turn; changing them has no effect, but
+    for `intercept`. `perms` are the cluster's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        number: int,
+        topics: dict[str, tuple[int, int]],
+        perms: dict[str, int],
+    ) -> None:
+        super().__init__(name, address, number, topics, perms)
+        clock = SystemClock()
+        policy = BrokerPolicy(CLUSTER, name, delay_levels_ms=SHORT_DELAYS_MS)
+        self.engine = Engine(policy=policy, segment_size=SEGMENT_BYTES, wall_ms=clock.now_ms())
+        self.engine.store.recent = False  # else a new group reads each short queue from its begin
+        self._clock, self._at_ms = clock, clock.monotonic_ms()
+        self._rules = TopicRules(CLUSTER, name)
+        self._wires: list[Wire] = []
+        self._gone: set[int] = set()
+        self._declared: dict[str, tuple[int, int, int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pending: dict[tuple[int, int], tuple[Wire, int]] = {}
+
+    def answer(self, wire: Wire, correlation: int, request: Request, body: bytes) -> Answer | None:
+        """Let the core decide; what it answers, and to whom, follows from its effects."""
+        self.seen.append(request)
+        intercepted = None if self.intercept is None else self.intercept(request)
+        if intercepted is not None:
+            return intercepted
+        self._declare()
+        if isinstance(request, SendRecords):
+            self.frames.append(request)
+        elif isinstance(request, UnregisterClient):
+            self.left.append(
+                (request.client_id, request.consumer_group or request.producer_group or "")
+            )
+        if wire not in self._wires:
+            self._wires.append(wire)
+        name, received = self.engine.received(
+            request, *([body] if body else []), peer=self._wires.index(wire)
+        )
+        self._pending[name] = wire, correlation
+        self.engine.handle(received)
+        self._after_turn()
+        self._arm()
+        return None
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Time passes on the loop of the client that asked last, while a client is connected."""
+        loop = asyncio.get_running_loop()
+        if self._timer is None or self._loop is not loop:
+            self._loop = loop
+            self._timer = loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ms = self._clock.monotonic_ms()
+        passed_ms, self._at_ms = now_ms - self._at_ms, now_ms
+        for number, wire in enumerate(self._wires):
+            if getattr(wire, "closed", False) and number not in self._gone:
+                self._gone.add(number)
+                self.engine.handle(Disconnected(self.engine.peer(number)))
+        self.pass_time(passed_ms)
+        if len(self._gone) < len(self._wires):
+            self._arm()
+
+    def pass_time(self, ms: int) -> None:
+        """So much time passes for the broker."""
+        self.engine.advance(ms)
+        self._after_turn()
+
+    def hold_flushes(self) -> None:
+        """From now on it flushes for its senders (SYNC_FLUSH), and the disk waits for `flush`."""
+        self._declare()
+        self.engine.core.desks.confirmations.sync_flush = True
+
+    def flush(self) -> None:
+        """The disk has all that was written."""
+        self.engine.flush()
+        self._after_turn()
+
+    # -- what came of a turn ----------------------------------------------------------------------
+
+    def _declare(self) -> None:
+        """Topics are made by tests at the cluster, and by sends here."""
+        for topic, (read, write) in list(self.topics.items()):
+            wanted = read, write, self.perms.get(topic, 6)
+            if self._rules.owns(topic) or self._declared.get(topic) == wanted:
+                continue
+            self._declared[topic] = wanted
+            made = UpdateAndCreateTopic(
+                topic=topic, read_queue_nums=read, write_queue_nums=write, perm=wanted[2]
+            )
+            assert self.engine.ask(made, peer=ADMIN).code == 0, topic
+
+    def _after_turn(self) -> None:
+        replies, self.engine.replies = self.engine.replies, {}
+        notices, self.engine.notices = self.engine.notices, []
+        effects, self.engine.effects = self.engine.effects, []
+        self._show()
+        for name, reply in replies.items():
+            if name in self._pending:
+                wire, correlation = self._pending.pop(name)
+                body = b"".join(map(bytes, reply.body))
+                wire.reply(
+                    correlation,
+                    Answer(reply.code, cast("Response | None", reply.header), body, reply.remark),
+                )
+        for notice in notices:
+            self._hear(notice)
+        for asked in [effect for effect in effects if isinstance(effect, AskClient)]:
+            self._hear(asked)
+            self.engine.handle(ClientAnswered(asked.token, asked.peer))
+            self._after_turn()
+
+    def _hear(self, said: Notify | AskClient) -> None:
+        self._wires[said.peer.id].hear(said.request, b"".join(map(bytes, said.body)))
+
+    def _show(self) -> None:
+        store, control = self.engine.store, self.engine.control
+        self.queues = {
+            lane: [store.records[position] for position in positions]
+            for lane, positions in store.queues.items()
+        }
+        for topic in control.topics.table.values():
+            if topic.name not in self.topics and not self._rules.owns(topic.name):
+                self.topics[topic.name] = topic.read_queue_nums, topic.write_queue_nums
+                self._declared[topic.name] = (*self.topics[topic.name], topic.perm)
+        self.committed = {
+            (group, topic, queue_id): offset
+            for table in (control.progress.table, control.progress.unrecorded)
+            for group, topics in table.items()
+            for topic, queues in topics.items()
+            for queue_id, offset in queues.items()
+        }
+        known = self.engine.core.desks.membership
+        self.producers = set(known.producer_groups())
+        self.members = {
+            name: {
+                member.client_id: self._wires[member.peer.id]
+                for member in known.consumers(name)
+                if member.peer.id < len(self._wires)
+            }
+            for name in known.consumer_groups()
+        }

@@ -1,0 +1,36 @@
+"""The queue locks of a broker in memory (see kourou_rigs.wire_broker).
+
+Lives here: who holds which queue of which group. May not live here: time (no lock lapses here but
+by a test's hand), recording.
+
+State: soft. A test looks into `holders` and changes it.
+"""
+
+from __future__ import annotations
+
+from kourou.model.queue import MessageQueue
+from kourou.protocol.lists_body import decode_lock_batch, encode_locked_queues
+
+
+class WireLocks:
+    """(group, queue) -> client id."""
+
+    def __init__(self) -> None:
+        self.holders: dict[tuple[str, MessageQueue], str] = {}
+
+    def lock(self, body: bytes) -> bytes:
+        """Take or refresh; the body of the answer."""
+        wanted = decode_lock_batch(body)
+        return encode_locked_queues(
+            queue
+            for queue in wanted.queues
+            if self.holders.setdefault((wanted.group, queue), wanted.client_id) == wanted.client_id
+        )
+
+    def unlock(self, body: bytes) -> str:
+        """Give back; the group concerned."""
+        given = decode_lock_batch(body)
+        for queue in given.queues:
+            if self.holders.get((given.group, queue)) == given.client_id:
+                del self.holders[given.group, queue]
+        return given.group

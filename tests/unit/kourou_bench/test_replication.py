@@ -1,0 +1,146 @@
+"""What replication costs is computed as it is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
+from kourou_bench.replication import (
+    BESIDE,
+    SETUPS,
+    Lag,
+    Rounds,
+    Spent,
+    chosen,
+    in_columns,
+    lag_of,
+    lag_values,
+)
+
+SETUP = {setup.name: setup for setup in SETUPS}
+
+
+def follower(number: int, lag_bytes: int, lag_ms: int | None) -> FollowerTold:
+    return FollowerTold(
+        broker_id=number,
+        address="",
+        state="REPLICATE",
+        written=0,
+        flushed=0,
+        lag_bytes=lag_bytes,
+        lag_ms=lag_ms,
+        in_sync=True,
+    )
+
+
+def told(*followers: FollowerTold) -> ReplicasTold:
+    return ReplicasTold(
+        cluster="c",
+        broker_name="broker-a",
+        broker_id=0,
+        broker_role="SYNC_MASTER",
+        leads=True,
+        epoch=64,
+        leader="broker-a/0",
+        first=0,
+        end=9_000,
+        flushed=9_000,
+        confirmed=9_000,
+        followers=followers,
+    )
+
+
+def test_only_the_named_setups_are_measured_all_without_names() -> None:
+    assert [setup.name for setup in chosen(["raft", "sync"])] == ["sync", "raft"]
+    assert chosen([]) == list(SETUPS)
+    with pytest.raises(ConfigError, match="--only synk: setups are alone, async,"):
+        chosen(["synk", "raft"])
+
+
+def test_whatever_is_compared_is_measured() -> None:
+    assert {name for pair in BESIDE for name in pair} == set(SETUP)
+
+
+def test_a_setup_without_a_role_is_a_raft_group() -> None:
+    assert [setup.name for setup in SETUPS if setup.raft] == ["raft"]
+    assert SETUP["raft"].raft == SETUP["raft"].followers + 1 == 3
+
+
+def test_cpu_is_told_for_a_message() -> None:
+    assert Spent(3_000_000, 500_000).values(100) == {"leader_us": 30.0, "followers_us": 5.0}
+
+
+def test_the_lag_is_that_of_the_last_follower() -> None:
+    assert lag_of(told(follower(1, 10, 7), follower(2, 300, None))) == Lag(9_000, 300, 7)
+    assert lag_of(told()) is None
+
+
+def test_lag_counts_while_the_log_grows() -> None:
+    before, after = Lag(0, 0, 0), Lag(9_000, 0, 0)
+    loaded = [Lag(1_000, 2_048, 4), Lag(5_000, 1_024, 2), Lag(9_000, 4_096, 30)]
+    assert lag_values([before, before, *loaded, after, after]) == {
+        "lag_kib": 2.0,
+        "lag_max_kib": 4.0,
+        "lag_ms": 4,
+        "lag_max_ms": 30,
+    }
+    assert lag_values([after, after]) == {}
+
+
+def values(rate: float, **more: float) -> dict[str, float]:
+    return {"rate": rate, "p50_ms": 2.0, "p99_ms": 8.0, "leader_us": 20.0, **more}
+
+
+def measured() -> Rounds:
+    rounds = Rounds([SETUP["sync"], SETUP["rocketmq-sync"]])
+    for ours, theirs in ((300.0, 100.0), (500.0, 250.0), (80.0, 10.0)):
+        rounds.add(SETUP["sync"], values(ours, lag_kib=3.0))
+        rounds.add(SETUP["rocketmq-sync"], values(theirs))
+    return rounds
+
+
+def test_ratios_are_of_figures_of_one_round() -> None:
+    rounds = measured()
+    assert rounds.value("sync", "rate") == 300.0
+    assert rounds.ratio("sync", "rocketmq-sync", "rate") == 3.0  # of 3, 2 and 8
+    assert rounds.value("raft", "rate") is None
+    assert rounds.ratio("raft", "sync", "rate") is None
+
+
+def test_a_round_that_lacks_one_has_no_ratio() -> None:
+    rounds = measured()
+    rounds.add(SETUP["sync"], values(1_000.0))
+    rounds.add(SETUP["rocketmq-sync"], None)
+    assert rounds.value("sync", "rate") == 400.0
+    assert rounds.ratio("sync", "rocketmq-sync", "rate") == 3.0
+
+
+def test_every_median_and_every_ratio_is_a_figure() -> None:
+    figures = {figure.name: figure for figure in measured().figures()}
+    assert figures["sync rate"].value == 300.0
+    assert figures["sync lag_kib"].unit == "KiB"
+    assert "rocketmq-sync lag_kib" not in figures
+    assert figures["sync/rocketmq-sync rate"].value == 3.0
+    assert figures["sync/rocketmq-sync leader_us"].unit == "×"
+    assert "sync/rocketmq-sync lag_kib" not in figures
+
+
+def test_people_get_two_tables() -> None:
+    table, ratios = measured().tables("RocketMQ 4.9.7")
+    line = " ".join(table.splitlines()[2].split())
+    assert line == "Kourou, SYNC_MASTER 300 2 8 20 — 3 — — —"
+    assert table.splitlines()[3].startswith("RocketMQ 4.9.7, SYNC_MASTER")
+    (_, line) = ratios.splitlines()
+    assert line.split("  ")[0] == "Kourou, SYNC_MASTER / RocketMQ 4.9.7, SYNC_MASTER"
+    assert line.split()[-4:] == ["3.00", "1.00", "1.00", "1.00"]
+
+
+def test_without_a_pair_there_is_one_table() -> None:
+    rounds = Rounds([SETUP["sync"]])
+    rounds.add(SETUP["sync"], values(5.0))
+    assert len(list(rounds.tables("RocketMQ"))) == 1
+
+
+def test_columns() -> None:
+    assert in_columns([["", "ab"], ["word", "1"]]) == "      ab\nword   1"

@@ -1,0 +1,25 @@
+"""What the bench of tracing makes of its turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou_bench.tracing_run import TracingBench, Turn, told
+
+
+def test_ratios_are_those_of_each_round_and_not_of_medians() -> None:
+    turns = {
+        "plain": [Turn(100, 10), Turn(200, 10), Turn(400, 20)],
+        "traced": [Turn(90, 11), Turn(190, 12), Turn(200, 20)],
+    }
+    found = told(turns)
+    assert (found["plain_sends_per_s"], found["traced_sends_per_s"]) == (200, 190)
+    assert found["ratio_of_sends"] == 0.9
+    assert found["ratio_of_cpu"] == 1.1
+
+
+@pytest.mark.parametrize("ratio", [0.0, -0.1, 1.5])
+def test_a_share_that_is_none_is_refused(ratio: float) -> None:
+    with pytest.raises(ConfigError, match="--ratio"):
+        TracingBench(ratio=ratio)

@@ -1,0 +1,270 @@
+"""The verdict is ok only when every number agrees with another one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from kourou_demo.verdict import GroupOfThree, LateArrivals, Numbers, SparkTables, WorstDay
+
+GOOD = Numbers(
+    events=100,
+    published=100,
+    stored=100,
+    consumed_unique=100,
+    redelivered=7,
+    queried=5,
+    queried_expected=5,
+    replayed=20,
+    replayed_expected=20,
+    worst_day=WorstDay(
+        calls=40,
+        calls_expected=40,
+        retried=3,
+        retried_expected=3,
+        dead_letters=4,
+        dead_letters_expected=4,
+        resent=4,
+        reminders=10,
+        reminders_expected=10,
+        tickets=8,
+        tickets_expected=8,
+        asked=2,
+        asked_expected=2,
+    ),
+    late_arrivals=LateArrivals(
+        late=9,
+        late_expected=9,
+        late_bytes=90,
+        overnight=6,
+        overnight_expected=6,
+        overnight_bytes=60,
+        bytes_in_all=1_000,
+    ),
+    group=GroupOfThree(
+        expected=50,
+        acknowledged=50,
+        stored=50,
+        redelivered=2,
+        failover_ms=1_300,
+        epoch_before=1,
+        epoch_after=3,
+        logs_are_equal=True,
+    ),
+    spark=SparkTables(rows=100, while_sent=80, totals=144, totals_right=144),
+)
+
+
+def test_agreeing_numbers_are_ok() -> None:
+    assert GOOD.disagreements() == []
+    assert json.loads(GOOD.as_json()) == {
+        "published": 100,
+        "stored": 100,
+        "consumed_unique": 100,
+        "redelivered": 7,
+        "lost": 0,
+        "queried": 5,
+        "replayed": 20,
+        "calls": 40,
+        "out_of_order": 0,
+        "retried": 3,
+        "dead_letters": 4,
+        "resent": 4,
+        "reminders": 10,
+        "early": 0,
+        "tickets": 8,
+        "unwanted_tickets": 0,
+        "asked": 2,
+        "late": 9,
+        "overnight": 6,
+        "raft_acknowledged": 50,
+        "raft_lost": 0,
+        "raft_stored_twice": 0,
+        "raft_redelivered": 2,
+        "raft_failover_ms": 1_300,
+        "raft_epochs": [1, 3],
+        "raft_lag_bytes": 0,
+        "raft_logs_equal": True,
+        "spark_rows": 100,
+        "spark_rows_while_sent": 80,
+        "spark_duplicates": 0,
+        "aggregates_match": True,
+        "spark_left_out": None,
+        "trace_id": None,
+        "trace_services": None,
+        "ok": True,
+    }
+
+
+def test_the_keys_stand_in_the_order_that_is_promised() -> None:
+    assert list(json.loads(GOOD.as_json())) == [
+        "published",
+        "stored",
+        "consumed_unique",
+        "redelivered",
+        "lost",
+        "queried",
+        "replayed",
+        "calls",
+        "out_of_order",
+        "retried",
+        "dead_letters",
+        "resent",
+        "reminders",
+        "early",
+        "tickets",
+        "unwanted_tickets",
+        "asked",
+        "late",
+        "overnight",
+        "raft_acknowledged",
+        "raft_lost",
+        "raft_stored_twice",
+        "raft_redelivered",
+        "raft_failover_ms",
+        "raft_epochs",
+        "raft_lag_bytes",
+        "raft_logs_equal",
+        "spark_rows",
+        "spark_rows_while_sent",
+        "spark_duplicates",
+        "aggregates_match",
+        "spark_left_out",
+        "trace_id",
+        "trace_services",
+        "ok",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"published": 99, "stored": 99, "consumed_unique": 99, "spark": SparkTables(left_out="x")},
+        {"stored": 101},
+        {"consumed_unique": 99},
+        {"consumed_unique": 101},
+        {"queried": 4},
+        {"queried": 0, "queried_expected": 0},
+        {"replayed": 19},
+        {"replayed": 0, "replayed_expected": 0},
+        {"faults": ["the broker did not stop"]},
+    ],
+)
+def test_any_disagreement_is_not_ok(change: dict[str, object]) -> None:
+    bad = replace(GOOD, **change)
+    assert bad.disagreements()
+    assert json.loads(bad.as_json())["ok"] is False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"calls": 39},
+        {"calls": 41},
+        {"calls": 0, "calls_expected": 0},
+        {"out_of_order": 1},
+        {"retried": 2},
+        {"retried": 0, "retried_expected": 0},
+        {"dead_letters": 3},
+        {"dead_letters": 5},
+        {"dead_letters": 0, "dead_letters_expected": 0, "resent": 0},
+        {"resent": 3},
+        {"reminders": 9},
+        {"reminders": 0, "reminders_expected": 0},
+        {"early": 1},
+        {"tickets": 7},
+        {"tickets": 9},
+        {"tickets": 0, "tickets_expected": 0},
+        {"unwanted_tickets": 1},
+        {"asked": 1},
+        {"asked": 0, "asked_expected": 0},
+    ],
+)
+def test_any_disagreement_of_the_second_act_is_not_ok(change: dict[str, int]) -> None:
+    bad = replace(GOOD, worst_day=replace(GOOD.worst_day, **change))
+    assert len(bad.disagreements()) == 1
+    assert json.loads(bad.as_json())["ok"] is False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"late": 8},
+        {"late": 10},
+        {"late": 0, "late_expected": 0},
+        {"late_bytes": 1_000},
+        {"overnight": 5},
+        {"overnight": 7},
+        {"overnight": 0, "overnight_expected": 0},
+        {"overnight_bytes": 1_000},
+    ],
+)
+def test_any_disagreement_of_the_third_act_is_not_ok(change: dict[str, int]) -> None:
+    bad = replace(GOOD, late_arrivals=replace(GOOD.late_arrivals, **change))
+    assert len(bad.disagreements()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"acknowledged": 49, "stored": 49},
+        {"acknowledged": 51, "stored": 51},
+        {"expected": 0, "acknowledged": 0, "stored": 0},
+        {"lost": 1},
+        {"stored": 49},
+        {"stored": 51},
+        {"failover_ms": 0},
+        {"epoch_after": 1},
+        {"epoch_before": 0},
+        {"lag_bytes": 7},
+        {"logs_are_equal": False},
+    ],
+)
+def test_any_disagreement_of_the_fourth_act_is_not_ok(change: dict[str, int]) -> None:
+    bad = replace(GOOD, group=replace(GOOD.group, **change))
+    assert len(bad.disagreements()) == 1
+    assert json.loads(bad.as_json())["ok"] is False
+
+
+def test_a_machine_without_a_jail_owes_no_filter_over_bodies() -> None:
+    arrivals = replace(GOOD.late_arrivals, overnight=0, overnight_bytes=0, lacking="Landlock")
+    without = replace(GOOD, late_arrivals=arrivals)
+    assert without.disagreements() == []
+    assert json.loads(without.as_json())["overnight"] is None
+    assert replace(without, late_arrivals=replace(arrivals, late=8)).disagreements()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 99},
+        {"rows": 101},
+        {"duplicates": 1},
+        {"missing": 1},
+        {"strange": 1},
+        {"totals_right": 143},
+        {"totals": 0, "totals_right": 0},
+    ],
+)
+def test_any_disagreement_of_the_last_act_is_not_ok(change: dict[str, int]) -> None:
+    bad = replace(GOOD, spark=replace(GOOD.spark, **change))
+    assert len(bad.disagreements()) == 1
+    told = json.loads(bad.as_json())
+    assert told["ok"] is False
+    assert told["aggregates_match"] is not any("totals" in name for name in change)
+
+
+def test_without_spark_there_is_the_reason_and_nothing_else() -> None:
+    without = replace(GOOD, spark=SparkTables(left_out="no Java: apt install"))
+    assert without.disagreements() == []
+    told = json.loads(without.as_json())
+    names = ("spark_rows", "spark_rows_while_sent", "spark_duplicates", "aggregates_match")
+    assert [told[name] for name in names] == [None] * 4
+    assert (told["spark_left_out"], told["ok"]) == ("no Java: apt install", True)
+
+
+def test_what_was_saved_is_a_share_of_all_bytes() -> None:
+    assert GOOD.late_arrivals.saved(90) == pytest.approx(91)
+    assert LateArrivals().saved(0) == 0
