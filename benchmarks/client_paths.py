@@ -28,7 +28,6 @@ import uvloop
 from kourou import Client, ConsumerSettings, ReceivedMessage
 from kourou.client.drafts import Drafting, Place
 from kourou.client.settings import ProducerSettings
-from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.model.subscription import ConsumeFromWhere
@@ -38,6 +37,7 @@ from kourou.protocol.message_id import UniqKeyGenerator
 from kourou.protocol.messages import membership, namesrv, offsets, pulling, sending
 from kourou.protocol.record import encode_host, stamp
 from kourou.protocol.request import Request, Response
+from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
 

@@ -29,14 +29,14 @@ import numpy as np
 import uvloop
 
 from kourou.engine.appends import Appends
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Received
 from kourou.engine.ports import QueueRead
 from kourou.engine.pulls import Pulls
 from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import Lane, SendRecords
 from kourou.protocol.record import encode_draft, encode_host
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection

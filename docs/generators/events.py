@@ -1,7 +1,7 @@
 """docs/reference/events.md: every control event, what it changes and who decides it.
 
 Lives here: the page, and finding in the sources who makes an event and what applies it.
-May not live here: any event (kourou.engine.events).
+May not live here: any event (kourou.events.control_events).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import msgspec
 from generators.requests import type_text
 from generators.tables import anchor, code, document, head, link, paragraph, prose, sentence, table
 
-from kourou.engine import events
-from kourou.engine.events import KnownEvent, UnreadSpan
+from kourou.events import control_events as events
+from kourou.events.control_events import KnownEvent, UnreadSpan
 from kourou.model.filter import FilterState, FilterVersion
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 
-SOURCE = "libs/kourou/engine/events.py"
+SOURCE = "libs/kourou/events/control_events.py"
 SOURCES = (
     SOURCE,
-    "libs/kourou/engine/filter_events.py",
-    "libs/kourou/engine/batch_events.py",
-    "libs/kourou/engine/replication_events.py",
+    "libs/kourou/events/filter_events.py",
+    "libs/kourou/events/batch_events.py",
+    "libs/kourou/events/replication_events.py",
 )
 PLACES = (
     "libs/kourou/engine",

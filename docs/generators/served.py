@@ -16,15 +16,15 @@ from importlib import import_module
 
 import kourou.client
 from kourou.engine.core import BrokerCore
-from kourou.engine.key_values import KeyValues
 from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
 from kourou.protocol.request import Answerer, RequestSpec
+from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.serving.peer_links import MESSAGES
 from kourou_filter_server.core import FilterCore
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
+from kourou_namesrv.key_values import KeyValues
 from kourou_rigs.engine import Engine
 from kourou_rigs.pair import Pair
 from kourou_rigs.quorum import GivenQuorum

@@ -13,8 +13,8 @@ from typing import get_args
 import pytest
 
 from kourou.engine.delay_progress import Progress, decode_progress, progress_draft
-from kourou.engine.events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.engine.log_beginning import decode_beginning, encode_beginning
+from kourou.events.control_events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.protocol import kernel
 from kourou.protocol.frames import decode_frame, decode_reply, decode_request, encode_request
 from kourou.protocol.hashing import index_hash, tags_code

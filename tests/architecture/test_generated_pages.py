@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from kourou import errors
-from kourou.engine.events import KnownEvent
 from kourou.errors import Code, KourouError
+from kourou.events.control_events import KnownEvent
 from kourou.model import limits
 from kourou.protocol.table import REQUESTS
 from kourou.service.lifecycle import STEPS, ExitCode

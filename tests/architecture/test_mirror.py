@@ -17,8 +17,13 @@ DECLARATIONS = (
 )
 """Values without behaviour, and migrations, are proved by whatever uses them."""
 
-CONTRACTS = ("kourou.core", "kourou.aggregate")
-"""Protocols, proved by whatever implements them."""
+CONTRACTS = (
+    "kourou.runtime.core",
+    "kourou.runtime.inputs",
+    "kourou.runtime.effects",
+    "kourou.version",
+)
+"""Protocols and values, proved by whatever implements or uses them."""
 
 STARTED = (
     "kourou_namesrv.app",

@@ -12,7 +12,10 @@ import pytest
 
 from kourou.engine import undo
 from kourou.engine.control import CONTROL, ControlState, evolve
-from kourou.engine.events import (
+from kourou.engine.progress import Commits
+from kourou.engine.topics import TopicRules
+from kourou.errors import Code, Corrupt, Rejected
+from kourou.events.control_events import (
     Cause,
     Event,
     EventLost,
@@ -21,15 +24,12 @@ from kourou.engine.events import (
     TopicPut,
     UnknownEvent,
 )
-from kourou.engine.key_values import KEY_VALUES, KeyValues
-from kourou.engine.progress import Commits
-from kourou.engine.settings_registry import SettingsRegistry
-from kourou.engine.stream import Snapshot, WrittenMeanwhile
-from kourou.engine.topics import TopicRules
-from kourou.errors import Code, Corrupt, Rejected
+from kourou.events.stream import Snapshot, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
 from kourou.model.topic import TopicConfig
+from kourou.runtime.settings_registry import SettingsRegistry
+from kourou_namesrv.key_values import KEY_VALUES, KeyValues
 
 
 @pytest.fixture(params=["sqlite-file", "sqlite-memory", "postgresql"])

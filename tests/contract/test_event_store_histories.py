@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kourou.engine import control, groups, progress, settings, topics, undo
+from kourou.engine import control, groups, progress, topics, undo
 from kourou.engine.control import CONTROL, ControlState, evolve
-from kourou.engine.events import (
+from kourou.engine.progress import Commits
+from kourou.engine.topics import TopicRules
+from kourou.errors import Rejected
+from kourou.events.control_events import (
     Cause,
     Event,
     Recorded,
@@ -21,14 +24,12 @@ from kourou.engine.events import (
     decode_record_body,
     encode_record_body,
 )
-from kourou.engine.progress import Commits
-from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
-from kourou.engine.stream import StreamKind
-from kourou.engine.topics import TopicRules
-from kourou.errors import Rejected
+from kourou.events.stream import StreamKind
 from kourou.eventstore.event_store import EventStore
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.runtime import changed_settings as settings
+from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
 RULES = TopicRules()
 REGISTRY = SettingsRegistry(

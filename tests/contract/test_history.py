@@ -9,18 +9,6 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.control import CONTROL, ControlState, evolve
-from kourou.engine.events import (
-    Event,
-    GroupDeleted,
-    GroupPut,
-    OffsetsReset,
-    ProgressRecorded,
-    QueueLocksChanged,
-    Recorded,
-    SettingChanged,
-    TopicDeleted,
-    TopicPut,
-)
 from kourou.engine.history import (
     EventFound,
     EventQuestion,
@@ -32,6 +20,18 @@ from kourou.engine.history import (
     tell_state,
 )
 from kourou.errors import Code, Corrupt, MetadataUnavailable, Rejected
+from kourou.events.control_events import (
+    Event,
+    GroupDeleted,
+    GroupPut,
+    OffsetsReset,
+    ProgressRecorded,
+    QueueLocksChanged,
+    Recorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
+)
 from kourou.eventstore.database import sqlite_url
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer

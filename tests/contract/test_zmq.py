@@ -9,7 +9,6 @@ import pytest
 import uvloop
 import zmq
 
-from kourou.engine.peer import Peer
 from kourou.protocol.frames import (
     Frame,
     Kind,
@@ -24,6 +23,7 @@ from kourou.protocol.messages.namesrv import (
     GetKvConfigResponse,
     GetNamesrvConfig,
 )
+from kourou.runtime.peer import Peer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -11,8 +11,14 @@ import pytest
 
 from kourou.clock import SystemClock
 from kourou.engine.control import ControlState, evolve
-from kourou.engine.events import Cause, Event, ProgressRecorded, TopicPut, decode_record_body
-from kourou.engine.events import encode_record_body as event_body
+from kourou.events.control_events import (
+    Cause,
+    Event,
+    ProgressRecorded,
+    TopicPut,
+    decode_record_body,
+)
+from kourou.events.control_events import encode_record_body as event_body
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import DataVersion, TopicConfig

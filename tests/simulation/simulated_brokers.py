@@ -13,8 +13,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from kourou.engine.effects import Forward
-from kourou.engine.inputs import Copied, Dispatched, Received, ReplyTo
-from kourou.engine.peer import MEMBERS, Peer
+from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
@@ -22,6 +21,8 @@ from kourou.model.message import StoredMessage
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.record import decode_record
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import MEMBERS, Peer
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.quorum import GivenQuorum
 

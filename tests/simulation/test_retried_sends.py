@@ -37,8 +37,6 @@ from kourou.client.discovery import parse_addresses
 from kourou.client.producer import ROUND_ROBIN, ProducerCore
 from kourou.client.sends import Sends
 from kourou.client.session import Session
-from kourou.engine.inputs import Disconnected
-from kourou.engine.peer import Peer
 from kourou.errors import Code, KourouError, UnknownOutcome
 from kourou.model.message import Message, Property, SendResult, SendStatus
 from kourou.protocol.bodies import ClusterInfo, encode_cluster_info, encode_topic_route
@@ -50,6 +48,8 @@ from kourou.protocol.frames import (
 from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages import namesrv
 from kourou.protocol.messages.sending import SendRecords
+from kourou.runtime.inputs import Disconnected
+from kourou.runtime.peer import Peer
 
 FULL = 1_500
 SOAK = 10_000

@@ -12,22 +12,23 @@ import pytest
 
 from kourou.engine.effects import ChangeRole
 from kourou.engine.following import FollowerRole
-from kourou.engine.inputs import Disconnected, Fenced, Received, ReplyTo
-from kourou.engine.key_value_desk import KeyValuesWritten, RecordKeyValues
-from kourou.engine.key_values import KeyValues
+from kourou.engine.inputs import Fenced
 from kourou.engine.leading import LeaderRole
-from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.recording import Recorded
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.errors import Code
 from kourou.model.topic import DataVersion
 from kourou.protocol import bodies
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.messages.replicas import PromoteReplica
 from kourou.replication.epoch_numbers import PROMOTION
+from kourou.runtime.inputs import Disconnected, Received, ReplyTo
+from kourou.runtime.peer import Peer
+from kourou.runtime.settings_registry import SettingsRegistry
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
+from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
+from kourou_namesrv.key_values import KeyValues
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.pair import Pair
 

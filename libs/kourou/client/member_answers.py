@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable
 from typing import Protocol
 
-from kourou import __version__
 from kourou.client.answering import Answer, Answering, Asked
 from kourou.client.heartbeats import Membership
 from kourou.client.running_info import DirectResult as Handled
@@ -36,6 +35,7 @@ from kourou.protocol.messages.membership import (
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,
 )
+from kourou.version import __version__
 
 MIB = 1024 * 1024
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kourou.engine.effects import Announce, Effect, Reply
-from kourou.engine.inputs import ReplyTo
-from kourou.engine.peer import Peer
+from kourou.engine.effects import Announce, Effect
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.peer import Peer
 
 ANNOUNCE_WAIT_MS = 6_000
 """[RMQ] registerBrokerTimeoutMills"""

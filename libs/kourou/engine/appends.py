@@ -25,7 +25,6 @@ from itertools import chain, takewhile
 from typing import NamedTuple, TypeAlias
 
 from kourou.engine.effects import Append, Blank, Effect
-from kourou.engine.inputs import Buffer
 from kourou.engine.ports import ANYWHERE, StoreView
 from kourou.errors import (
     DiskFull,
@@ -41,6 +40,7 @@ from kourou.protocol import kernel
 from kourou.protocol.kernel_python import FIELDS, NARROW, NO_SPACE, TOO_LONG
 from kourou.protocol.record import Host, encode_host, record_size
 from kourou.protocol.record_columns import RecordColumns
+from kourou.runtime.inputs import Buffer
 
 Lane = tuple[str, int]
 

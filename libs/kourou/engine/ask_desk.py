@@ -15,10 +15,8 @@ from typing import Any
 
 from kourou.engine.asking import Asking
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Effect, LogWarning, Reply
-from kourou.engine.inputs import Buffer, ClientAnswered, Received
+from kourou.engine.effects import Effect
 from kourou.engine.membership import Member, Membership
-from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.errors import BadRequest, Code, GroupNotFound, KourouError, Rejected, TimedOut
@@ -35,6 +33,9 @@ from kourou.protocol.messages.membership import (
     InvokeBrokerToGetConsumerStatus,
 )
 from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Buffer, ClientAnswered, Received
+from kourou.runtime.peer import Peer
 
 PASS_ON_MS = 10_000
 """How long a member has for 307 and 309 (fact sheet §2.5)."""

@@ -20,12 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from kourou.engine.effects import AskClient, Effect, LogWarning
-from kourou.engine.inputs import Buffer, ClientAnswered
-from kourou.engine.peer import Peer
+from kourou.engine.effects import Effect
 from kourou.errors import KourouError, Throttled, TimedOut, UnknownOutcome
 from kourou.model.limits import CLIENT_QUESTIONS_MAX
 from kourou.protocol.request import Request
+from kourou.runtime.effects import AskClient, LogWarning
+from kourou.runtime.inputs import Buffer, ClientAnswered
+from kourou.runtime.peer import Peer
 
 Answered = Callable[[int, ClientAnswered], Sequence[Effect]]
 """(now_ms, answer) -> effects. The answer's `error` is None where the client did answer."""

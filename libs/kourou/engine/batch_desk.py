@@ -21,14 +21,13 @@ from kourou.engine.batch_ends import BatchEnds
 from kourou.engine.batch_halves import BatchPart
 from kourou.engine.control import ControlState
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.effects import Effect, LogWarning
-from kourou.engine.events import Cause, Event
-from kourou.engine.inputs import Received
+from kourou.engine.effects import Effect
 from kourou.engine.owing import Owing
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.recording import Recorder
 from kourou.engine.transactions import Transactions
 from kourou.errors import BadRequest, KourouError, Rejected
+from kourou.events.control_events import Cause, Event
 from kourou.model.batch import NONE, BatchQuery, check_attempt, check_query
 from kourou.model.limits import BATCH_STEP_MESSAGES_MAX
 from kourou.protocol.batch_bodies import decode_attempts, decode_decision, encode_decision
@@ -42,6 +41,8 @@ from kourou.protocol.messages.batches import (
     ResolveBatch,
 )
 from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Received
 
 LOOK_MS = 1_000
 """Between two looks for what nobody wants any more."""

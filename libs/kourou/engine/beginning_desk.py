@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kourou.engine.control import ControlState
-from kourou.engine.effects import AskHistory, Effect, Reply
+from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.history import BeginningFound, BeginningQuestion
-from kourou.engine.inputs import Received
 from kourou.engine.log_beginning import next_control_offset, queue_ends_of
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
@@ -26,6 +25,8 @@ from kourou.errors import Code, Rejected, Throttled
 from kourou.model.limits import FETCH_BYTES_MAX, HISTORY_WAIT_MS_MAX
 from kourou.protocol.messages.replication import GetLogBeginning, GetLogBeginningResponse
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 
 
 class BeginningDesk:

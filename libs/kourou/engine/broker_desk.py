@@ -15,21 +15,18 @@ import msgspec
 
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Announce, Effect, Reply
-from kourou.engine.events import (
+from kourou.engine.effects import Announce, Effect
+from kourou.engine.history import told
+from kourou.engine.owing import Owing
+from kourou.engine.ports import StoreView
+from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
+from kourou.events.control_events import (
     Event,
     EventLost,
     Recorded,
     SettingChanged,
     decode_record_body,
 )
-from kourou.engine.history import told
-from kourou.engine.inputs import Received
-from kourou.engine.owing import Owing
-from kourou.engine.ports import StoreView
-from kourou.engine.settings import decide_change, effective
-from kourou.engine.settings_registry import SettingsRegistry
-from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.bodies import (
@@ -48,6 +45,10 @@ from kourou.protocol.messages.control import GetControlEvents, GetControlEventsR
 from kourou.protocol.record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
 from kourou.protocol.settings_body import encode_settings_told
+from kourou.runtime.changed_settings import decide_change, effective
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
+from kourou.runtime.settings_registry import SettingsRegistry
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}
 """Keys of RocketMQ that are not here, as mqadmin's exportConfigs fails without them."""

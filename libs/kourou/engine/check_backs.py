@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from kourou.engine.appends import Lane
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.effects import Effect, LogWarning, Notify
+from kourou.engine.effects import Effect
 from kourou.engine.half_messages import (
     COMMIT,
     GIVEN_UP_LANE,
@@ -45,6 +45,7 @@ from kourou.errors import Corrupt, KourouError, Rejected
 from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.messages.transactions import CheckTransactionState
 from kourou.protocol.record import Host, encode_host
+from kourou.runtime.effects import LogWarning, Notify
 
 HALVES_PER_TICK = 256
 """A round does no more in one tick, so that nobody waits for it."""

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from kourou.engine.effects import Effect, Flush, Reply
+from kourou.engine.effects import Effect, Flush
 from kourou.errors import Code
+from kourou.runtime.effects import Reply
 
 
 @dataclass(slots=True)

@@ -26,12 +26,17 @@ from kourou.engine import groups as group_rules
 from kourou.engine import progress as progress_rules
 from kourou.engine import queue_locks as lock_rules
 from kourou.engine import replicas as replica_rules
-from kourou.engine import settings as settings_rules
 from kourou.engine import topics as topic_rules
-from kourou.engine.batch_events import BatchEventBase
 from kourou.engine.batches import Batches
-from kourou.engine.event_base import Scalar
-from kourou.engine.events import (
+from kourou.engine.filters import Filters, FiltersTaken, filters_of
+from kourou.engine.groups import Groups, groups_of
+from kourou.engine.progress import Commits, Progress, TopicTable
+from kourou.engine.queue_locks import LockOwners
+from kourou.engine.replicas import Replicas, ReplicasTaken, replicas_of
+from kourou.engine.topics import TopicRules, Topics, topics_of
+from kourou.errors import DecodeError, GroupNotFound
+from kourou.events.batch_events import BatchEventBase
+from kourou.events.control_events import (
     Event,
     GroupDeleted,
     GroupPut,
@@ -43,21 +48,16 @@ from kourou.engine.events import (
     TopicDeleted,
     TopicPut,
 )
-from kourou.engine.filter_events import FilterEventBase
-from kourou.engine.filters import Filters, FiltersTaken, filters_of
-from kourou.engine.groups import Groups, groups_of
-from kourou.engine.progress import Commits, Progress, TopicTable
-from kourou.engine.queue_locks import LockOwners
-from kourou.engine.replicas import Replicas, ReplicasTaken, replicas_of
-from kourou.engine.replication_events import ReplicationEventBase
-from kourou.engine.settings import Settings
-from kourou.engine.stream import StreamKind
-from kourou.engine.topics import TopicRules, Topics, topics_of
-from kourou.errors import DecodeError, GroupNotFound
+from kourou.events.event_base import Scalar
+from kourou.events.filter_events import FilterEventBase
+from kourou.events.replication_events import ReplicationEventBase
+from kourou.events.stream import StreamKind
 from kourou.model.batch import BatchQuery
 from kourou.model.group import GroupConfig
 from kourou.model.names import is_system_group
 from kourou.model.topic import DataVersion, TopicConfig
+from kourou.runtime import changed_settings as settings_rules
+from kourou.runtime.changed_settings import Settings
 
 SNAPSHOT_FORMAT = 1
 

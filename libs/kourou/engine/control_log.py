@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kourou.engine.events import EventLost, Recorded, decode_record_body
 from kourou.engine.ports import StoreView
 from kourou.errors import KourouError
+from kourou.events.control_events import EventLost, Recorded, decode_record_body
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.record import decode_record
 

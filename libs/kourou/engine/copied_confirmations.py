@@ -25,9 +25,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from kourou.engine.confirmations import Confirmations, unknown
-from kourou.engine.effects import Effect, Reply
+from kourou.engine.effects import Effect
 from kourou.engine.ports import ANYWHERE
 from kourou.errors import Code
+from kourou.runtime.effects import Reply
 
 _TEXTS = {
     Code.SLAVE_NOT_AVAILABLE: "stored; no follower is connected to replicate it",

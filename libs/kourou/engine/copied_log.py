@@ -19,12 +19,13 @@ from kourou.engine.appends import Appends
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, evolve
 from kourou.engine.control_log import read_control_events
-from kourou.engine.effects import DeleteLogBefore, Effect, LogWarning
-from kourou.engine.events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
+from kourou.engine.effects import DeleteLogBefore, Effect
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import yield_to
 from kourou.engine.recording import entailed_by
+from kourou.events.control_events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
 from kourou.model.names import CONTROL_TOPIC
+from kourou.runtime.effects import LogWarning
 
 
 class FollowedConfirmations(Confirmations):

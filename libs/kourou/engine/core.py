@@ -18,15 +18,12 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from kourou.engine.desks import Desks
-from kourou.engine.effects import Append, Effect, LogWarning, Project, Reply
-from kourou.engine.events import Cause, Event
+from kourou.engine.effects import Append, Effect, Project
 from kourou.engine.following import Following
 from kourou.engine.inputs import (
     Announced,
-    ClientAnswered,
     Confirmed,
     Copied,
-    Disconnected,
     DiskMeasured,
     Dispatched,
     Fenced,
@@ -36,16 +33,14 @@ from kourou.engine.inputs import (
     LeaderConnected,
     LogShrunk,
     NotCopied,
-    Received,
     SpaceChanged,
     StoreFailed,
-    Tick,
     Written,
 )
-from kourou.engine.peer import Peer
 from kourou.engine.quorum_following import QuorumFollowing
 from kourou.engine.quorum_leading import QuorumLeading
 from kourou.errors import Code, KourouError
+from kourou.events.control_events import Cause, Event
 from kourou.protocol.messages.offsets import (
     GetAllDelayOffset,
     GetEarliestMsgStoreTime,
@@ -60,6 +55,9 @@ from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.protocol.table import not_supported
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import ClientAnswered, Disconnected, Received, Tick
+from kourou.runtime.peer import Peer
 
 _JOINT = frozenset({SendRecords, SendMessage, EndTransaction})
 """Requests that are stored together if several of a kind follow one another in a turn."""
@@ -68,7 +66,7 @@ Handler = Callable[[int, Received, Any], list[Effect]]
 
 
 class BrokerCore:
-    """Implements kourou.core.Core for a broker."""
+    """Implements kourou.runtime.core.Core for a broker."""
 
     def __init__(self, desks: Desks) -> None:
         self.desks = desks

@@ -36,12 +36,11 @@ from kourou.engine.delay_progress import (
     progress_draft,
 )
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.effects import ConfigChanged, Effect, LogWarning, Reply, Wake
-from kourou.engine.events import UnreadSpan
-from kourou.engine.inputs import Received, Tick
+from kourou.engine.effects import ConfigChanged, Effect, Wake
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.errors import KourouError, MessageIllegal, Throttled
+from kourou.events.control_events import UnreadSpan
 from kourou.model.delay import delay_of
 from kourou.model.limits import DELIVERIES_MAX, DELIVERY_BYTES_MAX, SEGMENT_TAIL_BYTES
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -49,6 +48,8 @@ from kourou.protocol.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.record_layout import Parts, parts_of
 from kourou.protocol.record_moves import moved_draft, real_lane
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Received, Tick
 
 MIRROR_INTERVAL_MS = 10_000
 """How often delayOffset.json follows, at most (RocketMQ: flushDelayOffsetInterval)."""

@@ -27,7 +27,6 @@ from kourou.engine.copied_confirmations import CopiedConfirmations
 from kourou.engine.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.delays import Delays
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.events import Event, LogDeleted, UnreadSpan
 from kourou.engine.filter_desk import FilterDesk
 from kourou.engine.filter_server_desk import FilterServerDesk
 from kourou.engine.filter_servers import FilterServers
@@ -65,7 +64,6 @@ from kourou.engine.retention import parse_hours
 from kourou.engine.retention_desk import RetentionDesk
 from kourou.engine.send_back import SendBack
 from kourou.engine.sending import Sending
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.single_sends import SingleSends
 from kourou.engine.statistics import Statistics
 from kourou.engine.subscriptions import SubscriptionPolicy
@@ -73,8 +71,10 @@ from kourou.engine.topic_desk import TopicDesk
 from kourou.engine.topics import TopicRules
 from kourou.engine.traffic import Traffic
 from kourou.engine.transactions import Transactions
+from kourou.events.control_events import Event, LogDeleted, UnreadSpan
 from kourou.protocol.record import Host, encode_host
 from kourou.replication.epochs import Epochs
+from kourou.runtime.settings_registry import SettingsRegistry
 
 QuorumRole = QuorumLeaderRole | QuorumFollowerRole
 Role = LeaderRole | FollowerRole | QuorumRole

@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from kourou.engine.inputs import Buffer, Received, ReplyTo
-from kourou.engine.peer import Peer
-from kourou.errors import Code
 from kourou.protocol.request import Request
+from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply
+from kourou.runtime.inputs import Buffer, Received, ReplyTo
 
-if TYPE_CHECKING:  # a name server has no use for numpy, nor for a broker's history
+if TYPE_CHECKING:
     from kourou.engine.history import Question
     from kourou.protocol.record_columns import RecordColumns
 
@@ -57,40 +54,6 @@ class Project:
 @dataclass(frozen=True, slots=True)
 class Flush:
     """Somebody waits for the disk: flush now (one flush serves all that was appended before it)."""
-
-
-@dataclass(slots=True)
-class Reply:
-    """Answer one request."""
-
-    to: ReplyTo
-    code: int = Code.SUCCESS
-    remark: str = ""
-    header: msgspec.Struct | None = None
-    body: Sequence[Buffer] = field(default=())
-
-
-@dataclass(slots=True)
-class Notify:
-    """Tell a client something it did not ask for; no answer is expected."""
-
-    peer: Peer
-    request: Request
-    body: Sequence[Buffer] = field(default=())
-
-
-@dataclass(slots=True)
-class AskClient:
-    """Ask a client something and bring its answer back as ClientAnswered with this token.
-
-    Made by engine.asking, which also knows when waiting ends: a carrier only transmits.
-    """
-
-    token: int
-    peer: Peer
-    request: Request
-    body: Sequence[Buffer]
-    timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +199,6 @@ class HandOver:
     """Let another member of the Raft group lead; the one that is furthest if `target` is ""."""
 
     target: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LogWarning:
-    """Tell the operator, in the log."""
-
-    text: str
 
 
 Effect = (

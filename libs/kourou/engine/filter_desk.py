@@ -19,15 +19,14 @@ from typing import Any
 
 from kourou.engine import filters as rules
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.events import Event
-from kourou.engine.filter_events import FilterMessagesSkipped
+from kourou.engine.effects import Effect
 from kourou.engine.filter_servers import FilterServers
-from kourou.engine.inputs import Received
 from kourou.engine.member_desk import EnsureGroup
 from kourou.engine.owing import Owing
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
+from kourou.events.control_events import Event
+from kourou.events.filter_events import FilterMessagesSkipped
 from kourou.filtering.check_allowance import CheckAllowance
 from kourou.filtering.python_rules import check_source
 from kourou.model.filter import FilterAction, FilterState, check_filter_name
@@ -49,6 +48,8 @@ from kourou.protocol.messages.filter_server import (
     RecordFilterSkip,
 )
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 
 _WHITE = frozenset("\t\n\r\f")
 

@@ -16,10 +16,8 @@ from typing import Any
 
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Announce, Effect, LogWarning, Notify, Reply
+from kourou.engine.effects import Announce, Effect
 from kourou.engine.filter_servers import FilterServers
-from kourou.engine.inputs import Received
-from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.recording import Recorder
 from kourou.protocol.messages.filter_server import (
@@ -29,6 +27,9 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning, Notify, Reply
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
 
 
 class FilterServerDesk:

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import (
     FILTER_SERVER_ADDRESS_LENGTH_MAX,
     FILTER_SERVER_LISTENERS_MAX,
     FILTER_SERVERS_MAX,
 )
+from kourou.runtime.peer import Peer
 
 
 @dataclass(slots=True)

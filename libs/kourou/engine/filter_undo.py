@@ -9,8 +9,10 @@ is undone only while it is the filter's first and nothing else came of it.
 
 from __future__ import annotations
 
-from kourou.engine.events import Event
-from kourou.engine.filter_events import (
+from kourou.engine.filters import Filters, existing
+from kourou.errors import Rejected
+from kourou.events.control_events import Event
+from kourou.events.filter_events import (
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -22,8 +24,6 @@ from kourou.engine.filter_events import (
     FilterRestored,
     FilterUploaded,
 )
-from kourou.engine.filters import Filters, existing
-from kourou.errors import Rejected
 from kourou.model.filter import FilterState
 from kourou.model.limits import FILTER_SOURCES_BYTES_MAX, FILTERS_GROUP_MAX, FILTERS_MAX
 

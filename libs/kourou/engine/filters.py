@@ -4,7 +4,7 @@ Lives here: the state, every decision about filters alone, and how their events 
 May not live here: requests (kourou.engine.filter_desk), what a source may say
 (kourou.filtering.python_rules), running it (the filter server), undo (kourou.engine.filter_undo).
 
-State: projection of the events of kourou.engine.filter_events; owned and changed in place by
+State: projection of the events of kourou.events.filter_events; owned and changed in place by
 `evolve`. It survives the loss of its events: `<root>/kourou/filters.json` mirrors it.
 
 Invariants:  a version number of a group's filter is never given again, nor after its deletion
@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from kourou.engine.events import Event
-from kourou.engine.filter_events import (
+from kourou.errors import BadRequest, Code, Rejected
+from kourou.events.control_events import Event
+from kourou.events.filter_events import (
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -33,7 +34,6 @@ from kourou.engine.filter_events import (
     FilterRestored,
     FilterUploaded,
 )
-from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.filter import FilterKey, FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import (
     FILTER_NAMES_REMEMBERED_MAX,

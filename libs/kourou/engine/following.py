@@ -25,9 +25,7 @@ from typing import Any
 from kourou.engine.appends import Appends
 from kourou.engine.control import ControlState
 from kourou.engine.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush, LogWarning, Notify
-from kourou.engine.inputs import Received
-from kourou.engine.peer import Peer
+from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.errors import NotLeader
@@ -48,6 +46,9 @@ from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
 from kourou.protocol.request import Request
 from kourou.replication.copying import BeginAt, Copying, CutTo, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs
+from kourou.runtime.effects import LogWarning, Notify
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
 
 REFUSED: tuple[type[Request], ...] = (
     sending.SendMessage,

@@ -17,16 +17,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kourou.engine.control import ControlState, decide_delete_group
-from kourou.engine.effects import Effect, Notify, Reply
-from kourou.engine.events import OffsetsReset
+from kourou.engine.effects import Effect
 from kourou.engine.groups import decide_put
-from kourou.engine.inputs import Received
 from kourou.engine.member_desk import EnsureGroup
 from kourou.engine.membership import Membership
 from kourou.engine.owing import Owing
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits, decide_clone, decide_reset
 from kourou.errors import GroupNotFound, TopicNotFound
+from kourou.events.control_events import OffsetsReset
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies import (
@@ -47,6 +46,8 @@ from kourou.protocol.messages.offsets import (
     ResetConsumerClientOffset,
 )
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Notify, Reply
+from kourou.runtime.inputs import Received
 
 LIST_FORM_LANGUAGE = "CPP"
 """Clients in this language read tables of offsets as lists (fact sheet §3.9)."""

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Received
+from kourou.engine.effects import Effect
 from kourou.engine.membership import Membership
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import OFFSET_MAX, Commits
@@ -40,6 +39,8 @@ from kourou.protocol.messages.groups import (
 )
 from kourou.protocol.messages.offsets import QueryCorrectionOffset
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 
 
 class GroupFigures:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from kourou.engine.events import Event, GroupDeleted, GroupPut
 from kourou.engine.folded_names import FoldedNames
 from kourou.errors import BadRequest, GroupNotFound, Rejected
+from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model import names
 from kourou.model.group import GroupConfig
 from kourou.model.limits import TOPIC_QUEUES_MAX

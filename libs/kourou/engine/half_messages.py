@@ -22,7 +22,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from kourou.engine.inputs import Buffer
 from kourou.errors import Corrupt, KourouError, MessageIllegal
 from kourou.model.batch import BatchMark
 from kourou.model.message import Property
@@ -33,6 +32,7 @@ from kourou.protocol.properties import decode_properties, encode_properties
 from kourou.protocol.record import stamp
 from kourou.protocol.record_layout import HOST_V4_BYTES, QUEUE_OFFSET_AT, parts_of
 from kourou.protocol.record_moves import Changes, Lane, moved_draft
+from kourou.runtime.inputs import Buffer
 
 HALF_LANE = (HALF_TOPIC, 0)
 OP_LANE = (OP_TOPIC, 0)

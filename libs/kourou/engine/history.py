@@ -16,8 +16,8 @@ import msgspec
 
 from kourou.engine import replicas
 from kourou.engine.control import ControlState
-from kourou.engine.events import Event, GroupDeleted, Recorded, TopicDeleted, encode_event
 from kourou.engine.progress import Table, TopicTable
+from kourou.events.control_events import Event, GroupDeleted, Recorded, TopicDeleted, encode_event
 from kourou.protocol.history_body import ToldEvent, encode_told_events
 
 _ENCODER = msgspec.json.Encoder()

@@ -19,16 +19,7 @@ from kourou.engine.beginning_desk import tell_beginning
 from kourou.engine.broker_desk import BrokerDesk
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, time_of_next
-from kourou.engine.effects import AskHistory, Effect, Reply
-from kourou.engine.events import (
-    Cause,
-    Event,
-    OffsetsReset,
-    Recorded,
-    TopicDeleted,
-    TopicPut,
-    decode_record_body,
-)
+from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.group_desk import GroupDesk
 from kourou.engine.history import (
     BeginningFound,
@@ -42,15 +33,23 @@ from kourou.engine.history import (
     drops_progress,
     tell_events,
 )
-from kourou.engine.inputs import HistoryAnswered, Received
+from kourou.engine.inputs import HistoryAnswered
 from kourou.engine.owing import Owing
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits
 from kourou.engine.pulls import Pulls
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.topic_desk import TopicDesk
 from kourou.engine.undo import UndoContext, decide_undo
 from kourou.errors import BadRequest, Code, DecodeError, Rejected
+from kourou.events.control_events import (
+    Cause,
+    Event,
+    OffsetsReset,
+    Recorded,
+    TopicDeleted,
+    TopicPut,
+    decode_record_body,
+)
 from kourou.model.aggregates import check_aggregate, check_stateful, check_types
 from kourou.model.limits import (
     HISTORY_EVENTS_MAX,
@@ -68,6 +67,9 @@ from kourou.protocol.messages.history import (
 )
 from kourou.protocol.record import decode_record
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
+from kourou.runtime.settings_registry import SettingsRegistry
 
 ANSWER_WAY_MS = 500
 """Kept of a request's deadline, so that its answer arrives before its sender gives up."""

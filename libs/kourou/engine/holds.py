@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from kourou.engine.peer import Peer
 from kourou.model.limits import HOLDS_MAX
+from kourou.runtime.peer import Peer
 
 Pull = TypeVar("Pull")
 Lane = tuple[str, int]

@@ -23,11 +23,11 @@ from collections.abc import Callable, Sequence
 
 from kourou.engine.appends import Appends
 from kourou.engine.effects import Effect
-from kourou.engine.inputs import Received
 from kourou.engine.transactions import Ending, Transactions
 from kourou.errors import KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.transactions import EndTransaction
+from kourou.runtime.inputs import Received
 
 Alone = Callable[[int, Received], Sequence[Effect]]
 _Group = dict[int, tuple[Received, Ending]]

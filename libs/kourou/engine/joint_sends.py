@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 from kourou.engine.appends import Appends, Lane, Numbers, Written
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Buffer, Received
+from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.redirects import Redirects
 from kourou.engine.repeats import Repeats, identities_of
@@ -33,6 +32,8 @@ from kourou.errors import Code, KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.record_batch import check_drafts
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Buffer, Received
 
 
 class JointSends:

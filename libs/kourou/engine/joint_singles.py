@@ -21,12 +21,12 @@ from collections.abc import Callable, Sequence
 
 from kourou.engine.appends import Appends, Lane
 from kourou.engine.effects import Effect
-from kourou.engine.inputs import Received
 from kourou.engine.redirects import Redirects
 from kourou.engine.single_sends import Prepared, PreparedBatch, SingleSends
 from kourou.errors import KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.sending import SendMessage
+from kourou.runtime.inputs import Received
 
 Alone = Callable[[int, Received], Sequence[Effect]]
 _Waiting = tuple[Received, Prepared | PreparedBatch]

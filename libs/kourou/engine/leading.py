@@ -21,22 +21,23 @@ from kourou.engine.appends import Appends
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.copied_confirmations import CopiedConfirmations
-from kourou.engine.effects import ChangeRole, Effect, Flush, LogWarning, Notify
-from kourou.engine.events import Cause
-from kourou.engine.inputs import Received
-from kourou.engine.peer import Peer
+from kourou.engine.effects import ChangeRole, Effect, Flush
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.promoting import member_name
 from kourou.engine.recording import Recorder
-from kourou.engine.replication_events import EpochOpened, InSyncChanged
 from kourou.errors import KourouError
+from kourou.events.control_events import Cause
+from kourou.events.replication_events import EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
 from kourou.protocol.request import Request
 from kourou.replication.epoch_numbers import next_epoch
 from kourou.replication.epochs import Epochs
 from kourou.replication.in_sync import InSync, named
 from kourou.replication.shipping import Bounds, ChunkSource, Follower, Shipping
+from kourou.runtime.effects import LogWarning, Notify
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
 
 ASYNC_MASTER, SYNC_MASTER = "ASYNC_MASTER", "SYNC_MASTER"
 

@@ -16,19 +16,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Effect, LogWarning, Notify, Reply
-from kourou.engine.events import Cause
-from kourou.engine.inputs import Received
+from kourou.engine.effects import Effect
 from kourou.engine.membership import Membership
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.queue_locks import Place, QueueLocks
 from kourou.engine.recording import Recorder
 from kourou.errors import KourouError
+from kourou.events.control_events import Cause
 from kourou.model import names
 from kourou.protocol.lists_body import LockBatch, decode_lock_batch, encode_locked_queues
 from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning, Notify, Reply
+from kourou.runtime.inputs import Received
 
 
 class LockDesk:

@@ -23,9 +23,9 @@ from typing import Annotated
 import msgspec
 
 from kourou.engine.control import ControlState, decode_state, encode_state
-from kourou.engine.event_base import Count
 from kourou.engine.ports import StoreView
 from kourou.errors import DecodeError, Rejected
+from kourou.events.event_base import Count
 from kourou.model.limits import LOG_BEGINNING_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
 

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Buffer, Received
+from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.errors import Code, Corrupt, Rejected
@@ -24,6 +23,8 @@ from kourou.model.limits import DAMAGE_LENGTH_MAX, FETCH_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Buffer, Received
 
 
 class LogDesk:

@@ -16,14 +16,12 @@ from typing import Any
 
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, decide_consumer_group
-from kourou.engine.effects import Effect, LogWarning, Notify, Reply
-from kourou.engine.events import Cause
-from kourou.engine.inputs import Received, ReplyTo
+from kourou.engine.effects import Effect
 from kourou.engine.membership import Change, ConsumerPart, Heartbeat, Member, Membership
-from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.recording import Recorder
 from kourou.errors import Code, GroupNotFound, KourouError, NotLeader, Rejected, Unavailable
+from kourou.events.control_events import Cause
 from kourou.filtering.subscribing import check_allowed, heard, parse_subscription
 from kourou.model.group import GroupConfig
 from kourou.protocol.heartbeat_body import (
@@ -52,6 +50,9 @@ from kourou.protocol.messages.membership import (
     UnregisterClient,
 )
 from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning, Notify, Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 
 EnsureGroup = Callable[[str, Received, str], GroupConfig]
 """(group, request, reason) -> the group, made if it may be; raises Rejected."""

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from kourou.engine.peer import Peer
 from kourou.engine.subscriptions import (
     GroupSubscriptions,
     MemberKey,
@@ -36,6 +35,7 @@ from kourou.model.subscription import (
     MessageModel,
     Subscription,
 )
+from kourou.runtime.peer import Peer
 
 
 @dataclass(frozen=True, slots=True)

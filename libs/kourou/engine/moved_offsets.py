@@ -16,8 +16,7 @@ from __future__ import annotations
 from kourou.engine.appends import Appends
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.effects import Effect, LogWarning
-from kourou.engine.inputs import Received
+from kourou.engine.effects import Effect
 from kourou.errors import KourouError
 from kourou.model.limits import OFFSET_MOVED_QUEUES_MAX
 from kourou.model.message import Property
@@ -27,6 +26,8 @@ from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
 from kourou.protocol.status_bodies import OffsetMoved, encode_offset_moved
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Received
 
 AGAIN_AFTER_MS = 1_000
 """How soon another correction of the same group in the same queue is noted."""

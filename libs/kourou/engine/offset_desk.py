@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Received
+from kourou.engine.effects import Effect
 from kourou.engine.member_desk import EnsureGroup
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits
@@ -29,6 +28,8 @@ from kourou.protocol.messages.offsets import (
     SearchOffsetByTimestampResponse,
     UpdateConsumerOffset,
 )
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 
 
 class OffsetDesk:

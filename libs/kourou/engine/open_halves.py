@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kourou.engine.batch_halves import BatchHalves
-from kourou.engine.events import UnreadSpan
 from kourou.engine.half_messages import HALF_LANE, HalfRecord, Identity
+from kourou.events.control_events import UnreadSpan
 from kourou.model.batch import BatchMark
 from kourou.model.limits import HALF_DRAFTS_BYTES_MAX
 

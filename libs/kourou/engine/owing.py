@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.events import Cause, Event
-from kourou.engine.inputs import Buffer, Received
+from kourou.engine.effects import Effect
 from kourou.engine.recording import Recorder
 from kourou.errors import Code
+from kourou.events.control_events import Cause, Event
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Buffer, Received
 
 
 class Owing:

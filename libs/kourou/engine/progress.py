@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kourou.engine.events import (
+from kourou.errors import BadRequest
+from kourou.events.control_events import (
     Event,
     GroupDeleted,
     OffsetsReset,
     ProgressRecorded,
     TopicDeleted,
 )
-from kourou.errors import BadRequest
 from kourou.model import names
 from kourou.model.limits import PROGRESS_EVENT_ENTRIES_MAX, TOPIC_QUEUES_MAX
 

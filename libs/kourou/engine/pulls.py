@@ -22,14 +22,12 @@ import msgspec
 
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Effect, LogWarning, Reply
+from kourou.engine.effects import Effect
 from kourou.engine.filter_servers import FilterServers
 from kourou.engine.holds import Hold, Holds, Lane
-from kourou.engine.inputs import Received
 from kourou.engine.member_desk import EnsureGroup
 from kourou.engine.membership import Membership
 from kourou.engine.moved_offsets import MovedOffsets
-from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import QueueRead, StoreView
 from kourou.engine.progress import Commits
@@ -56,6 +54,9 @@ from kourou.model.limits import (
 from kourou.model.permission import READ
 from kourou.model.subscription import TAG, Subscription
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
 
 
 @dataclass(slots=True)

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Received
+from kourou.engine.effects import Effect
 from kourou.engine.membership import Membership
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
@@ -32,6 +31,8 @@ from kourou.protocol.messages.queries import (
 from kourou.protocol.properties import labels
 from kourou.protocol.record_layout import parts_of
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 
 
 class QueryDesk:

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from kourou.engine.events import QueueLocksChanged
 from kourou.errors import Throttled
+from kourou.events.control_events import QueueLocksChanged
 from kourou.model.limits import (
     QUEUE_LOCK_MS,
     QUEUE_LOCK_WAITERS_MAX,

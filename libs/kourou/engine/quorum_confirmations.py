@@ -23,9 +23,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from kourou.engine.confirmations import Confirmations, unknown
-from kourou.engine.effects import Effect, Reply
+from kourou.engine.effects import Effect
 from kourou.engine.ports import Quorum
 from kourou.errors import Code
+from kourou.runtime.effects import Reply
 
 _LATE = "stored here; no majority replicated it in time"
 

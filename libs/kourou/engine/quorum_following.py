@@ -23,8 +23,6 @@ from kourou.engine.appends import Appends
 from kourou.engine.copied_log import CopiedLog
 from kourou.engine.effects import Effect, Forward
 from kourou.engine.following import REFUSED
-from kourou.engine.inputs import Received
-from kourou.engine.peer import MEMBERS, Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import Quorum
 from kourou.errors import NotLeader
@@ -33,6 +31,8 @@ from kourou.protocol.messages.replicas import TransferLeader
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.request import Request
 from kourou.replication.lag import Lag
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import MEMBERS, Peer
 
 KEPT: frozenset[type[Request]] = frozenset(
     {locks.LockBatchMq, locks.UnlockBatchMq, reply.SendReplyMessage}

@@ -18,18 +18,18 @@ from typing import Any
 from kourou.engine.appends import Appends
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.effects import Effect
-from kourou.engine.events import Cause
-from kourou.engine.inputs import Received
 from kourou.engine.leading import SYNC_MASTER
-from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import Quorum, QuorumMember
 from kourou.engine.promoting import quorum_leader_name
 from kourou.engine.quorum import QuorumLeaderRole
 from kourou.engine.recording import Recorder
-from kourou.engine.replication_events import EpochOpened
+from kourou.events.control_events import Cause
+from kourou.events.replication_events import EpochOpened
 from kourou.protocol.request import Request
 from kourou.replication.lag import Lag
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
 
 
 class QuorumLeading:

@@ -21,7 +21,8 @@ from kourou.engine.appends import Appends
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, evolve, time_of_next
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Effect, SaveEpochs
-from kourou.engine.events import (
+from kourou.errors import KourouError
+from kourou.events.control_events import (
     Cause,
     Event,
     GroupDeleted,
@@ -35,9 +36,8 @@ from kourou.engine.events import (
     encode_record_body,
     record_properties,
 )
-from kourou.engine.filter_events import FilterEventBase, FilterMessagesSkipped
-from kourou.engine.replication_events import EpochOpened
-from kourou.errors import KourouError
+from kourou.events.filter_events import FilterEventBase, FilterMessagesSkipped
+from kourou.events.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kourou.engine.appends import Lane, Numbers, Written
-from kourou.engine.inputs import Buffer
 from kourou.errors import MessageIllegal
 from kourou.model.message import Property
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -31,6 +30,7 @@ from kourou.protocol.properties import find_property
 from kourou.protocol.record_columns import RecordColumns
 from kourou.protocol.record_layout import parts_of
 from kourou.protocol.record_moves import Changes, moved_draft
+from kourou.runtime.inputs import Buffer
 
 HALF_LANE: Lane = (HALF_TOPIC, 0)
 """Where the halves of transactions wait."""

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kourou.engine.appends import Lane
-from kourou.engine.inputs import Buffer
 from kourou.engine.ports import StoreView
 from kourou.errors import Rejected
 from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX, UNPROJECTED_KEYS_MAX
@@ -35,6 +34,7 @@ from kourou.model.message import Property, StoredMessage
 from kourou.protocol import kernel
 from kourou.protocol.record import decode_record
 from kourou.protocol.record_columns import RecordColumns
+from kourou.runtime.inputs import Buffer
 
 _UNIQUE_KEY = Property.UNIQ_KEY.encode()
 

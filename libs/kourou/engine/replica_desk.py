@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
-from kourou.engine.effects import ChangeRole, Effect, HandOver, LogWarning, Reply
+from kourou.engine.effects import ChangeRole, Effect, HandOver
 from kourou.engine.following import Following
-from kourou.engine.inputs import Received
 from kourou.engine.leading import Leading
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import JOINING, Quorum, QuorumMember, StoreView
@@ -37,6 +36,8 @@ from kourou.protocol.messages.replicas import (
 from kourou.protocol.replicas_body import FollowerTold, ReplicasTold, encode_replicas
 from kourou.protocol.request import Request
 from kourou.replication.epoch_numbers import next_epoch
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Received
 
 
 class ReplicaDesk:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.engine.event_base import Count
 from kourou.engine.ports import ANYWHERE
-from kourou.engine.replication_events import EpochOpened, InSyncChanged, ReplicationEventBase
+from kourou.events.event_base import Count
+from kourou.events.replication_events import EpochOpened, InSyncChanged, ReplicationEventBase
 from kourou.replication.epoch_numbers import promotion_of
 
 

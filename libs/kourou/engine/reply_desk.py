@@ -16,8 +16,7 @@ from typing import Any
 from kourou.engine.appends import Appends
 from kourou.engine.asking import Asking
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import ClientAnswered, Received
+from kourou.engine.effects import Effect
 from kourou.engine.membership import Membership
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.sending import Sending
@@ -34,6 +33,8 @@ from kourou.protocol.properties import decode_properties, encode_properties
 from kourou.protocol.record import Host, encode_draft, encode_host
 from kourou.protocol.record_layout import HOST_V4_BYTES
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import ClientAnswered, Received
 
 PUSH_MS = 10_000
 """How long the client that waits has to take a reply."""

@@ -19,11 +19,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kourou.engine.control import ControlState
-from kourou.engine.events import UnreadSpan
 from kourou.engine.inputs import ClosedSegment
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits
 from kourou.errors import ConfigError
+from kourou.events.control_events import UnreadSpan
 from kourou.model.names import CONTROL_TOPIC, retry_topic
 
 HOUR_MS = 3_600_000

@@ -24,27 +24,22 @@ from typing import Any
 from kourou.engine import retention
 from kourou.engine.control import ControlState
 from kourou.engine.disk_pressure import DiskPressure, Level
-from kourou.engine.effects import (
-    CleanProjections,
-    DeleteLogBefore,
-    DiskStarving,
-    Effect,
-    LogWarning,
-    Reply,
-)
-from kourou.engine.events import Cause, Event, LogDeleted, UnreadExpiring, UnreadSpan
-from kourou.engine.inputs import ClosedSegment, DiskMeasured, Received
+from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving, Effect
+from kourou.engine.inputs import ClosedSegment, DiskMeasured
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits
 from kourou.engine.recording import Recorder
 from kourou.errors import KourouError
+from kourou.events.control_events import Cause, Event, LogDeleted, UnreadExpiring, UnreadSpan
 from kourou.model.limits import UNREAD_SPANS_MAX
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     DeleteExpiredCommitLog,
 )
 from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Received
 
 EXPIRED, DISK, FORCED, ASKED = "expired", "disk", "forced", "asked"
 """Why segments were deleted: their time came, an almost full disk, a full one, an operator."""

@@ -30,15 +30,14 @@ from kourou.engine.appends import Appends, Lane
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, decide_dlq_topic, decide_retry_topic
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.events import Cause, Event, TopicPut
-from kourou.engine.inputs import Received
+from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.recording import Recorder
 from kourou.engine.redirects import Redirects
 from kourou.engine.traffic import Traffic
 from kourou.errors import GroupNotFound, NoPermission, Rejected
+from kourou.events.control_events import Cause, Event, TopicPut
 from kourou.model.delay import RETRY_LEVEL
 from kourou.model.group import GroupConfig
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
@@ -51,6 +50,8 @@ from kourou.protocol.properties import decode_properties
 from kourou.protocol.record_layout import Parts, decode_host, parts_of
 from kourou.protocol.record_moves import Changes, moved_draft
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 
 UNIT_SUBSCRIPTION = 2
 """A topic's flag: a subscription within a unit made it (TopicSysFlag)."""

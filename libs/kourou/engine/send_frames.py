@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kourou.engine.appends import Lane, Numbers
-from kourou.engine.inputs import Buffer, Received
 from kourou.errors import BadRequest, MessageIllegal
 from kourou.model.limits import BATCH_MESSAGES_MAX
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import OTHER_QUEUE
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record_columns import RecordColumns
+from kourou.runtime.inputs import Buffer, Received
 
 
 class Frame(NamedTuple):

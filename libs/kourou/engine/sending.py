@@ -21,8 +21,7 @@ from kourou.engine.appends import Appends, Lane, Numbers, Written
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Buffer, Received
+from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.redirects import HALF_LANE, Redirects
 from kourou.engine.repeats import NO_REPEATS, Identity, Original, Repeats, identities_of
@@ -34,6 +33,8 @@ from kourou.model.permission import WRITE
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.record_batch import RecordColumns, check_drafts
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Buffer, Received
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
 """(topic, default topic, default queue numbers, request) -> the topic, created if it may be."""

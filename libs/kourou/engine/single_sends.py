@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from kourou.engine.appends import Appends, Lane, Numbers
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Buffer, Received
+from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.redirects import Redirects, delay_level, is_transactional, may_go_elsewhere
 from kourou.engine.send_back import SendBack
@@ -45,6 +44,8 @@ from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
 from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
 from kourou.protocol.properties import decode_properties, encode_properties, find_property
 from kourou.protocol.record import Host, encode_draft, encode_host
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Buffer, Received
 
 Changes = tuple[tuple[bytes, bytes | None], ...]
 

@@ -19,13 +19,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Received
+from kourou.engine.effects import Effect
 from kourou.engine.traffic import Traffic
 from kourou.errors import Rejected
 from kourou.protocol.bodies import BrokerStats, StatsItem, encode_broker_stats
 from kourou.protocol.messages.broker_admin import ViewBrokerStatsData
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 
 SAMPLE_MS = 10_000
 SAMPLES_A_MINUTE = 6

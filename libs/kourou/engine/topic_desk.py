@@ -15,9 +15,7 @@ from typing import Any
 
 from kourou.engine.appends import Appends
 from kourou.engine.control import ControlState, decide_retry_topic
-from kourou.engine.effects import DropTopic, Effect, Reply
-from kourou.engine.events import Cause, Event, SettingChanged
-from kourou.engine.inputs import Received
+from kourou.engine.effects import DropTopic, Effect
 from kourou.engine.membership import Membership
 from kourou.engine.owing import Owing
 from kourou.engine.ports import StoreView
@@ -33,6 +31,7 @@ from kourou.engine.topics import (
     decide_start,
 )
 from kourou.errors import TopicNotFound
+from kourou.events.control_events import Cause, Event, SettingChanged
 from kourou.model.names import RETRY_PREFIX, is_system_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
@@ -53,6 +52,8 @@ from kourou.protocol.messages.topics import (
     UpdateAndCreateTopic,
 )
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 
 
 class TopicDesk:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kourou.engine.events import Event, TopicDeleted, TopicPut
 from kourou.engine.folded_names import FoldedNames
 from kourou.errors import BadRequest, Rejected, TopicNotFound
+from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model import names
 from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.permission import Permission

@@ -28,8 +28,7 @@ from kourou.engine.appends import Appends, Lane, Written
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.events import Cause
+from kourou.engine.effects import Effect
 from kourou.engine.half_messages import (
     COMMIT,
     GIVEN_UP_LANE,
@@ -46,7 +45,6 @@ from kourou.engine.half_messages import (
     read_half,
 )
 from kourou.engine.half_recovery import open_halves
-from kourou.engine.inputs import Buffer, Received
 from kourou.engine.open_halves import TRANSACTION_GROUP, OpenHalf, OpenHalves
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
@@ -54,6 +52,7 @@ from kourou.engine.progress import Commits
 from kourou.engine.recording import Recorder
 from kourou.engine.topics import decide_transaction_topics
 from kourou.errors import Corrupt, NoPermission, Rejected, TopicNotFound
+from kourou.events.control_events import Cause
 from kourou.model.limits import RESOLVED_REMEMBERED_MAX
 from kourou.model.message import Property
 from kourou.model.names import HALF_TOPIC
@@ -62,6 +61,8 @@ from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages.transactions import EndTransaction, ResumeCheckHalfMessage
 from kourou.protocol.record_layout import parts_of
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Buffer, Received
 
 GIVEN_UP = 0
 """How a half message ended that nobody resolved; COMMIT and ROLLBACK are the other two ways."""

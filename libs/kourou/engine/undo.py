@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kourou.engine import filter_undo, groups, progress, settings, topics
+from kourou.engine import filter_undo, groups, progress, topics
 from kourou.engine.control import ControlState, decide_delete_group
-from kourou.engine.event_base import Scalar
-from kourou.engine.events import (
+from kourou.engine.progress import Commits, Table
+from kourou.engine.topics import TopicRules, Unread
+from kourou.errors import Rejected
+from kourou.events.control_events import (
     Event,
     GroupDeleted,
     GroupPut,
@@ -24,11 +26,10 @@ from kourou.engine.events import (
     TopicDeleted,
     TopicPut,
 )
-from kourou.engine.filter_events import FilterEventBase
-from kourou.engine.progress import Commits, Table
-from kourou.engine.settings_registry import SettingsRegistry
-from kourou.engine.topics import TopicRules, Unread
-from kourou.errors import Rejected
+from kourou.events.event_base import Scalar
+from kourou.events.filter_events import FilterEventBase
+from kourou.runtime import changed_settings as settings
+from kourou.runtime.settings_registry import SettingsRegistry
 
 
 @dataclass(frozen=True, slots=True)

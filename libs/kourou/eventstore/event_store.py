@@ -26,9 +26,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from kourou.engine.control import CONTROL
-from kourou.engine.events import Cause, Event, Recorded
-from kourou.engine.stream import Snapshot, State, StreamKind, WrittenMeanwhile
 from kourou.errors import Corrupt, Rejected
+from kourou.events.control_events import Cause, Event, Recorded
+from kourou.events.stream import Snapshot, State, StreamKind, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.schema import bring_up_to_date
 from kourou.eventstore.stream_rows import (

@@ -14,15 +14,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kourou.engine.events import (
+from kourou.errors import Corrupt, DecodeError, Rejected
+from kourou.events.control_events import (
     ProgressRecorded,
     QueueLocksChanged,
     Recorded,
     decode_event,
     encode_event,
 )
-from kourou.engine.stream import Snapshot, State, StreamKind
-from kourou.errors import Corrupt, DecodeError, Rejected
+from kourou.events.stream import Snapshot, State, StreamKind
 from kourou.eventstore.tables import DECIDED, events, snapshots, streams
 
 SNAPSHOT_AFTER_BYTES_MIN = 256 * 1024

@@ -1,7 +1,7 @@
 """How things that have a history are named: kind/name, like topic/orders or setting/traceOn.
 
 Lives here: the form of such names and of types of events. May not live here: which events there are
-(kourou.engine.events).
+(kourou.events.control_events).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
       "traceId":"","aggregate":"topic/orders","event":{"type":"TopicPut",…},"undoes":5}, …]
 
 Lives here: body <-> values, without knowing any event: what stands in `event` is
-docs/formats/control-event.md. May not live here: which events there are (kourou.engine.events).
+docs/formats/control-event.md. May not live here: which events there are (kourou.events).
 
 State: none.
 """

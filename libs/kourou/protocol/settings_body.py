@@ -4,7 +4,7 @@
                   "about":"…","changeable":true,"whyNot":"","minimum":1,"maximum":…,"choices":[]}]}
 
 Lives here: body <-> values. May not live here: which settings there are and may change
-(kourou.engine.settings_registry).
+(kourou.runtime.settings_registry).
 
 State: none.
 """

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from kourou.engine.effects import AskClient, Notify, Reply
-from kourou.engine.inputs import ClientAnswered, Received, ReplyTo
-from kourou.engine.peer import Peer
 from kourou.errors import Code
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.telemetry.metrics import Family
 
 BUSY = "[REJECTREQUEST] too many requests wait here; nothing was done"

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from kourou.clock import Clock
-from kourou.core import Core
 from kourou.model.limits import INBOX_INPUTS_MAX
+from kourou.runtime.core import Core
 
 Input = TypeVar("Input")
 Effect = TypeVar("Effect")

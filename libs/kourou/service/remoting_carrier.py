@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kourou.clock import Clock
-from kourou.engine.effects import AskClient, Notify, Reply
-from kourou.engine.inputs import ClientAnswered, Received
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
 from kourou.protocol.ext_fields import decode_ext_fields, encode_ext_fields
 from kourou.protocol.messages.pulling import PullMessage
@@ -36,6 +34,8 @@ from kourou.protocol.remoting import (
 )
 from kourou.protocol.request import Answerer, Header, Request
 from kourou.protocol.table import REQUESTS, not_supported
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import ClientAnswered, Received
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.remoting_server import IDLE_MS, InboundFrame, RemotingServer

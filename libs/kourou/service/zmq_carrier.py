@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kourou.clock import Clock
-from kourou.engine.effects import AskClient, Notify, Reply
-from kourou.engine.inputs import ClientAnswered, Received
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
 from kourou.protocol.frames import (
     NO_TRACE,
@@ -31,6 +29,8 @@ from kourou.protocol.frames import (
 )
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS, not_supported
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import ClientAnswered, Received
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.curve import ServerCurve

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 
-from kourou.engine.events import EventLost, Recorded
 from kourou.engine.ports import StoreView
+from kourou.events.control_events import EventLost, Recorded
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.serving.control_log import read_control_events

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
-from kourou.engine.events import Event, Recorded, TopicDeleted
 from kourou.engine.filters import Filters, filters_of
 from kourou.engine.ports import StoreView
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
+from kourou.events.control_events import Event, Recorded, TopicDeleted
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel

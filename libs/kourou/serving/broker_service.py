@@ -19,21 +19,15 @@ from typing import TYPE_CHECKING, Any
 from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
 from kourou.engine.desks import Desks, Role
-from kourou.engine.effects import ChangeRole, CutLog, Effect, Reply
+from kourou.engine.effects import ChangeRole, CutLog, Effect
 from kourou.engine.following import Following
-from kourou.engine.inputs import (
-    Announced,
-    Disconnected,
-    Fenced,
-    Input,
-    LeaderConnected,
-    Received,
-    ReplyTo,
-)
-from kourou.engine.peer import Peer
+from kourou.engine.inputs import Announced, Fenced, Input, LeaderConnected
 from kourou.errors import Code
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.copying import Step
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Disconnected, Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.carrier import Ears
 from kourou.serving.address_server import AddressServer

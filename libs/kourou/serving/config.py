@@ -11,7 +11,7 @@ they do (each goes to the part it belongs to, in kourou.serving.wiring).
 RocketMQ's keys that do nothing here stand in kourou.service.rocketmq_keys.
 
 State: none; settings are read once. Keys marked dynamic may be changed while the broker runs, by
-events (kourou.engine.settings).
+events (kourou.runtime.changed_settings).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 
 from kourou.engine import control_log
-from kourou.engine.events import Recorded
 from kourou.engine.ports import StoreView
+from kourou.events.control_events import Recorded
 
 _log = logging.getLogger("kourou.broker")
 

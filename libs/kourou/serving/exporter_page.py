@@ -21,14 +21,15 @@ from typing import Any
 
 from kourou.clock import Clock
 from kourou.engine.desks import Desks
-from kourou.engine.effects import AskClient, Notify, Reply
-from kourou.engine.inputs import Input, Received, ReplyTo
-from kourou.engine.peer import Peer
+from kourou.engine.inputs import Input
 from kourou.errors import Code, KourouError
 from kourou.model.limits import EXPORTER_MEMBERS_MAX, EXPORTER_MEMBERS_MS_MAX
 from kourou.protocol.bodies import decode_consumer_running_info
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
 from kourou.protocol.request import Request
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.serving.exporter_metrics import Asked, Member
 from kourou.serving.measures import Measures
 from kourou.telemetry.metrics import NS_PER_MS, Family

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from kourou import __version__
 from kourou.clock import Clock
 from kourou.engine.desks import Desks
 from kourou.service.carrier import Carriers
@@ -23,6 +22,7 @@ from kourou.serving.rpc_latency import PULLS, SENDS
 from kourou.store.store import Store
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 from kourou.telemetry.metrics import expose
+from kourou.version import __version__
 
 if TYPE_CHECKING:
     from kourou.serving.exporter_metrics import Asked

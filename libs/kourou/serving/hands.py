@@ -27,14 +27,15 @@ from kourou.engine.effects import (
     DropTopic,
     Effect,
     Flush,
-    LogWarning,
     Project,
     SaveEpochs,
     Wake,
 )
-from kourou.engine.inputs import Dispatched, Flushed, Input, SpaceChanged, StoreFailed, Tick
+from kourou.engine.inputs import Dispatched, Flushed, Input, SpaceChanged, StoreFailed
 from kourou.errors import DiskFull
 from kourou.model.limits import QUEUE_UNIT_BYTES
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Tick
 from kourou.service.carrier import Carriers
 from kourou.serving.copy_hands import CopyHands
 from kourou.serving.measures import Measures

@@ -19,11 +19,12 @@ from typing import Any
 
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.history import Found
-from kourou.engine.inputs import HistoryAnswered, Input, ReplyTo
+from kourou.engine.inputs import HistoryAnswered, Input
 from kourou.errors import KourouError, MetadataUnavailable, Throttled
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
+from kourou.runtime.inputs import ReplyTo
 from kourou.serving.projector import Projector
 
 _log = logging.getLogger("kourou.broker")

@@ -17,12 +17,12 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kourou.clock import Clock
-from kourou.engine.effects import AskClient, Notify, Reply
-from kourou.engine.inputs import Received
-from kourou.engine.peer import Peer
 from kourou.errors import KourouError
 from kourou.protocol.frames import Frame, decode_request
 from kourou.protocol.messages.replication import Attached, LogChunk
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
 from kourou.service.carrier import Ears, TimedReplyTo
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import split_address

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kourou.clock import Clock
-from kourou.engine.peer import MEMBERS
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX
 from kourou.protocol.request import Answerer
+from kourou.runtime.peer import MEMBERS
 from kourou.service.carrier import Carrier, Carriers, Ears
 from kourou.service.remoting_carrier import VIP, RemotingCarrier
 from kourou.service.zmq_carrier import ZmqCarrier

@@ -36,9 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kourou.clock import Clock
-from kourou.engine.effects import AskClient, Forward, Notify, Reply
-from kourou.engine.inputs import Received, ReplyTo
-from kourou.engine.peer import MEMBERS
+from kourou.engine.effects import Forward
 from kourou.errors import Code, DecodeError, KourouError, Unavailable, error_from_code
 from kourou.model.limits import (
     FORWARDED_BYTES_MAX,
@@ -58,6 +56,9 @@ from kourou.protocol.messages.replication import (
 from kourou.protocol.table import REQUESTS
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.inputs import Buffer, Message
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import MEMBERS
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve import ClientCurve

@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from kourou.engine.control import CONTROL, ControlState
-from kourou.engine.events import Recorded
 from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
+from kourou.events.control_events import Recorded
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.serving.agreement import agree, aside, is_confirmed, last_of_both

@@ -27,13 +27,14 @@ from typing import Any
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
 from kourou.engine.desks import Role
-from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver, Reply
-from kourou.engine.inputs import Received
+from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
 from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.raft import effects as wants
 from kourou.replication.raft.inputs import LogBegun, LogCut
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
 from kourou.serving.broker_service import CHANGING, BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.late_beginning import BeginAnew, Wanted

@@ -18,13 +18,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import inf
 from operator import add
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import ReplyTo
 from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import ReplyTo
 from kourou.service.carrier import TimedReplyTo, Watch
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 from kourou.telemetry.metrics import NS_PER_MS, Histogram, Labels

@@ -26,15 +26,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kourou.engine.effects import Append, Reply
-from kourou.engine.inputs import Received, ReplyTo
-from kourou.engine.peer import Peer
+from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.model.limits import SEND_CONTEXTS_MAX
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck
 from kourou.protocol.messages.sending import SendMessage, SendRecords, SendRecordsResponse
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.serving.copy_spans import CopySpans, Watched
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels

@@ -25,17 +25,19 @@ from kourou.engine.appends import LogEnd
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Role, Start
-from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect, Reply
-from kourou.engine.events import Event
+from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
 from kourou.engine.following import FollowerRole
-from kourou.engine.inputs import Dispatched, Input, Received, ReplyTo, SpaceChanged, Tick
+from kourou.engine.inputs import Dispatched, Input, SpaceChanged
 from kourou.engine.leading import Leading
 from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.engine.quorum_leading import QuorumLeading
 from kourou.errors import KourouError
+from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving.config import BrokerSettings
 from kourou.serving.history_hands import HistoryHands

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kourou.engine.effects import Append, CopyChunk, Effect, Notify, Reply
+from kourou.engine.effects import Append, CopyChunk, Effect
 from kourou.protocol.messages.replication import LogChunk
+from kourou.runtime.effects import Notify, Reply
 from kourou.serving.hands import Hands
 from kourou.serving.spans import BrokerSpans
 from kourou.telemetry.tracing import current_context

@@ -22,9 +22,9 @@ from kourou.clock import Clock
 from kourou.engine.control import ControlState
 from kourou.engine.desks import Desks
 from kourou.engine.effects import Flush
-from kourou.engine.events import Event
 from kourou.engine.inputs import Input
 from kourou.errors import StoreFaulted
+from kourou.events.control_events import Event
 from kourou.service.carrier import Carriers
 from kourou.serving.config import BrokerSettings
 from kourou.serving.figures import Figures

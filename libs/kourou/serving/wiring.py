@@ -14,11 +14,11 @@ from kourou.engine.leading import SYNC_MASTER, LeaderRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.promoting import leads
 from kourou.engine.replicas import Replicas
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.topics import TopicRules
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.replication.raft.settings import RaftSettings
+from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.settings import setting_specs
 from kourou.serving.config import BrokerSettings
 from kourou.serving.network_keys import BrokerRole

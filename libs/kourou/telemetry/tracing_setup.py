@@ -214,9 +214,9 @@ def start_export(options: TracingOptions, exporter: SpanExporter | None = None) 
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-    from kourou import __version__
     from kourou.telemetry.tracing import Tracing
     from kourou.telemetry.tracing_queue import BoundedQueue, CountingExporter
+    from kourou.version import __version__
 
     counting = CountingExporter(exporter or _otlp_exporter(options.endpoint))
     queue = BoundedQueue(
@@ -261,8 +261,8 @@ def application_tracing(ratio: float, roots_per_s: int = ROOTS_PER_S_MAX) -> Tra
     provider = api.get_tracer_provider()
     if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
         return None
-    from kourou import __version__
     from kourou.telemetry.tracing import Tracing
+    from kourou.version import __version__
 
     return Tracing(provider.get_tracer(SCOPE, __version__), ratio=ratio, roots_per_s=roots_per_s)
 

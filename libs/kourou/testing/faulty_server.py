@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kourou.engine.peer import Peer
 from kourou.errors import BadRequest
 from kourou.protocol.frames import Frame, Kind, decode_frame
 from kourou.protocol.messages.membership import HeartBeat
@@ -26,6 +25,7 @@ from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.request import Request
+from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
 

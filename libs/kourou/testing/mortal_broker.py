@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 
 from kourou.clock import Clock
 from kourou.engine.desks import Desks
-from kourou.engine.inputs import Input, Received
+from kourou.engine.inputs import Input
+from kourou.runtime.inputs import Received
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.tenure import Tenure

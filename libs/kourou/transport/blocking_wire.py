@@ -17,9 +17,9 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from kourou.engine.peer import Peer
 from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
 from kourou.protocol.frames import Frame, Kind, decode_frame
+from kourou.runtime.peer import Peer
 from kourou.transport.addresses import split_address
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.tcp_link import Buffer

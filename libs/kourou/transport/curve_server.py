@@ -27,10 +27,10 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from kourou.clock import Clock, SystemClock
-from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.frames import decode_frame
+from kourou.runtime.peer import Peer
 from kourou.transport.addresses import (
     cannot_bind,
     join_address,

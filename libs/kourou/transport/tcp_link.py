@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
-from kourou.engine.peer import Peer
 from kourou.model import limits
+from kourou.runtime.peer import Peer
 
 Buffer = bytes | bytearray | memoryview
 

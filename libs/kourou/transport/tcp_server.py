@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from kourou.clock import Clock, SystemClock
-from kourou.engine.peer import Peer
 from kourou.errors import DecodeError
 from kourou.model import limits
+from kourou.runtime.peer import Peer
 from kourou.transport.addresses import (
     CLEAR_TEXT,
     CLEAR_TEXT_WARNING_S,

@@ -19,8 +19,8 @@ import socket as socketlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from kourou.engine.peer import Peer
 from kourou.model import limits
+from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer
 
 _ROUTING_ID_BYTES = 5

@@ -15,10 +15,10 @@ from __future__ import annotations
 import socket as socketlib
 from dataclasses import dataclass
 
-from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.frames import Frame, decode_frame
+from kourou.runtime.peer import Peer
 from kourou.transport.tcp_server import TcpServer
 from kourou.transport.zmtp import ROUTER, Parts, ZmtpLink
 

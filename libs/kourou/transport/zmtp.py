@@ -22,9 +22,9 @@ import socket as socketlib
 import struct
 from collections.abc import Sequence
 
-from kourou.engine.peer import Peer
 from kourou.errors import DecodeError
 from kourou.model import limits
+from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer, TcpLink
 
 GREETING_BYTES = 64

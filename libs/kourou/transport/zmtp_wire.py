@@ -12,8 +12,8 @@ import ipaddress
 import socket as socketlib
 from collections.abc import Sequence
 
-from kourou.engine.peer import Peer
 from kourou.errors import DecodeError
+from kourou.runtime.peer import Peer
 from kourou.transport.addresses import split_address
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.peer_ids import next_peer_id

@@ -25,10 +25,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kourou.engine.peer import Peer
 from kourou.model.filter import FilterKey
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.runtime.peer import Peer
 from kourou_filter_server.catalogue import Standing
 from kourou_filter_server.effects import TellBroker
 from kourou_filter_server.inputs import Buffer

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kourou.clock import Clock, SystemClock
-from kourou.engine.effects import LogWarning, Reply
-from kourou.engine.inputs import Disconnected, Received, ReplyTo, Tick
-from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.protocol.request import Answerer
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
+from kourou.runtime.peer import Peer
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.carrier import BUSY, Carriers, Ears
 from kourou.service.entry import run_from_arguments

@@ -20,8 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Disconnected, Received, Tick
 from kourou.errors import Code
 from kourou.model.filter import FilterKey
 from kourou.protocol.filter_bodies import FilterFigures, encode_filter_statistics
@@ -33,6 +31,8 @@ from kourou.protocol.messages.filter_server import (
 )
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Disconnected, Received, Tick
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.effects import Effect
@@ -99,7 +99,7 @@ class FilterCore:
         return header in _HANDLED
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
-        """See kourou.core."""
+        """See kourou.runtime.core."""
         turn = self._turn
         turn.begin(now_ms)
         for item in inputs:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kourou.engine.effects import LogWarning, Reply
-from kourou.engine.inputs import ReplyTo
 from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import ReplyTo
 from kourou_filter_server.inputs import Buffer
 
 

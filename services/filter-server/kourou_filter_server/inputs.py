@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kourou.engine.inputs import Disconnected, Received, Tick
 from kourou.errors import KourouError
+from kourou.runtime.inputs import Disconnected, Received, Tick
 
 Buffer = bytes | bytearray | memoryview
 

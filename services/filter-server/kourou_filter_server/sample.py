@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from kourou.engine.inputs import ReplyTo
 from kourou.errors import Code, KourouError
 from kourou.model.limits import FILTER_TRIED_BYTES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.message import StoredMessage
@@ -24,6 +23,7 @@ from kourou.protocol.bodies import decode_topic_stats
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou.protocol.record import decode_record
+from kourou.runtime.inputs import ReplyTo
 from kourou_filter_server.inputs import BrokerAnswered
 from kourou_filter_server.records import bounds_of
 from kourou_filter_server.turn import Turn, trouble_of

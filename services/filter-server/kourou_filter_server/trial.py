@@ -16,9 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Received
-from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, Code, KourouError, Throttled
 from kourou.filtering.check_allowance import CheckAllowance
 from kourou.filtering.python_rules import check_source
@@ -31,6 +28,9 @@ from kourou.protocol.filter_bodies import (
     encode_filter_trial,
 )
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
 from kourou_filter_server.effects import Judge
 from kourou_filter_server.inputs import LOST, BrokerAnswered, Judged, WorkerEnded, WorkerReady
 from kourou_filter_server.policy import ServerPolicy

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kourou.engine.effects import LogWarning
-from kourou.engine.inputs import ReplyTo
 from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import ReplyTo
 from kourou_filter_server.effects import AskBroker, Effect
 from kourou_filter_server.inputs import BrokerAnswered, Buffer
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kourou.clock import Clock
-from kourou.engine.inputs import ReplyTo
 from kourou.errors import KourouError
 from kourou.protocol.frames import (
     NO_TRACE,
@@ -26,6 +25,7 @@ from kourou.protocol.frames import (
 )
 from kourou.protocol.messages.filter_server import NotifyFiltersChanged
 from kourou.protocol.table import REQUESTS
+from kourou.runtime.inputs import ReplyTo
 from kourou.transport.curve import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.zmq_client import ZmqConnection

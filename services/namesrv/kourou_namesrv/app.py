@@ -14,13 +14,12 @@ from dataclasses import asdict
 from typing import Any
 
 from kourou.clock import Clock, SystemClock
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Disconnected, Tick
-from kourou.engine.key_value_desk import KeyValuesWritten, RecordKeyValues
-from kourou.engine.settings_registry import SettingsRegistry
-from kourou.engine.stream import WrittenMeanwhile
 from kourou.errors import KourouError
+from kourou.events.stream import WrittenMeanwhile
 from kourou.protocol.request import Answerer
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Disconnected, Tick
+from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.carrier import Carriers, Ears
 from kourou.service.entry import run_from_arguments
@@ -33,6 +32,7 @@ from kourou.service.zmq_carrier import ZmqCarrier
 from kourou.telemetry.metrics import Family, expose
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import Effect, Input, NamesrvCore
+from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
 from kourou_namesrv.kv_store import KeyValueStore
 
 _log = logging.getLogger("kourou.namesrv")

@@ -2,7 +2,7 @@
 
 Lives here: one method per request.
 May not live here: the tables of brokers and topics (kourou_namesrv.routes), changes of the
-key/value settings (kourou.engine.key_value_desk), sockets, files, clocks.
+key/value settings (kourou_namesrv.key_value_handler), sockets, files, clocks.
 
 State: soft (routes, promotions just heard of), projection of an event store (key/value settings).
 """
@@ -13,19 +13,19 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kourou.engine import registrants
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Disconnected, Received, Tick
-from kourou.engine.key_value_desk import KeyValueDesk, KeyValuesWritten, RecordKeyValues
-from kourou.engine.key_values import KeyValues
-from kourou.engine.registrants import Identity, Outdone
-from kourou.engine.settings import Settings, decide_change
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.errors import BadRequest, Code, KourouError
 from kourou.protocol import bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
+from kourou.runtime.changed_settings import Settings, decide_change
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Disconnected, Received, Tick
+from kourou.runtime.settings_registry import SettingsRegistry
+from kourou_namesrv import registrations as registrants
 from kourou_namesrv.config import NamesrvSettings
+from kourou_namesrv.key_value_handler import KeyValueHandler, KeyValuesWritten, RecordKeyValues
+from kourou_namesrv.key_values import KeyValues
+from kourou_namesrv.registrations import Identity, Outdone
 from kourou_namesrv.routes import UNIT, UNIT_SUBSCRIPTION, Routes
 
 _log = logging.getLogger("kourou.namesrv")
@@ -51,7 +51,7 @@ class NamesrvCore:
         settings_text: str,
     ) -> None:
         self.routes = routes = Routes()
-        self._changes = KeyValueDesk(key_values)
+        self._changes = KeyValueHandler(key_values)
         self._promotions: dict[str, int] = {}
         self.expired = 0
         self._settings = settings
@@ -92,7 +92,7 @@ class NamesrvCore:
         return self._changes.key_values
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
-        """See kourou.core."""
+        """See kourou.runtime.core."""
         self._now_ms = now_ms
         self._effects = []
         for item in inputs:

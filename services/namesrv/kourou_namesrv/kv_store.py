@@ -1,7 +1,7 @@
 """Where key/value settings are kept: an event store, and RocketMQ's file beside it.
 
 Lives here: loading, recording and writing `kvConfig.json`.
-May not live here: what may be set (kourou.engine.key_values).
+May not live here: what may be set (kourou_namesrv.key_values).
 
 The event store decides and has the history. `kvConfig.json` is its projection in RocketMQ's format,
 so that a RocketMQ name server can be started on it, and back: what somebody else wrote there, told
@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kourou.clock import Clock
-from kourou.engine.events import Cause, Event, Recorded
-from kourou.engine.key_values import KEY_VALUES, KeyValues, decide_import
 from kourou.errors import ConfigError, DecodeError, MetadataUnavailable
+from kourou.events.control_events import Cause, Event, Recorded
 from kourou.model.limits import KEY_VALUE_FILE_BYTES_MAX
 from kourou.protocol import lenient_json
 from kourou.store.disk import as_store_error
 from kourou.store.real_disk import RealDisk
 from kourou.store.shared_files import SharedFiles
+from kourou_namesrv.key_values import KEY_VALUES, KeyValues, decide_import
 
 if TYPE_CHECKING:
     from kourou.eventstore.event_store import EventStore

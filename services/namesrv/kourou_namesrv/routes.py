@@ -13,7 +13,7 @@ gone.
 
 A leader of a lower epoch than the one that stands there is refused (`Outdone`): it was the leader,
 and another one was promoted meanwhile. Brokers that tell no epoch, RocketMQ's, are taken as they
-come. What was promoted outlives this process: kourou.engine.registrants.
+come. What was promoted outlives this process: kourou_namesrv.registrations.
 
 A stale farewell changes nothing: whoever unregisters, or loses its connection, takes along only a
 registration that it made itself, so an old process that ends late never deletes its successor.
@@ -30,8 +30,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from kourou.engine.peer import Peer
-from kourou.engine.registrants import Identity, check_identity, check_leader
 from kourou.errors import Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.permission import Permission
@@ -39,6 +37,8 @@ from kourou.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.registration_body import BrokerRegistration
 from kourou.protocol.route_bodies import ClusterInfo
+from kourou.runtime.peer import Peer
+from kourou_namesrv.registrations import Identity, check_identity, check_leader
 
 UNIT = 1
 UNIT_SUBSCRIPTION = 2

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.clock import Clock
-from kourou.engine.events import Cause, Event, Recorded, UnknownEvent
-from kourou.engine.stream import StreamKind, WrittenMeanwhile
 from kourou.errors import DecodeError, KourouError
+from kourou.events.control_events import Cause, Event, Recorded, UnknownEvent
+from kourou.events.stream import StreamKind, WrittenMeanwhile
 from kourou.eventstore.event_store import EventStore
 from kourou.model.limits import REASON_LENGTH_MAX
 from kourou_spark_etl.read_model.read_model import Written

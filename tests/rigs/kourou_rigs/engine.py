@@ -15,37 +15,15 @@ from kourou.engine.appends import LogEnd
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Role, Start
-from kourou.engine.effects import (
-    Announce,
-    Append,
-    CopyChunk,
-    DropTopic,
-    Effect,
-    Flush,
-    Notify,
-    Reply,
-    Wake,
-)
-from kourou.engine.events import decode_record_body
-from kourou.engine.inputs import (
-    Announced,
-    Buffer,
-    Copied,
-    Dispatched,
-    Flushed,
-    Input,
-    Received,
-    ReplyTo,
-    Tick,
-)
+from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
+from kourou.engine.inputs import Announced, Copied, Dispatched, Flushed, Input
 from kourou.engine.leading import LeaderRole
-from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.quorum import QuorumLeaderRole
-from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, Rejected
+from kourou.events.control_events import decode_record_body
 from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage
 from kourou.model.names import CONTROL_TOPIC
@@ -57,6 +35,10 @@ from kourou.protocol.record import check_record, decode_record, encode_blank
 from kourou.protocol.record_layout import BLANK_MAGIC, parts_of
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
+from kourou.runtime.effects import Notify, Reply
+from kourou.runtime.inputs import Buffer, Received, ReplyTo, Tick
+from kourou.runtime.peer import Peer
+from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
 
 class MemoryChunk(NamedTuple):

@@ -11,15 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Received, ReplyTo, Tick
-from kourou.engine.peer import Peer
 from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterState, FilterVersion
 from kourou.protocol.filter_bodies import encode_filters
 from kourou.protocol.messages import filter_server as words
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo, Tick
+from kourou.runtime.peer import Peer
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.effects import AskBroker, Effect, Judge, StartWorker
 from kourou_filter_server.inputs import (

@@ -21,9 +21,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kourou.engine.effects import LogWarning, Reply
-from kourou.engine.inputs import Disconnected, Received, ReplyTo, Tick
-from kourou.engine.peer import Peer
 from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import RECORD_FIXED_BYTES
@@ -33,6 +30,9 @@ from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record_layout import QUEUE_OFFSET_AT
 from kourou.protocol.request import Request, Response
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
+from kourou.runtime.peer import Peer
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.effects import (
     AskBroker,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kourou.engine.effects import AskClient, Notify, Reply
+from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.service.carrier import Carriers
 
 

@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from kourou.engine.effects import CutLog
 from kourou.engine.following import FollowerRole
-from kourou.engine.inputs import Buffer, Disconnected, Flushed, LeaderConnected
-from kourou.engine.peer import Peer
+from kourou.engine.inputs import Flushed, LeaderConnected
 from kourou.engine.policy import BrokerPolicy
 from kourou.protocol.request import Request
+from kourou.runtime.inputs import Buffer, Disconnected
+from kourou.runtime.peer import Peer
 from kourou_rigs.engine import Engine, MemoryStore
 
 WIRE = 1_000_000

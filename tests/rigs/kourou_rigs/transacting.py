@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kourou.engine.events import Cause, TopicPut
+from kourou.events.control_events import Cause, TopicPut
 from kourou.model.names import OP_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig

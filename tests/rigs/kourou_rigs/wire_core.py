@@ -12,14 +12,14 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from kourou.clock import SystemClock
-from kourou.engine.effects import AskClient, Notify
-from kourou.engine.inputs import ClientAnswered, Disconnected
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.topics import TopicRules
 from kourou.protocol.messages.membership import UnregisterClient
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.request import Request, Response
+from kourou.runtime.effects import AskClient, Notify
+from kourou.runtime.inputs import ClientAnswered, Disconnected
 from kourou_rigs.engine import Engine
 from kourou_rigs.wire_broker import Answer, WireBroker
 

@@ -12,12 +12,12 @@ import pytest
 
 from kourou import ClientSettings, ProducerSettings, SendStatus
 from kourou.client import direct_sends, silent_leaders
-from kourou.engine.peer import Peer
 from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
 from kourou.protocol.frames import Kind, decode_request, encode_reply, encode_request
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
+from kourou.runtime.peer import Peer
 from kourou.sync import Client
 from kourou.transport import blocking_wire
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.announcing import ANNOUNCE_WAIT_MS
-from kourou.engine.inputs import Announced, Disconnected, StoreFailed
+from kourou.engine.inputs import Announced, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine
 
 CREATE = UpdateAndCreateTopic(topic="fresh", read_queue_nums=4, write_queue_nums=4, perm=6)

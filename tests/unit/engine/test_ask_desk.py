@@ -2,8 +2,6 @@
 
 import pytest
 
-from kourou.engine.effects import AskClient
-from kourou.engine.inputs import ClientAnswered, Disconnected
 from kourou.errors import Code
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
@@ -21,6 +19,8 @@ from kourou.protocol.messages.membership import (
     HeartBeat,
     InvokeBrokerToGetConsumerStatus,
 )
+from kourou.runtime.effects import AskClient
+from kourou.runtime.inputs import ClientAnswered, Disconnected
 from kourou_rigs.engine import Engine
 
 RUNNING = GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)

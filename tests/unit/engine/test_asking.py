@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from kourou.engine.asking import TOKENS, Asking
-from kourou.engine.effects import AskClient, Effect, LogWarning
-from kourou.engine.inputs import ClientAnswered
-from kourou.engine.peer import Peer
+from kourou.engine.effects import Effect
 from kourou.errors import MessageIllegal, Throttled, TimedOut, UnknownOutcome
 from kourou.model import limits
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
+from kourou.runtime.effects import AskClient, LogWarning
+from kourou.runtime.inputs import ClientAnswered
+from kourou.runtime.peer import Peer
 
 REQUEST = GetConsumerRunningInfo(consumer_group="g", client_id="c")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.engine import batch_log
-from kourou.engine.events import TopicPut
 from kourou.errors import Code
+from kourou.events.control_events import TopicPut
 from kourou.model.batch import BatchMark
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.topic import TopicConfig

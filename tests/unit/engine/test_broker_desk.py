@@ -5,12 +5,11 @@ import json
 import pytest
 
 from kourou.engine.effects import Announce
-from kourou.engine.events import GroupPut, SettingChanged, decode_record_body
 from kourou.engine.inputs import DiskMeasured, SpaceChanged
 from kourou.engine.recording import Cause
-from kourou.engine.settings_registry import SettingSpec
 from kourou.engine.topics import TopicRules
 from kourou.errors import Code
+from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body
 from kourou.model.group import GroupConfig
 from kourou.model.names import AUTO_CREATE_TOPIC, CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import (
@@ -21,6 +20,7 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.messages.control import GetControlEvents
 from kourou.protocol.record import decode_record, encode_draft
 from kourou.protocol.settings_body import decode_settings_told
+from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine, header_of
 
 SPECS = [
@@ -93,7 +93,7 @@ def test_name_servers_are_told_of_another_permission(engine) -> None:
 def test_switching_automatic_topics_on_makes_the_topic_to_inherit_from() -> None:
     engine = Engine(specs=[SettingSpec("autoCreateTopicEnable", False, dynamic=True)])
     event = next(t for t in engine.control.topics if t.name == AUTO_CREATE_TOPIC)
-    from kourou.engine.events import TopicDeleted
+    from kourou.events.control_events import TopicDeleted
 
     engine.core.desks.recorder.record([TopicDeleted(event, {})], Cause("t"), engine.wall_ms)
     engine._perform(engine.core.desks.appends.take_done())

@@ -3,15 +3,16 @@
 import pytest
 
 from kourou.engine.check_backs import HALVES_PER_TICK
-from kourou.engine.effects import LogWarning
 from kourou.engine.half_messages import COMMIT, ROLLBACK
-from kourou.engine.inputs import Disconnected, SpaceChanged
+from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages.transactions import CheckTransactionState
 from kourou.protocol.record import check_record, decode_record
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine
 from kourou_rigs.transacting import (
     half,

@@ -9,7 +9,10 @@ import pytest
 
 from kourou.engine import control
 from kourou.engine.control import CONTROL, ControlState, decode_state, encode_state, evolve
-from kourou.engine.events import (
+from kourou.engine.progress import Commits
+from kourou.engine.topics import TopicRules
+from kourou.errors import DecodeError, GroupNotFound, Rejected
+from kourou.events.control_events import (
     Event,
     EventLost,
     GroupDeleted,
@@ -23,9 +26,6 @@ from kourou.engine.events import (
     TopicPut,
     UnknownEvent,
 )
-from kourou.engine.progress import Commits
-from kourou.engine.topics import TopicRules
-from kourou.errors import DecodeError, GroupNotFound, Rejected
 from kourou.model.group import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 

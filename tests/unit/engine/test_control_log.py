@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kourou.engine.control_log import read_control_events
-from kourou.engine.events import Cause, EventLost, GroupPut
+from kourou.events.control_events import Cause, EventLost, GroupPut
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.record import encode_draft

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.copied_confirmations import CopiedConfirmations
-from kourou.engine.effects import Flush, Reply
-from kourou.engine.inputs import ReplyTo
-from kourou.engine.peer import Peer
+from kourou.engine.effects import Flush
 from kourou.errors import Code
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.peer import Peer
 
 TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 7)
 

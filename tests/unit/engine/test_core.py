@@ -5,14 +5,16 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.core import appended_bytes
-from kourou.engine.effects import Append, Flush, LogWarning, Reply
-from kourou.engine.inputs import Disconnected, Flushed, SpaceChanged, StoreFailed, Tick
+from kourou.engine.effects import Append, Flush
+from kourou.engine.inputs import Flushed, SpaceChanged, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.sending import SendRecords
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Disconnected, Tick
 from kourou_rigs.engine import Engine
 
 GROUP = (UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')

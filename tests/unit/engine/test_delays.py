@@ -3,8 +3,8 @@
 import pytest
 
 from kourou.engine.delays import LATENESS_BOUNDS_MS
-from kourou.engine.effects import ConfigChanged, LogWarning, Wake
-from kourou.engine.inputs import ClosedSegment, DiskMeasured, SpaceChanged, StoreFailed, Tick
+from kourou.engine.effects import ConfigChanged, Wake
+from kourou.engine.inputs import ClosedSegment, DiskMeasured, SpaceChanged, StoreFailed
 from kourou.engine.policy import BrokerPolicy
 from kourou.model.delay import DELAY_LEVELS_MS, parse_delay_levels
 from kourou.model.limits import DELIVERIES_MAX
@@ -13,6 +13,8 @@ from kourou.model.sysflag import SysFlag
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.records import delayed_draft as delayed
 

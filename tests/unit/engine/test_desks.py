@@ -6,10 +6,10 @@ import pytest
 
 from kourou.engine.desks import POLICY_FIELDS
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.settings_registry import SettingSpec
 from kourou.engine.subscriptions import SubscriptionPolicy
 from kourou.errors import Code
 from kourou.protocol.messages.sending import SendMessage
+from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 
 

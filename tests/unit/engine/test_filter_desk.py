@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kourou.engine.effects import ConfigChanged
-from kourou.engine.events import decode_record_body
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
+from kourou.events.control_events import decode_record_body
 from kourou.model.filter import FilterPolicy
 from kourou.model.limits import (
     FILTER_AUTHOR_LENGTH_MAX,

@@ -7,8 +7,7 @@ import hashlib
 import pytest
 
 from kourou.engine.announcing import ANNOUNCE_WAIT_MS
-from kourou.engine.effects import Announce, LogWarning
-from kourou.engine.inputs import Disconnected
+from kourou.engine.effects import Announce
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import (
     ChangeFilter,
@@ -19,6 +18,8 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine, header_of
 
 SOURCE = b"def match(message, context):\n    return True\n"

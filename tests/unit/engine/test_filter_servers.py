@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.filter_servers import FilterServers
-from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import FILTER_SERVER_LISTENERS_MAX, FILTER_SERVERS_MAX
+from kourou.runtime.peer import Peer
 
 EXPIRY_MS = 30_000
 

@@ -6,8 +6,10 @@ import pytest
 
 from kourou.engine import filters
 from kourou.engine.control import ControlState, evolve
-from kourou.engine.events import Event, Recorded
-from kourou.engine.filter_events import (
+from kourou.engine.filter_undo import decide_undo
+from kourou.errors import Rejected
+from kourou.events.control_events import Event, Recorded
+from kourou.events.filter_events import (
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -18,8 +20,6 @@ from kourou.engine.filter_events import (
     FilterRestored,
     FilterUploaded,
 )
-from kourou.engine.filter_undo import decide_undo
-from kourou.errors import Rejected
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.limits import FILTER_VERSIONS_MAX, FILTERS_GROUP_MAX
 

@@ -15,7 +15,10 @@ from kourou.engine.control import (
     encode_state,
     evolve,
 )
-from kourou.engine.events import (
+from kourou.engine.filters import Filters, filters_of, taken
+from kourou.engine.progress import Commits
+from kourou.errors import BadRequest, Code, Rejected
+from kourou.events.control_events import (
     Cause,
     Event,
     GroupPut,
@@ -23,7 +26,7 @@ from kourou.engine.events import (
     decode_record_body,
     encode_record_body,
 )
-from kourou.engine.filter_events import (
+from kourou.events.filter_events import (
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -33,9 +36,6 @@ from kourou.engine.filter_events import (
     FilterReleased,
     FilterUploaded,
 )
-from kourou.engine.filters import Filters, filters_of, taken
-from kourou.engine.progress import Commits
-from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.group import GroupConfig
 from kourou.model.limits import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.effects import Append, ConfigChanged, CutLog, DeleteLogBefore, LogWarning
-from kourou.engine.events import Cause, LogDeleted, ProgressRecorded, TopicPut
+from kourou.engine.effects import Append, ConfigChanged, CutLog, DeleteLogBefore
 from kourou.engine.following import REFUSED
-from kourou.engine.inputs import DiskMeasured, LeaderConnected, NotCopied, Tick
+from kourou.engine.inputs import DiskMeasured, LeaderConnected, NotCopied
 from kourou.errors import Code
+from kourou.events.control_events import Cause, LogDeleted, ProgressRecorded, TopicPut
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import QueryConsumerOffset, UpdateConsumerOffset
@@ -16,6 +16,8 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.request import Action
 from kourou.protocol.table import REQUESTS
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.pair import Pair
 

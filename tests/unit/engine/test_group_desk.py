@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kourou.engine.effects import Append, Notify
+from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.model.subscription import Subscription
 from kourou.protocol.bodies import decode_offset_table
@@ -24,6 +24,7 @@ from kourou.protocol.messages.offsets import (
     ResetConsumerClientOffset,
     UpdateConsumerOffset,
 )
+from kourou.runtime.effects import Notify
 from kourou_rigs.engine import Engine, header_of
 
 

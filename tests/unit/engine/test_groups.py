@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine import groups
-from kourou.engine.events import Event, GroupDeleted, GroupPut
 from kourou.engine.groups import Groups
 from kourou.errors import BadRequest, Code, GroupNotFound, Rejected
+from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model.group import GroupConfig
 from kourou.model.topic import DataVersion
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 
 from kourou.engine.control import ControlState, evolve
-from kourou.engine.events import (
+from kourou.engine.history import (
+    dropped_progress,
+    drops_progress,
+    tell_events,
+    tell_state,
+)
+from kourou.events.control_events import (
     Event,
     GroupDeleted,
     GroupPut,
@@ -15,13 +21,7 @@ from kourou.engine.events import (
     TopicDeleted,
     TopicPut,
 )
-from kourou.engine.filter_events import FilterEnabled, FilterUploaded
-from kourou.engine.history import (
-    dropped_progress,
-    drops_progress,
-    tell_events,
-    tell_state,
-)
+from kourou.events.filter_events import FilterEnabled, FilterUploaded
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.history_body import decode_told_events

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kourou.engine.effects import Announce, AskHistory, Reply
-from kourou.engine.events import GroupDeleted, Recorded, TopicPut, decode_record_body
+from kourou.engine.effects import Announce, AskHistory
 from kourou.engine.history import (
     EventFound,
     EventQuestion,
@@ -18,8 +17,8 @@ from kourou.engine.history import (
     StateQuestion,
 )
 from kourou.engine.inputs import HistoryAnswered, SpaceChanged
-from kourou.engine.settings_registry import SettingSpec
 from kourou.errors import Code, MetadataUnavailable
+from kourou.events.control_events import GroupDeleted, Recorded, TopicPut, decode_record_body
 from kourou.model.group import GroupConfig
 from kourou.model.limits import HISTORY_WAIT_MS_MAX
 from kourou.model.names import CONTROL_TOPIC
@@ -40,6 +39,8 @@ from kourou.protocol.messages.offsets import (
 )
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine, header_of
 
 SPECS = [

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.engine import holds as holds_module
 from kourou.engine.holds import Hold, Holds
-from kourou.engine.peer import Peer
+from kourou.runtime.peer import Peer
 
 
 def peer(number: int) -> Peer:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from kourou.engine.effects import Append, Effect
-from kourou.engine.events import TopicDeleted
 from kourou.engine.half_messages import COMMIT, ROLLBACK
-from kourou.engine.inputs import Received, SpaceChanged, StoreFailed
+from kourou.engine.inputs import SpaceChanged, StoreFailed
 from kourou.engine.joint_ends import Alone
 from kourou.errors import Code
+from kourou.events.control_events import TopicDeleted
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.protocol.messages.transactions import EndTransaction
+from kourou.runtime.inputs import Received
 from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.transacting import (
     end,

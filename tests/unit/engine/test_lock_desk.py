@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from kourou.engine.effects import LogWarning
-from kourou.engine.inputs import Disconnected, SpaceChanged
+from kourou.engine.inputs import SpaceChanged
 from kourou.errors import Code
 from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
@@ -14,6 +13,8 @@ from kourou.protocol.messages.membership import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine
 
 PEERS = {"a": 1, "b": 2}

@@ -10,7 +10,6 @@ import pytest
 
 from kourou.engine import log_beginning
 from kourou.engine.control import ControlState, encode_state, evolve
-from kourou.engine.events import Recorded, TopicPut
 from kourou.engine.log_beginning import (
     LogBeginning,
     decode_beginning,
@@ -18,8 +17,9 @@ from kourou.engine.log_beginning import (
     next_control_offset,
     queue_ends_of,
 )
-from kourou.engine.replication_events import EpochOpened
 from kourou.errors import DecodeError, Rejected
+from kourou.events.control_events import Recorded, TopicPut
+from kourou.events.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.store.store import Store

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from kourou.engine.effects import Append, LogWarning, Reply
-from kourou.engine.inputs import Announced, Disconnected, SpaceChanged
+from kourou.engine.effects import Append
+from kourou.engine.inputs import Announced, SpaceChanged
 from kourou.errors import Code
 from kourou.model.subscription import MessageModel, Subscription
 from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
@@ -21,6 +21,8 @@ from kourou.protocol.messages.membership import (
     UnregisterClient,
 )
 from kourou.protocol.messages.pulling import PullMessage
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine
 
 

@@ -4,14 +4,16 @@ import msgspec
 import pytest
 
 from kourou.engine import moved_offsets
-from kourou.engine.effects import Append, LogWarning, Reply
-from kourou.engine.inputs import Dispatched, Flushed, SpaceChanged, Tick
+from kourou.engine.effects import Append
+from kourou.engine.inputs import Dispatched, Flushed, SpaceChanged
 from kourou.errors import Code
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.status_bodies import OffsetMoved, decode_offset_moved
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Tick
 from kourou_rigs.engine import Engine
 
 TOPIC = "OFFSET_MOVED_EVENT"

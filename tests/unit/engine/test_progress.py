@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine import progress
-from kourou.engine.events import (
+from kourou.engine.progress import Commits, Progress
+from kourou.errors import BadRequest, Rejected
+from kourou.events.control_events import (
     Event,
     GroupDeleted,
     OffsetsReset,
@@ -14,8 +16,6 @@ from kourou.engine.events import (
     decode_event,
     encode_event,
 )
-from kourou.engine.progress import Commits, Progress
-from kourou.errors import BadRequest, Rejected
 from kourou.model.group import GroupConfig
 from kourou.model.limits import PROGRESS_EVENT_ENTRIES_MAX
 from kourou.model.topic import TopicConfig

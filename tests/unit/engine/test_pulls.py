@@ -3,8 +3,8 @@
 import pytest
 
 from kourou.engine import holds, pulls
-from kourou.engine.effects import Append, Project, Reply
-from kourou.engine.inputs import Announced, Disconnected, SpaceChanged
+from kourou.engine.effects import Append, Project
+from kourou.engine.inputs import Announced, SpaceChanged
 from kourou.errors import Code
 from kourou.model.limits import HEALING_MS
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
@@ -17,6 +17,8 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.record import decode_record
 from kourou.protocol.record_batch import decode_many
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore, header_of
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from kourou.engine import pulls
-from kourou.engine.effects import LogWarning, Reply
-from kourou.engine.inputs import Disconnected
 from kourou.errors import Code
 from kourou.model.subscription import SQL92, TAG, MessageModel, Subscription
 from kourou.protocol.heartbeat_body import (
@@ -30,6 +28,8 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
 from kourou.protocol.record_batch import decode_many
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Disconnected
 from kourou_rigs import engine as testing_engine
 from kourou_rigs.engine import Engine, header_of
 

@@ -3,9 +3,9 @@
 import pytest
 
 from kourou.engine import queue_locks
-from kourou.engine.events import QueueLocksChanged
 from kourou.engine.queue_locks import LockOwners, QueueLocks, evolve
 from kourou.errors import Throttled
+from kourou.events.control_events import QueueLocksChanged
 
 Q0, Q1, Q2 = (("T", number) for number in range(3))
 LIFE_MS = 60_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import ReplyTo
-from kourou.engine.peer import Peer
 from kourou.engine.quorum_confirmations import QuorumConfirmations
 from kourou.errors import Code
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.peer import Peer
 from kourou_rigs.quorum import GivenQuorum
 
 TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 7)

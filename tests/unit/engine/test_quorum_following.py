@@ -6,14 +6,13 @@ import msgspec
 import pytest
 
 from kourou.engine.effects import Append, DeleteLogBefore, Forward
-from kourou.engine.events import Cause, LogDeleted, TopicPut
 from kourou.engine.following import REFUSED
-from kourou.engine.inputs import Copied, Dispatched, Received, ReplyTo, Tick
-from kourou.engine.peer import MEMBERS, Peer
+from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.engine.quorum_following import KEPT
 from kourou.errors import Code
+from kourou.events.control_events import Cause, LogDeleted, TopicPut
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
@@ -21,6 +20,8 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.replicas import TransferLeader
 from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.runtime.inputs import Received, ReplyTo, Tick
+from kourou.runtime.peer import MEMBERS, Peer
 from kourou_rigs.engine import Engine
 from kourou_rigs.quorum import GivenQuorum
 

@@ -7,18 +7,12 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.effects import Append, DeleteLogBefore, SaveEpochs
-from kourou.engine.events import decode_record_body
-from kourou.engine.inputs import (
-    ClosedSegment,
-    Disconnected,
-    DiskMeasured,
-    Fenced,
-    LogShrunk,
-)
+from kourou.engine.inputs import ClosedSegment, DiskMeasured, Fenced, LogShrunk
 from kourou.engine.ports import QuorumMember
 from kourou.engine.quorum import QuorumLeaderRole
-from kourou.engine.replication_events import EpochOpened
 from kourou.errors import Code
+from kourou.events.control_events import decode_record_body
+from kourou.events.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
@@ -29,6 +23,7 @@ from kourou.protocol.messages.offsets import (
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.replication import Attach
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.quorum import GivenQuorum
 

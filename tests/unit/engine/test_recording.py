@@ -4,7 +4,10 @@ import pytest
 
 from kourou.engine.control import ControlState, encode_state, evolve
 from kourou.engine.effects import Announce, Append, ConfigChanged, DropTopic
-from kourou.engine.events import (
+from kourou.engine.inputs import SpaceChanged
+from kourou.engine.recording import BATCH_BYTES
+from kourou.errors import DiskFull
+from kourou.events.control_events import (
     Cause,
     GroupDeleted,
     GroupPut,
@@ -15,9 +18,6 @@ from kourou.engine.events import (
     TopicPut,
     decode_record_body,
 )
-from kourou.engine.inputs import SpaceChanged
-from kourou.engine.recording import BATCH_BYTES
-from kourou.errors import DiskFull
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.topics import UpdateAndCreateTopic

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kourou.engine.control import ControlState, decode_state, encode_state, evolve
-from kourou.engine.events import Event, Recorded
 from kourou.engine.history import tell_state
 from kourou.engine.ports import ANYWHERE
 from kourou.engine.replicas import Replicas
-from kourou.engine.replication_events import EpochOpened, InSyncChanged
+from kourou.events.control_events import Event, Recorded
+from kourou.events.replication_events import EpochOpened, InSyncChanged
 
 
 def apply(state: ControlState, event: Event, position: int = 9_999) -> None:

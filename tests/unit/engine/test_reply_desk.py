@@ -2,9 +2,7 @@
 
 import pytest
 
-from kourou.engine.effects import Append, AskClient
-from kourou.engine.inputs import ClientAnswered
-from kourou.engine.settings_registry import SettingSpec
+from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.protocol.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.message_id import encode_offset_id
@@ -12,6 +10,9 @@ from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
 from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.properties import decode_properties, encode_properties
+from kourou.runtime.effects import AskClient
+from kourou.runtime.inputs import ClientAnswered
+from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine import retention
-from kourou.engine.events import UnreadSpan
 from kourou.engine.inputs import ClosedSegment
 from kourou.errors import ConfigError
+from kourou.events.control_events import UnreadSpan
 from kourou_rigs.engine import Engine
 
 
@@ -62,7 +62,7 @@ def filled(engine: Engine, draft, records) -> Engine:
 
 
 def join(engine: Engine, group: str, **offsets: int) -> None:
-    from kourou.engine.events import Cause, GroupPut
+    from kourou.events.control_events import Cause, GroupPut
     from kourou.model.group import GroupConfig
 
     engine.core.desks.recorder.record([GroupPut(GroupConfig(group))], Cause("t"), 1)

@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving, LogWarning
-from kourou.engine.events import (
+from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
+from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
+from kourou.engine.open_halves import OpenHalf
+from kourou.engine.redirects import HALF_LANE
+from kourou.errors import Code
+from kourou.events.control_events import (
     Cause,
     GroupPut,
     LogDeleted,
@@ -15,10 +19,6 @@ from kourou.engine.events import (
     UnreadSpan,
     decode_record_body,
 )
-from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
-from kourou.engine.open_halves import OpenHalf
-from kourou.engine.redirects import HALF_LANE
-from kourou.errors import Code
 from kourou.model.group import GroupConfig
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.messages.broker_admin import (
@@ -27,6 +27,7 @@ from kourou.protocol.messages.broker_admin import (
 )
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.sending import SendMessage
+from kourou.runtime.effects import LogWarning
 from kourou_rigs.engine import Engine, header_of
 
 HOUR = 3_600_000

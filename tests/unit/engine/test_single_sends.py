@@ -2,9 +2,9 @@
 
 import pytest
 
-from kourou.engine.events import TopicPut
 from kourou.engine.recording import Cause
 from kourou.errors import Code
+from kourou.events.control_events import TopicPut
 from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig
 from kourou.protocol.batch_body import encode_batch

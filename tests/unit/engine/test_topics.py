@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine import topics
-from kourou.engine.events import Event, TopicDeleted, TopicPut
 from kourou.engine.topics import TopicRules, Topics, Unread
 from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
+from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.topic import DataVersion, TopicConfig
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kourou.engine.events import TopicDeleted
 from kourou.engine.following import FollowerRole
 from kourou.engine.half_messages import COMMIT, ROLLBACK
 from kourou.engine.leading import LeaderRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
+from kourou.events.control_events import TopicDeleted
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.message_id import decode_offset_id, encode_offset_id

@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine import groups, progress, settings, topics
+from kourou.engine import groups, progress, topics
 from kourou.engine.control import ControlState, decide_delete_group, evolve
-from kourou.engine.events import (
+from kourou.engine.progress import Commits
+from kourou.engine.topics import TopicRules, Unread
+from kourou.engine.undo import UndoContext, decide_undo
+from kourou.errors import Rejected
+from kourou.events.control_events import (
     Event,
     GroupPut,
     ProgressRecorded,
@@ -16,13 +20,10 @@ from kourou.engine.events import (
     TopicPut,
     UnknownEvent,
 )
-from kourou.engine.progress import Commits
-from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
-from kourou.engine.topics import TopicRules, Unread
-from kourou.engine.undo import UndoContext, decide_undo
-from kourou.errors import Rejected
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.runtime import changed_settings as settings
+from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
 RULES = TopicRules()
 REGISTRY = SettingsRegistry(

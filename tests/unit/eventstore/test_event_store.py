@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.control import CONTROL, ControlState, evolve
-from kourou.engine.events import Recorded, TopicPut
 from kourou.errors import ConfigError, Corrupt, DecodeError, MetadataUnavailable
+from kourou.events.control_events import Recorded, TopicPut
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import READ_EVENTS_MAX, EventStore
 from kourou.eventstore.tables import events

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from kourou.engine.events import Recorded, TopicPut
 from kourou.errors import MetadataUnavailable
+from kourou.events.control_events import Recorded, TopicPut
 from kourou.eventstore.database import Database
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.postgres import CONNECT_TIMEOUT_S, connect_arguments

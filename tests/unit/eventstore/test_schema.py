@@ -16,15 +16,15 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from kourou.engine.control import CONTROL
-from kourou.engine.events import Recorded, TopicPut
-from kourou.engine.key_values import KEY_VALUES
 from kourou.errors import ConfigError, MetadataUnavailable
+from kourou.events.control_events import Recorded, TopicPut
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.schema import bring_up_to_date, current_revision, upgrade
 from kourou.eventstore.tables import metadata
 from kourou.model.topic import TopicConfig
+from kourou_namesrv.key_values import KEY_VALUES
 
 REVISIONS = [
     each.revision for each in ScriptDirectory.from_config(schema.alembic_config()).walk_revisions()

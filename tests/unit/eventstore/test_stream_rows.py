@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from kourou.engine.events import EventLost, ProgressRecorded, Recorded, TopicPut, UnknownEvent
-from kourou.engine.stream import Snapshot
+from kourou.events.control_events import (
+    EventLost,
+    ProgressRecorded,
+    Recorded,
+    TopicPut,
+    UnknownEvent,
+)
+from kourou.events.stream import Snapshot
 from kourou.eventstore import stream_rows
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore

@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from kourou.engine.events import EVENT_TYPES
-from kourou.engine.filter_events import FilterEvent
 from kourou.engine.topics import TopicRules
+from kourou.events.control_events import EVENT_TYPES
+from kourou.events.filter_events import FilterEvent
 from kourou_console.topic_kinds import _PURPOSES
 from kourou_console.undoing import SKIPPED, UNDONE, effect, refusal
 

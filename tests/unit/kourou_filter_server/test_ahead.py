@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Disconnected
-from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.model.filter import FilterKey, FilterPolicy
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Disconnected
+from kourou.runtime.peer import Peer
 from kourou_filter_server.ahead import AHEAD_US, KEEP_MS, Ahead, Queue, Rest
 from kourou_filter_server.catalogue import Standing
 from kourou_filter_server.effects import AskBroker, Judge, TellBroker

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.effects import LogWarning, Reply
-from kourou.engine.inputs import Disconnected
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import (
@@ -17,6 +15,8 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServerResponse,
 )
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Disconnected
 from kourou_filter_server.effects import AskBroker, EndWorker, Filtered, Judge, StartWorker
 from kourou_filter_server.inputs import BrokerFound, Leaving, WorkerEnded
 from kourou_filter_server.policy import ServerPolicy

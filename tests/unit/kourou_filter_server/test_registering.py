@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.effects import LogWarning
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import (
     GetFilters,
@@ -10,6 +9,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServerResponse,
     UnregisterFilterServer,
 )
+from kourou.runtime.effects import LogWarning
 from kourou_filter_server.inputs import BrokerFound, Leaving
 from kourou_rigs.filter_bench import Bench
 

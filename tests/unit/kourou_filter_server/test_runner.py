@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.effects import Reply
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
 from kourou.protocol.messages.pulling import PullResponse
+from kourou.runtime.effects import Reply
 from kourou_filter_server.effects import AskBroker, EndWorker, Judge, StartWorker
 from kourou_filter_server.inputs import LOST, Judged, WorkerEnded, WorkerReady
 from kourou_filter_server.policy import ServerPolicy

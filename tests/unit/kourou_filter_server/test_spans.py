@@ -10,11 +10,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Received, ReplyTo
-from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import GetFilterStatistics
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing import Tracing
 from kourou.telemetry.tracing_context import traceparent_of

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Disconnected
 from kourou.errors import Code
 from kourou.model.limits import FILTER_CHECKED_BYTES_MAX, FILTER_SOURCE_BYTES_MAX
 from kourou.model.queue import MessageQueue
@@ -15,6 +13,8 @@ from kourou.protocol.messages.filter_server import GetFilters, TryFilter
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou.protocol.statistics_bodies import TopicOffset
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Disconnected
 from kourou_filter_server.effects import EndWorker, Judge, StartWorker
 from kourou_filter_server.inputs import WorkerEnded, WorkerReady
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, place, record

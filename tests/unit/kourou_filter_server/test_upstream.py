@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kourou.clock import SystemClock
-from kourou.engine.inputs import ReplyTo
-from kourou.engine.peer import Peer
 from kourou.errors import Code, Unavailable
 from kourou.protocol.frames import NO_TRACE, decode_frame, encode_reply
 from kourou.protocol.messages.filter_server import GetFilters
+from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_filter_server.effects import AskBroker
 from kourou_filter_server.inputs import BrokerAnswered

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from kourou.engine import key_value_desk as desk_module
-from kourou.engine.effects import Reply
-from kourou.engine.events import KeyValueDeleted, KeyValuePut, Recorded
-from kourou.engine.inputs import Disconnected, Received, ReplyTo, Tick
-from kourou.engine.key_value_desk import KeyValuesWritten, RecordKeyValues
-from kourou.engine.key_values import KeyValues
-from kourou.engine.peer import Peer
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.errors import Code, MetadataUnavailable
+from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol import bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
+from kourou.runtime.peer import Peer
+from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.settings import setting_specs
+from kourou_namesrv import key_value_handler as desk_module
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
+from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
+from kourou_namesrv.key_values import KeyValues
 
 
 class Bench:

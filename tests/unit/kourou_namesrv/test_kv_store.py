@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine.events import Cause, Event, KeyValueDeleted, KeyValuePut
-from kourou.engine.stream import WrittenMeanwhile
 from kourou.errors import ConfigError, MetadataUnavailable
+from kourou.events.control_events import Cause, Event, KeyValueDeleted, KeyValuePut
+from kourou.events.stream import WrittenMeanwhile
 from kourou_namesrv.kv_store import KeyValueStore
 from kourou_rigs.clock import ManualClock
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.peer import Peer
-from kourou.engine.registrants import Identity, Outdone
 from kourou.errors import BadRequest, Throttled, TopicNotFound
 from kourou.model.route import BrokerData, QueueData
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.registration_body import BrokerRegistration
+from kourou.runtime.peer import Peer
 from kourou_namesrv import routes as routes_module
+from kourou_namesrv.registrations import Identity, Outdone
 from kourou_namesrv.routes import Routes
 
 EXPIRY_MS = 120_000

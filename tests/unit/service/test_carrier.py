@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.engine.effects import AskClient, Notify, Reply
-from kourou.engine.inputs import Received, ReplyTo
-from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.protocol.messages.membership import HeartBeat, NotifyConsumerIdsChanged
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.service.carrier import BUSY, Carriers, Watch, connection_families
 from kourou.telemetry.metrics import Family
 

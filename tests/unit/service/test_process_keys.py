@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.errors import ConfigError
+from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.settings import render, setting_specs
 from kourou.transport.curve_keys import make_pair, read_pair

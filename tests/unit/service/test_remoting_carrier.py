@@ -10,9 +10,6 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from kourou.clock import SystemClock
-from kourou.engine.effects import AskClient, Notify, Reply
-from kourou.engine.inputs import ClientAnswered, Received, ReplyTo
-from kourou.engine.peer import Peer
 from kourou.errors import Code, ConfigError
 from kourou.protocol.messages.membership import (
     GetConsumerRunningInfo,
@@ -32,6 +29,9 @@ from kourou.protocol.remoting import (
     frame_lengths,
 )
 from kourou.protocol.request import Answerer
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.service.carrier import Ears, Watch
 from kourou.service.remoting_carrier import RemotingCarrier
 

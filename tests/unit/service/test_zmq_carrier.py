@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from kourou.clock import SystemClock
-from kourou.engine.effects import AskClient, Notify, Reply
-from kourou.engine.inputs import ClientAnswered, Received
-from kourou.engine.peer import Peer
 from kourou.errors import Code, ConfigError, DecodeError
 from kourou.protocol.frames import NO_TRACE, Frame, Kind, encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, GetNamesrvConfig
 from kourou.protocol.request import Answerer, Request
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import ClientAnswered, Received
+from kourou.runtime.peer import Peer
 from kourou.service.carrier import Carriers, Ears
 from kourou.service.zmq_carrier import ZmqCarrier
 from kourou.transport.zmq_client import ZmqConnection

@@ -13,11 +13,11 @@ from kourou.engine.appends import LogEnd
 from kourou.engine.control import ControlState
 from kourou.engine.desks import Desks, Role, Start
 from kourou.engine.effects import Append, DropTopic, Effect
-from kourou.engine.events import Cause, Event
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.topics import TopicRules
+from kourou.events.control_events import Cause, Event
 from kourou.eventstore.event_store import EventStore
+from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.clock import ManualClock

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.events import GroupPut, Recorded, TopicPut
 from kourou.errors import Corrupt
+from kourou.events.control_events import GroupPut, Recorded, TopicPut
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig

@@ -9,16 +9,16 @@ import pytest
 
 from kourou.engine import filters
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
-from kourou.engine.events import GroupPut, Recorded, SettingChanged, TopicDeleted, TopicPut
-from kourou.engine.filter_events import (
+from kourou.engine.filters import Filters, taken
+from kourou.errors import Corrupt, MetadataUnavailable
+from kourou.events.control_events import GroupPut, Recorded, SettingChanged, TopicDeleted, TopicPut
+from kourou.events.filter_events import (
     FilterEnabled,
     FilterMessagesSkipped,
     FilterPolicySet,
     FilterQuarantined,
     FilterUploaded,
 )
-from kourou.engine.filters import Filters, taken
-from kourou.errors import Corrupt, MetadataUnavailable
 from kourou.model.filter import FilterPolicy
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from kourou.engine.peer import Peer
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.frames import (
@@ -28,6 +27,7 @@ from kourou.protocol.messages.broker_admin import GetBrokerConfig
 from kourou.protocol.messages.history import GetHistory
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
 from kourou.protocol.messages.sending import SendMessage
+from kourou.runtime.peer import Peer
 from kourou.service import clear_text
 from kourou.service.admin_http import AdminHttp
 from kourou.serving import broker_service as app

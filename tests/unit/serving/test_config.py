@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine.settings_registry import SettingsRegistry
 from kourou.errors import ConfigError
+from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.command_line import parse_arguments
 from kourou.service.setting import settings_of
 from kourou.service.settings import Loaded, as_entries, reference_rows, setting_specs

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine.events import GroupPut, TopicPut
-from kourou.engine.filter_events import FilterDeleted, FilterEnabled, FilterUploaded
 from kourou.engine.filters import filters_of
 from kourou.errors import Corrupt
+from kourou.events.control_events import GroupPut, TopicPut
+from kourou.events.filter_events import FilterDeleted, FilterEnabled, FilterUploaded
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.lenient_json import loads

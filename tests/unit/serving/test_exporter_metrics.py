@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kourou.engine.events import TopicPut
 from kourou.errors import Rejected
+from kourou.events.control_events import TopicPut
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies import ConsumerRunningInfo, ConsumeStatus

@@ -11,11 +11,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou import ConsumerSettings
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import Input, Received, ReplyTo
+from kourou.engine.inputs import Input
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo
 from kourou.serving.exporter_page import LastMinute, PageQuestions
 from kourou.telemetry.exporter_table import EXPORTER_METRICS
 from kourou.testing.cluster import Cluster

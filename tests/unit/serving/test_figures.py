@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kourou.engine.events import TopicPut
 from kourou.engine.inputs import Fenced
+from kourou.events.control_events import TopicPut
 from kourou.model.topic import TopicConfig
 from kourou.service.carrier import Carriers
 from kourou.serving.figures import Figures

@@ -10,34 +10,16 @@ from typing import Any
 import pytest
 
 from kourou.engine.core import BrokerCore
-from kourou.engine.effects import (
-    Announce,
-    AskClient,
-    ConfigChanged,
-    DropTopic,
-    Flush,
-    LogWarning,
-    Notify,
-    Project,
-    Reply,
-    Wake,
-)
-from kourou.engine.inputs import (
-    Announced,
-    Dispatched,
-    Flushed,
-    Received,
-    ReplyTo,
-    SpaceChanged,
-    StoreFailed,
-    Tick,
-)
-from kourou.engine.peer import Peer
+from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Flush, Project, Wake
+from kourou.engine.inputs import Announced, Dispatched, Flushed, SpaceChanged, StoreFailed
 from kourou.errors import Code, StoreFaulted
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
+from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply
+from kourou.runtime.inputs import Received, ReplyTo, Tick
+from kourou.runtime.peer import Peer
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving import hands
 from kourou.serving.hands import INDEX_RETRY_MS, SPACE_RETRY_MS, Hands

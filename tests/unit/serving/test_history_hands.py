@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from kourou.engine.effects import AskHistory
-from kourou.engine.events import TopicPut
 from kourou.engine.history import EventFound, EventQuestion, HistoryFound, HistoryQuestion
-from kourou.engine.inputs import HistoryAnswered, Received, ReplyTo
-from kourou.engine.peer import Peer
+from kourou.engine.inputs import HistoryAnswered
 from kourou.errors import KourouError, MetadataUnavailable, Throttled
+from kourou.events.control_events import TopicPut
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.history import GetHistory
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.serving.history_hands import HistoryHands
 from kourou.serving.projector import Projector
 

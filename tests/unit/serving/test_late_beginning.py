@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.control import ControlState, encode_state, evolve
-from kourou.engine.events import Recorded, TopicPut
 from kourou.engine.log_beginning import LogBeginning, encode_beginning
-from kourou.engine.replication_events import EpochOpened
 from kourou.errors import ConfigError, Corrupt, KourouError, MetadataUnavailable, Unavailable
+from kourou.events.control_events import Recorded, TopicPut
+from kourou.events.replication_events import EpochOpened
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kourou.clock import SystemClock
-from kourou.engine.effects import Notify
-from kourou.engine.inputs import Received
-from kourou.engine.peer import Peer
 from kourou.protocol.frames import Kind, decode_request, encode_request
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
+from kourou.runtime.effects import Notify
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
 from kourou.service.carrier import Carriers, Ears
 from kourou.serving.leader_link import LeaderLink
 from kourou.transport.zmq_server import Inbound, ZmqServer

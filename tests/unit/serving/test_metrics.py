@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 from kourou.engine.delays import DELAY_GROUP
-from kourou.engine.events import GroupPut, ProgressRecorded, TopicPut
-from kourou.engine.filter_events import (
-    FilterMessagesSkipped,
-    FilterQuarantined,
-    FilterUploaded,
-)
 from kourou.engine.membership import ConsumerPart, Heartbeat
 from kourou.engine.open_halves import TRANSACTION_GROUP, OpenHalf
-from kourou.engine.peer import Peer
 from kourou.errors import Code, StoreFaulted
+from kourou.events.control_events import GroupPut, ProgressRecorded, TopicPut
+from kourou.events.filter_events import FilterMessagesSkipped, FilterQuarantined, FilterUploaded
 from kourou.model.group import GroupConfig
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
 from kourou.model.subscription import ConsumeType, Subscription
@@ -25,6 +20,7 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record import encode_draft
 from kourou.protocol.request import Answerer
+from kourou.runtime.peer import Peer
 from kourou.service.carrier import Carriers, Ears
 from kourou.service.zmq_carrier import ZmqCarrier
 from kourou.serving.measures import Measures

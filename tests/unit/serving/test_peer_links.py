@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from kourou.engine.effects import Forward, Reply
-from kourou.engine.inputs import Received, ReplyTo
-from kourou.engine.peer import MEMBERS, Peer
+from kourou.engine.effects import Forward
 from kourou.errors import Code, KourouError, Unavailable
 from kourou.model.limits import (
     CHUNK_BYTES_MAX,
@@ -31,6 +29,9 @@ from kourou.protocol.messages.replication import (
 from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
 from kourou.replication.raft import inputs as happened
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import MEMBERS, Peer
 from kourou.service.carrier import Carriers
 from kourou.service.kept_ports import free_port
 from kourou.serving import peer_links

@@ -10,8 +10,8 @@ import pytest
 
 from kourou.engine.control import CONTROL, encode_state
 from kourou.engine.control_log import BATCH_EVENTS
-from kourou.engine.events import Cause, GroupPut, Recorded, TopicPut
 from kourou.errors import MetadataUnavailable
+from kourou.events.control_events import Cause, GroupPut, Recorded, TopicPut
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.serving.projector import Projector

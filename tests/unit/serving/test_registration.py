@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.control import ControlState
-from kourou.engine.events import Recorded, SettingChanged, TopicPut
 from kourou.errors import Code, Unavailable
+from kourou.events.control_events import Recorded, SettingChanged, TopicPut
 from kourou.model.permission import Permission
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies import decode_registration

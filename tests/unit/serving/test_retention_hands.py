@@ -11,9 +11,9 @@ import pytest
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
-from kourou.engine.events import Cause, GroupPut, TopicPut
 from kourou.engine.inputs import Announced, DiskMeasured, LogShrunk, SpaceChanged
 from kourou.errors import DiskFull
+from kourou.events.control_events import Cause, GroupPut, TopicPut
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.properties import encode_properties

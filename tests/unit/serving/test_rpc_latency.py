@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.effects import Reply
-from kourou.engine.inputs import ReplyTo
-from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendRecords
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.serving.rpc_latency import PULLS, SENDS, RpcLatency, TimedReplyTo
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 

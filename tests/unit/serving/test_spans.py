@@ -11,9 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kourou.engine.effects import Append, Reply
-from kourou.engine.inputs import Received, ReplyTo
-from kourou.engine.peer import Peer
+from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.protocol.frames import NO_TRACE
 from kourou.protocol.messages.offsets import GetMaxOffset
@@ -25,6 +23,9 @@ from kourou.protocol.messages.sending import (
     SendRecords,
     SendRecordsResponse,
 )
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.serving import spans as module
 from kourou.serving.spans import BrokerSpans
 from kourou.telemetry.metrics import expose

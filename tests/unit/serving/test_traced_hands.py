@@ -18,12 +18,13 @@ from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Role
 from kourou.engine.effects import CopyChunk
-from kourou.engine.inputs import Announced, Flushed, Received, ReplyTo
+from kourou.engine.inputs import Announced, Flushed
 from kourou.engine.leading import LeaderRole
-from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
 from kourou.protocol.messages.sending import SendMessage
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving.spans import BrokerSpans
 from kourou.serving.traced_hands import TracedHands

@@ -14,8 +14,8 @@ from kourou.engine.following import FollowerRole
 from kourou.engine.leading import LeaderRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.replicas import Replicas
-from kourou.engine.settings_registry import SettingSpec
 from kourou.engine.topics import TopicRules
+from kourou.runtime.settings_registry import SettingSpec
 from kourou.service.command_line import parse_arguments
 from kourou.serving.config import BrokerSettings, load_broker_settings
 from kourou.serving.network_keys import BrokerRole

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from kourou.engine.core import BrokerCore
-from kourou.engine.effects import DropTopic, Reply
-from kourou.engine.inputs import Announced, Dispatched, Flushed, Received, ReplyTo, Written
-from kourou.engine.peer import Peer
+from kourou.engine.effects import DropTopic
+from kourou.engine.inputs import Announced, Dispatched, Flushed, Written
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record import decode_record
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
 from kourou.serving.hands import Hands, tick_ms_of
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.kept_carriers import KeptCarriers

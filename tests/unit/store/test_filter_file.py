@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kourou.engine import filters
-from kourou.engine.filter_events import FilterEnabled, FilterQuarantined, FilterUploaded
 from kourou.engine.filters import Filters, FiltersTaken, filters_of, taken
 from kourou.errors import Corrupt, StoreFaulted
+from kourou.events.filter_events import FilterEnabled, FilterQuarantined, FilterUploaded
 from kourou.model import limits
 from kourou.store import filter_file
 from kourou.store.filter_file import read_filters, write_filters

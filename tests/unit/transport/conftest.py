@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import zmq
 
-from kourou.engine.peer import Peer
 from kourou.protocol.frames import Kind, encode_reply
 from kourou.protocol.messages.namesrv import GetKvConfigResponse
 from kourou.protocol.remoting import decode_header
+from kourou.runtime.peer import Peer
 from kourou.transport import tcp_server
 from kourou.transport.curve import ClientCurve, ServerCurve
 from kourou.transport.curve_keys import AllowedKeys, ServerKeys, make_pair, read_pair

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kourou.engine.peer import Peer
 from kourou.model import limits
 from kourou.protocol.remoting import RemotingCommand, encode_command
+from kourou.runtime.peer import Peer
 
 Host = Any  # RemotingHost of tests/unit/transport/conftest.py
 Make = Callable[..., Host]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kourou.engine.peer import Peer
 from kourou.model import limits
+from kourou.runtime.peer import Peer
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.zmq_link import (
     Link,

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import zmq
 
-from kourou.engine.peer import Peer
 from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.protocol.frames import encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig
+from kourou.runtime.peer import Peer
 from kourou.transport import curve_server, tcp_link, tcp_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context

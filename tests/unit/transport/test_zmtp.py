@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from kourou.engine.peer import Peer
 from kourou.errors import DecodeError
 from kourou.model import limits
+from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmtp import (
     DEALER,

@@ -8,10 +8,10 @@ import pytest
 
 from kourou.cli.backup.folder import BackupFolder
 from kourou.engine.control import ControlState, evolve
-from kourou.engine.events import Recorded
 from kourou.engine.log_beginning import LogBeginning, encode_beginning
-from kourou.engine.replication_events import EpochOpened
 from kourou.errors import ConfigError, Corrupt
+from kourou.events.control_events import Recorded
+from kourou.events.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.replication import FetchLogResponse
 

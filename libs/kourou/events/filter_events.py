@@ -1,14 +1,14 @@
 """Decisions about the filters of consumer groups, stored as immutable events.
 
 Lives here: these events. May not live here: when one happens and what it changes
-(kourou.engine.filters), their encoding (kourou.engine.events).
+(kourou.engine.filters), their encoding (kourou.events.control_events).
 
 Format: docs/formats/control-event.md. Their aggregate is filter/GROUP/NAME.
 """
 
 from __future__ import annotations
 
-from kourou.engine.event_base import Count, EventBase
+from kourou.events.event_base import Count, EventBase
 from kourou.model.filter import FilterPolicy, FilterState
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.retention import HOURS_PATTERN
-from kourou.engine.settings_registry import (
+from kourou.errors import Code, ConfigError, NoPermission
+from kourou.runtime.settings_registry import (
     SettingSpec,
     SettingsRegistry,
     never_remote,
     parse_value,
 )
-from kourou.errors import Code, ConfigError, NoPermission
 
 REGISTRY = SettingsRegistry(
     [

@@ -1,14 +1,14 @@
 """Decisions about batch transactions, stored as immutable events.
 
 Lives here: these events. May not live here: when one happens and what it changes
-(kourou.engine.batches), their encoding (kourou.engine.events).
+(kourou.engine.batches), their encoding (kourou.events.control_events).
 
 Format: docs/formats/control-event.md. Their aggregate is batches/QUERY.
 """
 
 from __future__ import annotations
 
-from kourou.engine.event_base import Count, EventBase
+from kourou.events.event_base import Count, EventBase
 
 
 class BatchEventBase(EventBase, frozen=True):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.key_values import KeyValues
-from kourou.engine.registrants import (
+from kourou.replication.epoch_numbers import PROMOTION, next_epoch
+from kourou_namesrv.key_values import KeyValues
+from kourou_namesrv.registrations import (
     NAMESPACE,
     Identity,
     Outdone,
@@ -15,7 +16,6 @@ from kourou.engine.registrants import (
     promoted,
     to_outdo,
 )
-from kourou.replication.epoch_numbers import PROMOTION, next_epoch
 
 FIRST = PROMOTION + 65
 UNHEARD = PROMOTION + 66

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.engine.batch_events import (
+from kourou.errors import BadRequest, DecodeError
+from kourou.events.batch_events import (
     BatchDecided,
     BatchPrepared,
     BatchQueryForgotten,
     BatchResolved,
 )
-from kourou.engine.events import (
+from kourou.events.control_events import (
     EVENT_TYPES,
     Cause,
     Event,
@@ -38,7 +39,7 @@ from kourou.engine.events import (
     encode_record_body,
     record_properties,
 )
-from kourou.engine.filter_events import (
+from kourou.events.filter_events import (
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -49,8 +50,7 @@ from kourou.engine.filter_events import (
     FilterRestored,
     FilterUploaded,
 )
-from kourou.engine.replication_events import EpochOpened, InSyncChanged
-from kourou.errors import BadRequest, DecodeError
+from kourou.events.replication_events import EpochOpened, InSyncChanged
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.group import GroupConfig
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX

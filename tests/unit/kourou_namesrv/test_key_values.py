@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine import key_values
-from kourou.engine.events import Event, EventLost, KeyValueDeleted, KeyValuePut, Recorded
-from kourou.engine.key_values import KEY_VALUES, KeyValues
 from kourou.errors import BadRequest, DecodeError
+from kourou.events.control_events import Event, EventLost, KeyValueDeleted, KeyValuePut, Recorded
+from kourou_namesrv import key_values
+from kourou_namesrv.key_values import KEY_VALUES, KeyValues
 
 
 def apply(state: KeyValues, events: list[Event], at_ms: int = 5) -> KeyValues:

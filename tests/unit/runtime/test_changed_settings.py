@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine import settings
-from kourou.engine.events import Event, SettingChanged
-from kourou.engine.settings import Settings
-from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.errors import BadRequest, ConfigError, NoPermission
+from kourou.events.control_events import Event, SettingChanged
 from kourou.model.topic import DataVersion
+from kourou.runtime import changed_settings as settings
+from kourou.runtime.changed_settings import Settings
+from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
 HOURS = SettingSpec("fileReservedTime", 72, dynamic=True, minimum=1, maximum=1000)
 TRACE = SettingSpec("traceOn", True, dynamic=True)

@@ -3,7 +3,7 @@
 Lives here: how a broker is told apart, and when a leader is refused because another one was
 promoted meanwhile.
 May not live here: who is alive (kourou_namesrv.routes), how settings are kept
-(kourou.engine.key_value_desk).
+(kourou_namesrv.key_value_handler).
 
 A promotion is kept among the key/value settings, so an old leader that comes back years later is
 refused, too, and the history tells who was promoted when:
@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kourou.engine.key_values import KeyValues
 from kourou.errors import BadRequest, NotLeader
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX
 from kourou.model.route import MASTER_ID
 from kourou.replication.epoch_numbers import PROMOTION, STARTS, are_rivals, last_of_promotion
+from kourou_namesrv.key_values import KeyValues
 
 NAMESPACE = "KOUROU_PROMOTED"
 

@@ -1,7 +1,7 @@
 """Changes of the key/value settings: decided, made durable by the service, then answered.
 
 Lives here: the order of changes, and who is told what.
-May not live here: what may be set (kourou.engine.key_values), where it is kept.
+May not live here: what may be set (kourou_namesrv.key_values), where it is kept.
 
 One change is under way at a time, since each is decided on the state that the one before left.
 
@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kourou.engine.effects import Reply
-from kourou.engine.events import Cause, Event, Recorded
-from kourou.engine.inputs import Received
-from kourou.engine.key_values import KeyValues, decide_delete, decide_put, evolve
 from kourou.errors import Code, KourouError
+from kourou.events.control_events import Cause, Event, Recorded
 from kourou.model.limits import KEY_VALUE_WRITES_WAITING_MAX
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
+from kourou_namesrv.key_values import KeyValues, decide_delete, decide_put, evolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class KeyValuesWritten:
     request: Asked
 
 
-class KeyValueDesk:
+class KeyValueHandler:
     """Takes changes and answers them. `key_values` is what is durable."""
 
     def __init__(self, key_values: KeyValues) -> None:

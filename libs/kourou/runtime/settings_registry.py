@@ -2,7 +2,7 @@
 
 Lives here: the allow-list (given by the service, one `SettingSpec` a key), the rules for keys that
 are never set from afar, and the check of a value. May not live here: the values
-(kourou.engine.settings), where a key comes from (kourou.service), what a new value does.
+(kourou.runtime.changed_settings), where a key comes from (kourou.service), what a new value does.
 
 State: none; a registry is made once at start and does not change.
 
@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kourou.engine.event_base import Scalar
 from kourou.errors import ConfigError, NoPermission
+from kourou.events.event_base import Scalar
 from kourou.model.limits import SETTING_LENGTH_MAX, SETTING_NAME_LENGTH_MAX
 from kourou.protocol.settings_body import SettingTold
 

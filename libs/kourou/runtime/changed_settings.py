@@ -1,7 +1,7 @@
 """Which settings were changed while the broker ran?
 
 Lives here: the changed values, the decision to change some, and how it changes the state.
-May not live here: which keys may change (kourou.engine.settings_registry).
+May not live here: which keys may change (kourou.runtime.settings_registry).
 
 State: projection of SettingChanged; owned and changed in place by `evolve`. History and undo come
 from the events: each holds the value before.
@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kourou.engine.event_base import Scalar
-from kourou.engine.events import Event, SettingChanged
-from kourou.engine.settings_registry import SettingSpec, SettingsRegistry, parse_value
 from kourou.errors import BadRequest, ConfigError
+from kourou.events.control_events import Event, SettingChanged
+from kourou.events.event_base import Scalar
 from kourou.model.refused_settings import promises_nothing
 from kourou.model.topic import DataVersion
+from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry, parse_value
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from kourou.engine.events import Recorded
 from kourou.errors import MetadataUnavailable
+from kourou.events.control_events import Recorded
 
 
 class StreamState(Protocol):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.engine.events import Event, KeyValueDeleted, KeyValuePut, Recorded
-from kourou.engine.stream import StreamKind
 from kourou.errors import BadRequest, DecodeError
+from kourou.events.control_events import Event, KeyValueDeleted, KeyValuePut, Recorded
+from kourou.events.stream import StreamKind
 from kourou.model.limits import KEY_VALUE_LENGTH_MAX, SETTING_LENGTH_MAX
 
 SNAPSHOT_FORMAT = 1

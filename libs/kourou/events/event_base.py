@@ -1,7 +1,7 @@
 """What every control event is.
 
 Lives here: the base class, and the types of fields that several events have. May not live here: any
-event (kourou.engine.events, kourou.engine.filter_events).
+event (kourou.events.control_events, kourou.events.filter_events).
 """
 
 from __future__ import annotations

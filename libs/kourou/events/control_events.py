@@ -20,11 +20,11 @@ from typing import TypeVar, get_args
 
 import msgspec
 
-from kourou.engine.batch_events import BatchEvent
-from kourou.engine.event_base import Count, EventBase, QueueOffsets, Scalar
-from kourou.engine.filter_events import FilterEvent
-from kourou.engine.replication_events import ReplicationEvent
 from kourou.errors import BadRequest, DecodeError
+from kourou.events.batch_events import BatchEvent
+from kourou.events.event_base import Count, EventBase, QueueOffsets, Scalar
+from kourou.events.filter_events import FilterEvent
+from kourou.events.replication_events import ReplicationEvent
 from kourou.model.group import GroupConfig
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
 from kourou.model.message import Property

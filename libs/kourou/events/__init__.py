@@ -1,0 +1,1 @@
+"""The events of all services: what was decided, as immutable values, and streams of them."""

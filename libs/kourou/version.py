@@ -1,0 +1,5 @@
+"""Kourou's version, for modules below the facade of the package."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
