@@ -5,8 +5,6 @@
     python docs/generate.py --proved FILE   did every test named as a proof pass in this run?
 
 A test says which are not current (tests/architecture/test_generated_pages.py).
-
-Lives here: which pages there are. May not live here: how a page is made (docs/generators/).
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""What every test may rely on, and what a run writes down about itself.
-
-Lives here: the options of a run, the number of rounds of a fault test, the record of a run
-(`--record FILE`: outcomes, skips with their reasons, rounds, and which F-numbers passed).
-May not live here: fixtures of a single layer; they stand in that layer's own conftest.py.
-"""
+"""What every test may rely on, and what a run writes down about itself."""
 
 from __future__ import annotations
 

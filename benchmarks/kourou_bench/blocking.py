@@ -1,8 +1,4 @@
-"""The works of Kourou's driver that block threads, as RocketMQ's own client does: kourou.sync.
-
-Lives here: sends, batches and transactions of kourou.sync. May not live here: the same work on an
-event loop (kourou_bench.driver, kourou_bench.features).
-"""
+"""The works of Kourou's driver that block threads, as RocketMQ's own client does: kourou.sync."""
 
 from __future__ import annotations
 

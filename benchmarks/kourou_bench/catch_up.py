@@ -1,8 +1,5 @@
 """`kourou bench catch-up`: a follower that was away gets what it misses, beside a plain copy.
 
-Lives here: settings, the work, the report. May not live here: servers in general
-(kourou_bench.replicated).
-
 The follower is stopped, so many bytes are stored without it, and it is started again. The watch
 runs from the first time that it tells where its log ends until it has the leader's, asked every few
 milliseconds; starting a process is not counted, unless it has all before it can be asked: so little

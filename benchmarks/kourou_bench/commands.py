@@ -1,8 +1,4 @@
-"""The commands of `kourou bench` and their arguments.
-
-Lives here: names, options, one line of help each. May not live here: what a command measures; each
-imports its module when it is called, so that `kourou --help` stays quick.
-"""
+"""The commands of `kourou bench` and their arguments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """All measurements of a comparison in a fair order, and what came of each row.
 
-Lives here: rounds, whose turn it is, results by row and system, ratios and their medians.
-May not live here: one measurement (kourou_bench.measure), printing (kourou_bench.table).
-
 For a row, every system is prepared and warmed up, one after the other; they stay until the row is
 done, and take turns in its rounds, beginning with another one each round. Only one works at a time.
 The machine is never the same twice: a ratio is one of figures of the same round, and the result is

@@ -1,10 +1,4 @@
-"""Kourou's driver in a comparison: `python -m kourou_bench.driver key=value …`.
-
-Lives here: plain sends and backlogs, done with the client that applications use. May not live here:
-orders, filters, delays, transactions (kourou_bench.features), threads that wait
-(kourou_bench.blocking), what all drivers do alike
-(kourou_bench.driving), servers, printing for people.
-"""
+"""Kourou's driver in a comparison: `python -m kourou_bench.driver key=value …`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """What every driver of a comparison does alike: arguments, commands, stop-watches, JSON lines.
 
-Lives here: the words between `kourou bench --peers` and its drivers, and loops that take whatever
-system is measured as a function. May not live here: a client of any system.
-
 A driver is a process. It takes key=value arguments (`DriverOptions`), prepares one kind of work and
 prints `ready`. Then each line of its input, `measure SECONDS`, makes it do that work once and print
 one JSON line (`Outcome`); it ends when its input does. So the same connections, and the same JVM,

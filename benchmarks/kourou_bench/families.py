@@ -1,7 +1,5 @@
 """A process and those that it started: what they use, where they run, who they are (Linux).
 
-Lives here: reading /proc, and what is set there. May not live here: whose processes those are.
-
 State: none; the kernel keeps which cores a process runs on.
 """
 

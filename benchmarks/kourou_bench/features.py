@@ -1,8 +1,4 @@
-"""The works of Kourou's driver beyond plain sends and a backlog: what RocketMQ has as well.
-
-Lives here: one way, ordered, broadcasting, filtered, delayed, transactional work, with the client
-that applications use. May not live here: plain work (kourou_bench.driver).
-"""
+"""The works of Kourou's driver beyond plain sends and a backlog: what RocketMQ has as well."""
 
 from __future__ import annotations
 

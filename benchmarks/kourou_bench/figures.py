@@ -1,7 +1,4 @@
-"""Figures: their names, units and settings, and how they are printed.
-
-Lives here: values and text. May not live here: measuring.
-"""
+"""Figures: their names, units and settings, and how they are printed."""
 
 from __future__ import annotations
 

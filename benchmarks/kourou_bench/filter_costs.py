@@ -1,7 +1,4 @@
-"""What filtering costs and saves, as figures.
-
-Lives here: arithmetic. May not live here: measuring (kourou_bench.filtering).
-"""
+"""What filtering costs and saves, as figures."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`kourou bench filter`: a cluster of its own with filter servers, and the order of its figures.
-
-Lives here: settings, servers, the report. May not live here: the work that is measured
-(kourou_bench.filtering), arithmetic (kourou_bench.filter_costs).
-"""
+"""`kourou bench filter`: a cluster of its own with filter servers, and the order of its figures."""
 
 from __future__ import annotations
 

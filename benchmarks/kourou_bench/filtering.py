@@ -1,8 +1,5 @@
 """The work of `kourou bench filter`: one backlog, read in every way that leaves things out.
 
-Lives here: the filters, the loops, and what must have come through. May not live here: arithmetic
-(kourou_bench.filter_costs), the cluster and the printing (kourou_bench.filter_run).
-
 Every way of filtering looks at the same messages and lets the same ones through: one in `PASSES`.
 """
 

@@ -1,7 +1,5 @@
 """Flame graphs of Kourou's processes, drawn by py-spy while they work.
 
-Lives here: py-spy's command, and the names of its files. May not live here: the work.
-
 Processes that are not ours, as a JVM, get none.
 """
 

@@ -2,9 +2,6 @@
 
     address    the gateway's host:port, a bar, the name server's address (for topics and counts)
 
-Lives here: sends, batches and leases over plain HTTP/1.1 connections that stay open. May not live
-here: what all drivers do alike (kourou_bench.driving), servers.
-
 A consumer is CONSUMERS loops, each of which leases up to LEASED messages, looks at their bodies and
 acknowledges them in one request.
 """

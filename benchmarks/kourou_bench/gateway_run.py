@@ -1,8 +1,5 @@
 """`kourou bench gateway`: sends and receives over HTTP, and by clients of other protocols.
 
-Lives here: the rows and the table. May not live here: work (kourou_bench.gateway_driver and the
-peers' drivers), one measurement (kourou_bench.measure), turns (kourou_bench.comparison).
-
 The ZeroMQ client, nats-py and redis-py speak with their servers themselves; the gateway's row has
 the gateway, as one more process, in between. What a machine lacks is said and left out.
 

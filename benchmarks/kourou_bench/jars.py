@@ -1,8 +1,5 @@
 """A peer that comes as jars: a list of names and checksums, fetched once into a cache.
 
-Lives here: reading the list, having Maven fetch what it names, and believing no file whose checksum
-is not the list's. May not live here: what is started with the jars (kourou_bench.rocketmq).
-
 A list has one line a jar, `sha256 group:artifact:version`; `#` begins a comment. It is complete:
 nothing that it does not name is fetched, so the same files run everywhere.
 

@@ -1,8 +1,5 @@
 """Kafka as a system of the comparison: one node that is broker and controller (KRaft).
 
-Lives here: its settings file, how its folder is formatted and it is started. May not live here:
-fetching jars (kourou_bench.jars), its driver (benchmarks/peers/kafka_driver.py).
-
 State: soft.
 """
 

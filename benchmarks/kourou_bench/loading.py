@@ -1,8 +1,4 @@
-"""Backlogs, and what became of what was sent, with our own client.
-
-Lives here: what several works of Kourou's driver share. May not live here: the works themselves
-(kourou_bench.driver, kourou_bench.features).
-"""
+"""Backlogs, and what became of what was sent, with our own client."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Measurements: servers and a driver that stay, warmed up until steady, and then measured.
-
-Lives here: what happens around a driver, warming up, CPU, start-up times, memory. May not live
-here: the order of measurements (kourou_bench.comparison), how a system is started
-(kourou_bench.systems).
-"""
+"""Measurements: servers and a driver that stay, warmed up until steady, and then measured."""
 
 from __future__ import annotations
 

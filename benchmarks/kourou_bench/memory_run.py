@@ -1,12 +1,7 @@
 """`kourou bench memory`: what an idle suite holds in memory, process by process.
 
-Lives here: which processes, the wait, the table. May not live here: reading /proc
-(kourou_bench.families).
-
 The suite is what docker-compose.yml starts, without Spark and without what others have made: a name
 server, two brokers with a copy and a filter server each, the console.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """`kourou bench --peers`: the same work for Kourou and its peers, in the same run, as one table.
 
-Lives here: which systems there are, what is printed around the table, the exit code.
-May not live here: measuring and arithmetic.
-
 A peer that this machine lacks is said, loudly, and is no failure; a measurement that failed is one.
 """
 

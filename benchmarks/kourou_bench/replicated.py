@@ -1,9 +1,5 @@
 """Servers of one log, as `kourou bench replication` and `catch-up` measure them.
 
-Lives here: starting ours and RocketMQ's with their followers, waiting until these follow, and
-asking ours how far behind they are.
-May not live here: what is measured (kourou_bench.replication).
-
 RocketMQ's slave is told its master's address at once: it would find it in the name server only
 after a while. Whether it follows is asked of nobody: its log has a file from its first byte on, and
 a SYNC_MASTER answers that a message is safe only when it has a slave.

@@ -1,10 +1,4 @@
-"""What replication costs: which setups are measured beside which, and their figures.
-
-Lives here: data and arithmetic. May not live here: servers (kourou_bench.replicated), the order
-of measurements and the printing (kourou_bench.replication_run).
-
-State: none.
-"""
+"""What replication costs: which setups are measured beside which, and their figures."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """`kourou bench replication`: all setups in turns, and what is printed of them.
 
-Lives here: settings, rounds, the report. May not live here: arithmetic
-(kourou_bench.replication), servers (kourou_bench.replicated).
-
 Servers are started anew for each measurement, in an empty folder; the load comes from the drivers
 of `kourou bench --peers`, a process each: RocketMQ's Java client sends from 64 threads, ours from
 64 coroutines. Every send must be answered with SEND_OK and be counted by the broker, or there is no

@@ -1,9 +1,5 @@
 """RocketMQ as a system of the comparison: jars, Java, settings files.
 
-Lives here: how its name server and broker are started, and our Java sources compiled; the tests
-with RocketMQ's own client (tests/interop) do both in the same way.
-May not live here: fetching jars (kourou_bench.jars).
-
 Its servers listen on every interface, as RocketMQ 4.9 cannot be told otherwise; the ports are free
 ones, and the addresses that it hands out are of the loopback interface.
 

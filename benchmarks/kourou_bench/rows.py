@@ -1,7 +1,5 @@
 """What a comparison consists of: rows, the work of each system in a row, and the goal.
 
-Lives here: data. May not live here: how work is done or printed.
-
 A work is a value: rows that stand one behind the other and have the same works of all systems are
 measured together.
 """

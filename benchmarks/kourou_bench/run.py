@@ -1,8 +1,4 @@
-"""`kourou bench KIND`: a cluster to measure (its own, unless one is named), and the printing.
-
-Lives here: settings, the cluster, the report. May not live here: the work that is measured
-(kourou_bench.work).
-"""
+"""`kourou bench KIND`: a cluster to measure (its own, unless one is named), and the printing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A driver process that stays: prepared once, and then told to measure, again and again.
 
-Lives here: commands to a driver, and its answers. May not live here: servers, warming up
-(kourou_bench.measure), what a driver does (kourou_bench.driving).
-
 State: soft.
 """
 

@@ -1,9 +1,4 @@
-"""What reading and writing through Spark costs, as figures.
-
-Lives here: arithmetic. May not live here: measuring (kourou_bench.spark_work).
-
-State: none.
-"""
+"""What reading and writing through Spark costs, as figures."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """`kourou bench spark`: a cluster and a Spark session of its own, and the order of its figures.
 
-Lives here: settings, servers, the session, the report. May not live here: the work that is measured
-(kourou_bench.spark_work), arithmetic (kourou_bench.spark_costs).
-
 Spark is loaded when it is needed, and not before: `kourou` works without the extra.
 """
 

@@ -1,9 +1,5 @@
 """The work of `kourou bench spark`: topics through Spark, and the same rows by other ways.
 
-Lives here: loops around a session and a client, stop-watches, and the counts that must come out.
-May not live here: starting servers and sessions (kourou_bench.spark_run), arithmetic
-(kourou_bench.spark_costs).
-
 Every body is random and no two are alike: Parquet would store repeated ones once, and be quicker
 than anything can be with real ones. Messages have a tag, a key and a trace context besides.
 """

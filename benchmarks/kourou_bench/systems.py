@@ -1,8 +1,5 @@
 """The systems of a comparison: what each needs, how it is started, how it is told to be safe.
 
-Lives here: Kourou, NATS JetStream and Redis Streams as servers, and the contract they share.
-May not live here: RocketMQ, which takes more words (kourou_bench.rocketmq); what is measured.
-
 Servers are started for one row, on free ports of the loopback interface, in a folder of their own,
 and are gone after it. `serve` returns when the server says that it serves.
 

@@ -1,7 +1,4 @@
-"""A comparison as one table for people and as JSON lines for machines.
-
-Lives here: text. May not live here: arithmetic (kourou_bench.comparison).
-"""
+"""A comparison as one table for people and as JSON lines for machines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """`kourou bench tracing`: what tracing costs those who send, beside sends without it, in one run.
 
-Lives here: the turns, the two clusters, the ratio. May not live here: sending (kourou_bench.
-work), spans.
-
 Two clusters stand at once, one whose broker and client trace and one whose do not, and the same
 client process sends to them in turns: so whatever else the machine does, it does to both. Spans go
 to a collector of this process, which reads and forgets them.

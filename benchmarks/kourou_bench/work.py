@@ -1,8 +1,5 @@
 """The work that is measured: sending, consuming a backlog, one message from end to end.
 
-Lives here: loops around a client, stop-watches, and the count that must come out afterwards.
-May not live here: starting servers, printing.
-
 Every body holds random bytes of the wanted size, made before the watch starts; every run is checked
 against what the queues hold, because a figure for lost messages is worth nothing.
 """

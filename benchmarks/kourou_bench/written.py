@@ -1,8 +1,5 @@
 """The tables of results in benchmarks/README.md: rows of this run replace those of earlier ones.
 
-Lives here: the lines between `<!-- results: … -->` and `<!-- /results -->`. May not live here:
-measuring; what README.md makes of the table.
-
 There are two tables: beside RocketMQ 4.9 (`peers`), from which the first page takes its figures,
 and beside everybody else (`others`). A row that was not measured keeps what it has. What is lost is
 written as what is won.

@@ -3,9 +3,6 @@
     python deploy/console/vendor.py           fetch and write
     python deploy/console/vendor.py --check   say whether what lies there is what was written
 
-Lives here: which versions, which files of them, and the little that is changed so that a browser
-can load them as modules without a build. May not live here: anything the console itself does.
-
 `npm pack` brings each package; npm compares what came with the registry's digest. Beside the files
 go their licences, and `sums.json` names for each file the version, the file it was made from, and
 the SHA-256 of both. A test compares the files with it.

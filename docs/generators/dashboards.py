@@ -1,7 +1,5 @@
 """deploy/grafana/dashboards: which dashboards there are.
 
-Lives here: their list. May not live here: their questions (generators.boards).
-
 A test asks each question of a real Prometheus that scrapes a suite at work, and wants an answer
 (tests/integration/test_dashboards.py).
 """

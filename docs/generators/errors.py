@@ -1,7 +1,4 @@
-"""docs/reference/errors.md: the tree of errors, what to do about each, and the codes that travel.
-
-Lives here: the page. May not live here: any error (kourou.errors has the docstrings and comments).
-"""
+"""docs/reference/errors.md: all errors, what to do about each, and the codes on the wire."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""docs/reference/events.md: every control event, what it changes and who decides it.
-
-Lives here: the page, and finding in the sources who makes an event and what applies it.
-May not live here: any event (kourou.events.control_events).
-"""
+"""docs/reference/events.md: every control event, what it changes and who decides it."""
 
 from __future__ import annotations
 

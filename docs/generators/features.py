@@ -1,8 +1,4 @@
-"""docs/FEATURES.md: one row for every need.
-
-Lives here: the page, and the check that a run proved what the page says.
-May not live here: the items (docs/features.toml), finding marks (generators.marks).
-"""
+"""docs/FEATURES.md: one row for every need."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""From panels in Python to the JSON that Grafana reads: rows, sizes, units, data sources.
-
-Lives here: how a dashboard looks. May not live here: which figures it shows (dashboards.py).
-"""
+"""From panels in Python to the JSON that Grafana reads: rows, sizes, units, data sources."""
 
 from __future__ import annotations
 

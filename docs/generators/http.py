@@ -1,7 +1,4 @@
-"""docs/reference/http.md: every call of the HTTP API, from its OpenAPI description.
-
-Lives here: the page. May not live here: any call (services/console/kourou_console/api).
-"""
+"""docs/reference/http.md: every call of the HTTP API, from its OpenAPI description."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""docs/reference/interop.md: third-party clients, and what each does with our servers.
-
-Lives here: the page. May not live here: the table of features (tests/interop/features.toml), what
-came of each scenario (tests/interop/results.json), which a slow run writes down.
-"""
+"""docs/reference/interop.md: third-party clients, and what each does with our servers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""docs/reference/limits.md: every limit with its value and its reason.
-
-Lives here: reading kourou.model.limits, whose comments are the reasons.
-"""
+"""docs/reference/limits.md: every limit with its value and its reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Which test claims to prove which feature, as pytest itself sees the marks.
 
-Lives here: asking pytest for its collection. May not live here: judging whether a test passed.
-
 Marks may stand on functions, classes, modules and single parameters, and may be computed; nothing
 but a collection knows them all. Slow tests are in it, too.
 """

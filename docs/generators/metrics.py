@@ -1,7 +1,4 @@
-"""docs/reference/metrics.md: every metric that a service shows.
-
-Lives here: the page. May not live here: any metric (kourou.telemetry.metric_table).
-"""
+"""docs/reference/metrics.md: every metric that a service shows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""docs/mqadmin.md's table of RocketMQ's own commands: which of them its tool ran against Kourou.
-
-Lives here: that table. May not live here: the commands (tests/golden/rocketmq-4.9.8), what came of
-each (tests/interop/results.json), which a slow run writes down; the rest of the page.
-"""
+"""docs/mqadmin.md's table of RocketMQ's own commands: which of them its tool ran against Kourou."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""README.md's tables of performance and comparison, made of those of the pages they shorten.
-
-Lives here: which rows the README has, their names in words, and whether a ratio is a gain. May not
-live here: any figure, any claim.
-"""
+"""README.md's tables of performance and comparison, made of those of the pages they shorten."""
 
 from __future__ import annotations
 

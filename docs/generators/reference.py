@@ -1,7 +1,4 @@
-"""docs/reference/: which pages there are, and their list.
-
-Lives here: the list. May not live here: how a page is made; each has a module of its own.
-"""
+"""docs/reference/: which pages there are, and their list."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""docs/reference/requests.md: every request, its header, its answer, and who may send it.
-
-Lives here: the page. May not live here: any request (kourou.protocol.table and .messages).
-"""
+"""docs/reference/requests.md: every request, its header, its answer, and who may send it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Which requests are answered in this version, as the dispatch tables of the services say.
-
-Lives here: asking the cores of a name server, a broker in each of its roles, a filter server and a
-member of a group, and finding what a client's parts register for.
-May not live here: the table of requests (kourou.protocol.table), any list of requests.
-"""
+"""Which requests are answered in this version, as the dispatch tables of the services say."""
 
 from __future__ import annotations
 

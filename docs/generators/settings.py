@@ -1,9 +1,4 @@
-"""docs/reference/settings.md: every setting of services and clients, with three defaults each.
-
-Lives here: the page. May not live here: any setting (the *_keys.py of the services,
-kourou.client.settings), what others have as defaults of a client's (docs/client_defaults.toml;
-those of a service stand beside its keys).
-"""
+"""docs/reference/settings.md: every setting of services and clients, with three defaults each."""
 
 from __future__ import annotations
 

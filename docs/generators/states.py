@@ -1,8 +1,4 @@
-"""docs/reference/states.md: what goes through states, and what the next step depends on.
-
-Lives here: the page; it asks the code itself, by its tables or by running it.
-May not live here: a state or a step that the code does not have.
-"""
+"""docs/reference/states.md: what goes through states, and what the next step depends on."""
 
 from __future__ import annotations
 

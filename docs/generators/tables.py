@@ -1,7 +1,4 @@
-"""How every page of docs/reference/ begins, and how its tables look.
-
-Lives here: heads, tables, anchors, and sentences of docstrings. May not live here: any fact.
-"""
+"""How every page of docs/reference/ begins, and how its tables look."""
 
 from __future__ import annotations
 

@@ -2,9 +2,6 @@
 
     .venv/bin/python docs/pictures/make.py
 
-Lives here: a suite with traffic for half a minute, and a browser that looks at it. May not live
-here: what the console shows (services/console), what is there (kourou_rigs.console_scene).
-
 It takes Chromium. The pictures differ from run to run, as rates and times do.
 
 State: the two files beside it.

@@ -1,8 +1,5 @@
 """Time as a parameter: nobody else in Kourou asks the machine what time it is.
 
-Lives here: the two clocks a process needs and the real implementation of both.
-May not live here: schedules, deadlines, sleeping.
-
 Wall time (`now_ms`) stamps what is stored and shown. Monotonic time (`monotonic_ms`) decides every
 timeout, lease and retry, so a clock step never delivers early or expires early.
 """

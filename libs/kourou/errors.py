@@ -1,8 +1,5 @@
 """Every error of Kourou, and who must act on it.
 
-Lives here: the tree below and the response codes that travel on the wire.
-May not live here: messages of a single feature; they are given when the error is raised.
-
     KourouError
      ├─ Rejected              the request is wrong: repeating it unchanged does not help
      │   ├─ BadRequest        a field is missing, malformed or out of range

@@ -6,10 +6,6 @@
             for message in orders:
                 handle(message.body)
 
-Lives here: methods that block their thread until there is an answer, as a rule from the client's
-I/O thread (sends: kourou.client.direct_sends). May not live here: any work; both faces share one
-core.
-
 Every method may be called from any thread, and threads that send at the same time share frames.
 
 State: soft.

@@ -6,9 +6,6 @@ runs a command as a container does that has lost every capability: no new privil
 capabilities of its user, and the profile's rules for each system call from then on. An engine makes
 of such a file just what is made here, by the same library, libseccomp (Debian: `libseccomp2`, which
 apt itself needs).
-
-Lives here: the file format, which rules hold for a container without capabilities, and that
-library. May not live here: any profile.
 """
 
 from __future__ import annotations

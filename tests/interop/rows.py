@@ -1,8 +1,4 @@
-"""The table of features, and what came of each scenario, as data.
-
-Lives here: reading features.toml, reading and writing results.json.
-May not live here: running anything.
-"""
+"""The table of features, and what came of each scenario, as data."""
 
 from __future__ import annotations
 

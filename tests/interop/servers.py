@@ -1,7 +1,4 @@
-"""Servers for third-party clients: Kourou, and RocketMQ itself from its jars.
-
-Lives here: how both are started with the same settings. May not live here: any client.
-"""
+"""Servers for third-party clients: Kourou, and RocketMQ itself from its jars."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Real broker cores over stores in memory: by themselves, or as Raft groups of three.
-
-Lives here: turns of a broker's loop, queues and key index that lag behind, a group's leaders,
-copies and confirmations by Raft's rules. May not live here: clients, faults, the network (the
-simulation, as `world`).
-"""
+"""Real broker cores over stores in memory: by themselves, or as Raft groups of three."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Virtual time, and connections of a client that end when and as a simulation says.
-
-Lives here: a loop whose time passes only while it waits, and what `kourou.client.connections` knows
-of a connection, with the behaviour of kourou.transport.zmq_client. May not live here: when
-connections end, who is at the other end (the simulation, as `world`).
-"""
+"""Virtual time, and connections of a client that end when and as a simulation says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """How dashboards ask: the shapes of PromQL that they share, and the usual panels.
 
-Lives here: these. May not live here: which figures a dashboard shows (its own module).
-
 A counter that nothing has counted yet has no series, as a rule: where 0 is the truth then, a
 question ends in `or vector(0)`. `increase` does not see the first thing that such a counter counts,
 so `risen` is for those that services show from 0 on.

@@ -1,7 +1,4 @@
-"""The dashboard `broker`: requests, the store, connections, the loop.
-
-Lives here: its questions. May not live here: how it looks (generators.grafana).
-"""
+"""The dashboard `broker`: requests, the store, connections, the loop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The dashboard `filters`: what filters let through, what they cost, which cannot judge.
-
-Lives here: its questions. May not live here: how it looks (generators.grafana).
-"""
+"""The dashboard `filters`: what filters let through, what they cost, which cannot judge."""
 
 from __future__ import annotations
 

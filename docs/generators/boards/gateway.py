@@ -1,7 +1,4 @@
-"""The dashboard `gateway`: what comes over HTTP, and how long it takes.
-
-Lives here: its questions. May not live here: how it looks (generators.grafana).
-"""
+"""The dashboard `gateway`: what comes over HTTP, and how long it takes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The dashboard `groups`: what consumers have not consumed, what they could not, what waits.
-
-Lives here: its questions. May not live here: how it looks (generators.grafana).
-"""
+"""The dashboard `groups`: what consumers have not consumed, what they could not, what waits."""
 
 from __future__ import annotations
 

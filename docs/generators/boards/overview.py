@@ -1,7 +1,4 @@
-"""The dashboard `overview`: is all there, how much passes, how long it takes, who is behind.
-
-Lives here: its questions. May not live here: how it looks (generators.grafana).
-"""
+"""The dashboard `overview`: is all there, how much passes, how long it takes, who is behind."""
 
 from __future__ import annotations
 

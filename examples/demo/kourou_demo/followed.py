@@ -1,8 +1,5 @@
 """A few flights that the demo follows through every service, in one trace.
 
-Lives here: which flights, what their messages take along, who collects the spans, what came of it.
-May not live here: spans (kourou.telemetry), what is done with flights.
-
 All messages about these flights belong to one trace, whichever act they are of. Where no collector
 is configured the demo has one of its own, and traces nothing else; then the verdict tells who was
 in the trace. Several flights, for a process that is killed takes its last spans along.

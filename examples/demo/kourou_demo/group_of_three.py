@@ -1,8 +1,5 @@
 """The Raft group of the demo's fourth act: three brokers with one log, and a name server.
 
-Lives here: its processes, and reading their logs. May not live here: the act
-(kourou_demo.lost_leader).
-
 The demo's own loop goes on while members start: they are started by a thread that lives as long as
 they do, for children end with the thread that started them.
 

@@ -1,11 +1,6 @@
 """Is the lake what was sent? Every row of its Parquet files, by the identity of its message.
 
-Lives here: reading the files with pyarrow, and comparing. May not live here: which files those are
-(kourou_spark_etl.lake_files), judgement (kourou_demo.verdict).
-
 pyarrow is an extra's, and loaded when it is needed.
-
-State: none.
 """
 
 from __future__ import annotations

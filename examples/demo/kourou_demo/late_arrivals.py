@@ -1,8 +1,5 @@
 """The demo's third act: of all flights of the year, two groups want those that came late.
 
-Lives here: the two filters, and what came through them. May not live here: what should come, which
-is read from the data set (kourou_demo.flights).
-
 One filter is SQL92 over a property, and the broker evaluates it. The other one is a program over
 the body, which this process uploads: a filter server runs it in its jail. Halfway one of the two
 filter servers is killed; the group goes on through the other one.

@@ -1,7 +1,5 @@
 """What the members of the demo's group were given, written down so that a kill loses none of it.
 
-Lives here: one file a member, four bytes a delivery. May not live here: what the numbers mean.
-
 A member writes a delivery down before it acknowledges it, straight into the page cache, which
 outlives the process. So a message may be in a ledger twice, but what was acknowledged is in one.
 

@@ -7,14 +7,9 @@
 Message traces are on for all of them, sent by the group tower, so that the console can tell of each
 flight who had it when.
 
-Lives here: who sends and who consumes, in a thread of its own with its own event loop.
-May not live here: the flights (kourou_demo.flights), what is printed (kourou.cli.up).
-
 It ends with `stop`: what was sent stays, and is not counted. That takes as long as the sends under
 way, which time out where a broker is offline. While a broker has no leader or is gone, it waits as
 any client does, and goes on.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The demo's fourth act: the leader of a Raft group is killed while flights are sent to it.
 
-Lives here: sending, listening, the kill, and the counting. May not live here: the processes
-(kourou_demo.group_of_three), judgement (kourou_demo.verdict).
-
 A third of the flights are sent before the kill. The next third has to wait for another leader, and
 the last one is sent while the killed member is back and follows.
 

@@ -2,8 +2,6 @@
 
     python -m kourou_demo.member NAMESRV LEDGER --ready-file FILE
 
-Lives here: the member's life. May not live here: the story it plays in (kourou_demo.tour).
-
 State: soft; the ledger is a file.
 """
 

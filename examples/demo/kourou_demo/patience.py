@@ -1,7 +1,5 @@
 """How the demo waits for what it waits for, and when it gives up.
 
-Lives here: waiting. May not live here: what is waited for.
-
 State: soft.
 """
 

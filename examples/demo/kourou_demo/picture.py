@@ -1,7 +1,4 @@
-"""What the demo shows at one moment, as plain values.
-
-Lives here: the values. May not live here: drawing them (kourou_demo.view).
-"""
+"""What the demo shows at one moment, as plain values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Second act: delayed messages come when their time is over, and never before.
 
-Lives here: the reminders, and when they came. May not live here: other parts.
-
 State: soft.
 """
 

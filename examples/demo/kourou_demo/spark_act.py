@@ -1,8 +1,5 @@
 """The demo's last act: every flight is a row of Parquet, and delays by carrier are a table.
 
-Lives here: waiting until Spark has everything, comparing, showing. May not live here: the service
-(kourou_demo.spark_service), the two comparisons (lake_rows, carrier_totals), judgement.
-
 The service runs since before the first flight was sent. What it made is read as anybody would read
 it: the Parquet files with pyarrow, the table over HTTP.
 

@@ -1,8 +1,5 @@
 """The Spark pipeline of the demo: the real service, as a process beside the brokers.
 
-Lives here: what it is told, its life, and asking its pages. May not live here: what its answers
-mean (kourou_demo.spark_act, kourou_demo.spark_watch).
-
 Java is a child of that process and ends a moment after it. So the end is waited for of all of them:
 nothing is left behind, and nobody writes into a folder that is being removed.
 

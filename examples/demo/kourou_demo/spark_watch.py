@@ -1,7 +1,5 @@
 """How far the Spark pipeline has come, looked at now and then while the story goes on.
 
-Lives here: looking, and what was seen last. May not live here: the service, drawing.
-
 State: soft.
 """
 

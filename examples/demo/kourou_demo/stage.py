@@ -1,7 +1,5 @@
 """What every part of the demo's second act has at hand.
 
-Lives here: the stage, and what its parts do alike. May not live here: the parts.
-
 State: soft.
 """
 

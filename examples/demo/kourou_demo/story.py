@@ -1,8 +1,5 @@
 """The first act of the demo: publish, lose a member, find one aircraft's day, go back in time.
 
-Lives here: the steps and the counting. May not live here: processes and folders (the tour), looks
-(the view), judgement (the verdict).
-
 State: soft.
 """
 

@@ -2,8 +2,6 @@
 
     python -m kourou_demo.ticket_desk NAMESRV LEDGER ROWS --ready-file FILE
 
-Lives here: the desk's life. May not live here: the story it plays in (kourou_demo.tickets).
-
 It begins a transaction for each of ROWS (numbers joined by commas), writes every second one into
 the ledger as booked, says nothing of how they end, and waits for its own end.
 

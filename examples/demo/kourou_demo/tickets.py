@@ -1,8 +1,5 @@
 """Second act: a ticket exists only if its seat was booked, though a desk dies at work.
 
-Lives here: the tickets, and what became of them. May not live here: the desk that dies
-(kourou_demo.ticket_desk).
-
 The tower books a seat for each cancelled flight: two of three are committed, the third finds no
 seat and is rolled back. A desk, a process of its own, has transactions under way when it is killed;
 the broker asks the tower instead, which finds in the desk's ledger what was booked.

@@ -1,7 +1,5 @@
 """`kourou demo`: the processes around the story, and its exit code.
 
-Lives here: folders, processes, the order of their coming and going. May not live here: the story.
-
 State: soft; the folder is removed unless it was asked for.
 """
 

@@ -1,7 +1,4 @@
-"""Do the demo's numbers agree?
-
-Lives here: the numbers, and the one place that judges them. May not live here: counting.
-"""
+"""Do the demo's numbers agree?"""
 
 from __future__ import annotations
 

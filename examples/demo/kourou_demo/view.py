@@ -1,7 +1,4 @@
-"""How the demo looks: lines for a log, or a live picture on a terminal.
-
-Lives here: the two views. May not live here: anything that is counted.
-"""
+"""How the demo looks: lines for a log, or a live picture on a terminal."""
 
 from __future__ import annotations
 

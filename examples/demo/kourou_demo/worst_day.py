@@ -1,7 +1,5 @@
 """The demo's second act: the day of the year on which most flights were cancelled.
 
-Lives here: which day that is, and its parts in their order. May not live here: the parts.
-
 State: soft.
 """
 

@@ -1,8 +1,5 @@
 """The processes of the checks: several at once, each with its log, and none of them outlives us.
 
-Lives here: starting one, waiting for it, ending all of them when the run is broken off.
-May not live here: what is run, when, and what came of it (kourou.cli.checks).
-
 Each process leads a group of its own. Ctrl-C reaches this process alone, which then tells every
 group once: a pytest that were told twice, by the terminal and by us, would break off its tidying.
 

@@ -1,8 +1,4 @@
-"""What a run of the checks consists of, as data.
-
-Lives here: the stages in their order, which tests each runs, and the short list of skips that a run
-may have. May not live here: running them (kourou.cli.checks).
-"""
+"""What a run of the checks consists of, as data."""
 
 from __future__ import annotations
 

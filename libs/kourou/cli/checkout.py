@@ -1,8 +1,4 @@
-"""Where the project's own files are, when Kourou runs from a source checkout.
-
-Lives here: finding the checkout, loading what only a checkout has. May not live here: what is done
-with it.
-"""
+"""Where the project's own files are, when Kourou runs from a source checkout."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """`kourou test`: every check of the project, stages side by side, with one closing line.
 
-Lives here: running the stages, adding up what they recorded, judging skips and proofs.
-May not live here: what the stages are (kourou.cli.check_stages), their processes
-(kourou.cli.check_processes), how a test run records itself (tests/conftest.py), how the feature
-list is made (docs/generate.py).
-
 State: soft, in `.kourou-test/`: a log and a record a stage, and what a slow run has passed so far.
 """
 

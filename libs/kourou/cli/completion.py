@@ -1,8 +1,5 @@
 """`kourou completion bash|zsh|fish`: what a shell is told, so that Tab completes commands.
 
-Lives here: the script for each shell, and answering a shell that asks. May not live here: what can
-be completed (the commands themselves tell, kourou.cli.commands).
-
 State: none; a user puts the script where the shell reads it.
 """
 

@@ -1,7 +1,4 @@
-"""`kourou doctor`: what this machine lacks, and what to type about it.
-
-Lives here: the looks it takes, each a small function. May not live here: mending anything.
-"""
+"""`kourou doctor`: what this machine lacks, and what to type about it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """SIGTERM and SIGHUP end a command as Ctrl-C does: its processes end, its folders are removed.
 
-Lives here: the two signals' handlers while a command runs, and the exit code afterwards.
-May not live here: the services' signals (kourou.service.lifecycle), those of `kourou up`.
-
 State: soft.
 """
 

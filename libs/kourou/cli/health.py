@@ -1,9 +1,4 @@
-"""`kourou health URL`: is a service well, as an exit code; what a container's health check runs.
-
-Lives here: one HTTP request with nothing but a socket, because it runs every few seconds beside the
-service: importing an HTTP client would cost ten times more than asking.
-May not live here: what being well means; the service's pages say that (kourou.service.admin_http).
-"""
+"""`kourou health URL`: is a service well, as an exit code; what a container's health check runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """`kourou history`, `kourou stateAt`, `kourou undo`: arguments, and what is shown of the answers.
 
-Lives here: the three commands of looking back. May not live here: the questions themselves
-(kourou.client.admin_history), which are imported when a command is called.
-
 As JSON, history and undo print one object an event, stateAt one object.
 """
 

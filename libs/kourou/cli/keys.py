@@ -1,11 +1,6 @@
 """`kourou keys`: pairs of CURVE keys, by which clients and services know one another.
 
-Lives here: the commands and what they say. May not live here: the files themselves
-(kourou.transport.curve_keys).
-
 `make` is also the one-shot service of docker-compose.yml: with --keep it may run at every start.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """`kourou`: the way in, and the one place where an error becomes a sentence and an exit code.
 
-Lives here: what happens around a command. May not live here: the commands (kourou.cli.commands).
-
 A service is started without the command line's machinery, which costs memory that it would keep for
 as long as it runs; `kourou health` without it, because it takes ten times longer than asking.
 

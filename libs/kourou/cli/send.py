@@ -1,7 +1,5 @@
 """`kourou send`: messages from the command line or from stdin.
 
-Lives here: reading bodies and printing results. May not live here: sending (kourou.sync).
-
 Bodies are bytes: what a shell or a pipe hands over is sent as it is, whatever its encoding.
 """
 

@@ -1,7 +1,4 @@
-"""The services, run by name in this process.
-
-Lives here: which name runs what. May not live here: a service's arguments; each has its own.
-"""
+"""The services, run by name in this process."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 """`kourou shutdown SERVICE`: stop this user's process of a service on this machine.
 
 Of several processes, which may belong to several clusters, none is stopped unless they are chosen.
-
-Lives here: which are asked, how long they are waited for, what is printed. May not live here:
-finding processes (kourou.service.process_names), what a service does when it is told to end
-(kourou.service.lifecycle).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """`kourou tail`: messages as they arrive, for a person or a pipe.
 
-Lives here: which place to begin at, and how a message is printed. May not live here: pulling
-(kourou.client.pull_consumer).
-
 Nothing is committed: who looks on leaves no trace in anybody's progress.
 """
 

@@ -1,7 +1,5 @@
 """`--trace`: spans of what a command starts, to the collector that OpenTelemetry's variables name.
 
-Lives here: the variables that this process and its children get. May not live here: spans.
-
 State: none; the environment is changed, and what the user has set in it stays.
 """
 

@@ -5,9 +5,6 @@ that dies: it is reported at once and started again; if it dies again within RES
 stays down and the others go on. A service that ended with exit code 0 was asked to stop, and stays
 down.
 
-Lives here: the lines, the restarts, the exit codes. May not live here: the processes
-(kourou.service.local_cluster).
-
 Exit codes: 0 stopped by Ctrl-C or SIGTERM, everything drained · 1 a service failed to start or to
 stop cleanly · 2 wrong usage, a taken port, a folder in use · 130 interrupted before all was ready,
 or killed by a second Ctrl-C.

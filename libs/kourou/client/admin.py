@@ -1,12 +1,4 @@
-"""Administration from a client: `client.admin.topics.create(...)` and its kin.
-
-Lives here: the object that holds the families, and the two small ones (brokers, cluster). May not
-live here: the larger families (kourou.client.admin_topics, admin_groups, admin_members,
-admin_messages, admin_reading, admin_dead_letters, admin_name_servers, admin_history, admin_filters,
-admin_replicas, explain).
-
-State: none.
-"""
+"""Administration from a client: `client.admin.topics.create(...)` and its kin."""
 
 from __future__ import annotations
 

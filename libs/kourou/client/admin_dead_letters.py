@@ -1,8 +1,5 @@
 """Dead letters: what a group could not process, to be looked at, sent again, or let go (F365).
 
-Lives here: reading `%DLQ%group`, sending its messages to the group again, and the mark up to which
-an operator has dealt with them. May not live here: making dead letters (brokers do).
-
 A log forgets nothing on demand, so a dead letter is *dealt with* by moving a mark behind it: the
 group's own progress in its dead-letter topic, which nobody else uses. A dead letter that is sent
 again goes to the retry topic of its group alone, with its attempts counted anew; other groups that

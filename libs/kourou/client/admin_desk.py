@@ -1,7 +1,5 @@
 """What all administration shares: whom to ask, and asking several.
 
-Lives here: the base class of the admin objects. May not live here: any one question.
-
 An administrative change goes to the leader of every broker it concerns. If one of them fails, the
 error names it, the others keep what was done, and asking again completes it: changes are
 idempotent. Where nobody leads a broker just now, or its connection was lost under a change, it is

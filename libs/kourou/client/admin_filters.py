@@ -1,12 +1,7 @@
 """Filters in Python, as an operator handles them.
 
-Lives here: look, upload, decide, try, and what filter servers have counted. May not live here:
-uploading for a consumer (kourou.client.filter_uploads), what brokers decide.
-
 Every broker keeps a group's filters itself, and numbers their versions itself; so answers come by
 broker. A change goes to the leaders that are named, or to all, or to those of a topic.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Consumer groups and their progress, as an operator handles them.
-
-Lives here: create, delete, list, who is there, how far they are, moving them. May not live here:
-committing, which consumers do.
-
-State: none.
-"""
+"""Consumer groups and their progress, as an operator handles them."""
 
 from __future__ import annotations
 

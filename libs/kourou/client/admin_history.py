@@ -1,12 +1,7 @@
 """What was decided at a broker, what held at a time, and taking a decision back.
 
-Lives here: pages of history, states as of a moment, undo. May not live here: what can be undone
-(kourou.engine.undo at the broker).
-
 Every broker has a history of its own, so an event is named by its broker and its offset. Where
 there is one broker only it need not be named.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
 """The members of a group, one by one: how they run, where they stand, and giving one a message.
 
-Lives here: questions that a broker passes on to a member. May not live here: lists of members and
-groups (kourou.client.admin_groups), what a member answers (kourou.client.member_answers).
-
 A member is connected to every broker of its topics, so any broker that knows it may be asked.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Looking messages up: by id, by key and time, by place; who consumed one, and its trace.
-
-Lives here: which broker may have it, and the exact comparison of keys (F262): brokers find by hash.
-May not live here: consuming, who counts as having consumed (kourou.client.message_tracks).
-
-State: none.
-"""
+"""Looking messages up: by id, by key and time, by place; who consumed one, and its trace."""
 
 from __future__ import annotations
 

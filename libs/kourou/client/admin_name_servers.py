@@ -1,11 +1,6 @@
 """What name servers keep for operators: keys and values, order settings, their own settings.
 
-Lives here: questions and changes at name servers. May not live here: routes, which clients ask for
-by themselves (kourou.client.route_table), brokers' write permission (kourou.client.admin).
-
 Name servers do not tell each other, so a change goes to each of them; a question to any.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Reading queues without being a member of anything: for those who look, not for consumers.
 
-Lives here: pulls in the name of nobody's group, which leave no progress behind, and the bounds of
-queues. May not live here: consuming, looking messages up by id or key
-(kourou.client.admin_messages).
-
 State: none but which broker answered for a queue last.
 """
 

@@ -1,12 +1,4 @@
-"""Leaders and their copies, as an operator handles them.
-
-Lives here: asking every member of a log what it knows, who of them leads and who is not there,
-promoting a follower by hand, and having another member of a Raft group lead.
-May not live here: whether one may lead (kourou.engine.promoting decides for the follower that is
-asked); what only a view of all members can tell is looked at here, before it is asked.
-
-State: none.
-"""
+"""Leaders and their copies, as an operator handles them."""
 
 from __future__ import annotations
 

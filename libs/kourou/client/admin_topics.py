@@ -1,9 +1,4 @@
-"""Topics, as an operator handles them.
-
-Lives here: create, change, delete, list, route, figures. May not live here: groups and messages.
-
-State: none.
-"""
+"""Topics, as an operator handles them."""
 
 from __future__ import annotations
 

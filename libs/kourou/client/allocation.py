@@ -1,13 +1,7 @@
 """Who consumes which queue: the six allocation strategies of RocketMQ (fact sheet §9.1).
 
-Lives here: pure functions from (all queues, all members, me) to my queues. Every member of a group
-computes its own share from the same sorted inputs, so the shares fit together without any talk.
-May not live here: where the inputs come from, and when shares are recomputed (rebalancing).
-
 Invariant: for one pair of inputs the shares of all members are disjoint, and but for `CONFIG` and
 for machine rooms that are left out on purpose they cover all queues.
-
-State: none.
 """
 
 from __future__ import annotations

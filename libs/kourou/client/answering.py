@@ -1,8 +1,5 @@
 """What brokers ask of a client, and who in the client answers.
 
-Lives here: finding the answerer of a request, sending its answer, declining what nobody answers.
-May not live here: what an answer says (whoever registered).
-
 An answerer runs as a task of its own on the I/O thread: it may wait, it may take as long as the
 broker gave it (what comes later the broker drops), and it holds up nobody else. A request that was
 sent as a notice gets no answer; its answerer is called all the same.

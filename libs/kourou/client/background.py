@@ -1,11 +1,7 @@
 """Tasks that nobody awaits.
 
-Lives here: starting one so that its failure is not lost. May not live here: what tasks do.
-
 A loop that ends by an unexpected error would leave a client that looks alive and does nothing: no
 heartbeats, no pulls. So whatever ends such a task, but for cancelling it, is an error in the log.
-
-State: none.
 """
 
 from __future__ import annotations

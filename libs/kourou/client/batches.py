@@ -1,12 +1,7 @@
 """Several messages at once: how they are given, built, and answered; the same for both faces.
 
-Lives here: what `send_many` and `send_batch` share between the asynchronous and the blocking face.
-May not live here: waiting.
-
 `send_many` is for messages that have nothing to do with each other: each takes its own way.
 `send_batch` is RocketMQ's batch: one topic, one queue, one request, all or nothing (F175).
-
-State: none.
 """
 
 from __future__ import annotations

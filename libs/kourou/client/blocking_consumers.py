@@ -1,8 +1,5 @@
 """The blocking face of consumers and administration.
 
-Lives here: what `kourou.sync.Client` hands out. May not live here: consuming
-(kourou.client.push_consumer), calling handlers (kourou.client.handlers).
-
 State: soft.
 """
 

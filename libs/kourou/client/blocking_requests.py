@@ -1,8 +1,5 @@
 """Asking over messages from threads: a request and its reply.
 
-Lives here: `request` and `reply` of the blocking client. May not live here: the table of requests
-that wait (kourou.client.request_reply).
-
 State: none of its own.
 """
 

@@ -1,8 +1,5 @@
 """The blocking face of a producer, for threads.
 
-Lives here: sends that block their thread, or call back in a pool. May not live here: how messages
-are built and travel; both faces share that (kourou.client.producer, kourou.client.send_desk).
-
 Any number of threads may send at once; what they hand over at the same time shares frames.
 
 State: soft.

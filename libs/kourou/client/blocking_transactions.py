@@ -3,8 +3,6 @@
     with mq.transaction("orders", order) as tx:
         bookings.book(order, tx.id)
 
-Lives here: methods that block their thread. May not live here: the rules (see there).
-
 State: soft.
 """
 

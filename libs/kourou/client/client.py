@@ -6,8 +6,6 @@
             async for message in orders:
                 await handle(message.body)
 
-Lives here: the asynchronous facade. May not live here: any work; it delegates.
-
 State: soft.
 """
 

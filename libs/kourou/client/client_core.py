@@ -1,8 +1,5 @@
 """One client, whichever face it shows: opened, closed, and what is made from it.
 
-Lives here: putting the parts together and taking them apart in order. May not live here: anything
-an application calls directly (kourou.client.client, kourou.sync).
-
 Opening takes no connection: name servers and brokers are spoken to when they are first needed.
 Closing ends consumers (handlers finish, offsets are committed), then producers (outcomes arrive),
 then conversations, then the thread if nobody else uses it.

@@ -1,12 +1,8 @@
 """The name under which a client registers: `ip@instanceName[@unitName]` (fact sheet §3.3).
 
-Lives here: how it is put together. May not live here: finding the machine's address.
-
 Members of a group are told apart by this name, and queues are shared out by its order. RocketMQ's
 default instance name `DEFAULT` therefore becomes `pid#number`, or two clients in one process, or
 two processes on one machine, would be one member.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""Which CURVE keys a client has: those of its settings, else those of its environment.
-
-Lives here: that precedence, as for name servers (kourou.client.discovery). May not live here: what
-is in the files (kourou.transport.curve_keys), sockets. Without a place of servers' keys the file of
-its own is a ring, which has them, too.
-
-State: none.
-"""
+"""Which CURVE keys a client has: those of its settings, else those of its environment."""
 
 from __future__ import annotations
 

@@ -7,12 +7,8 @@
     pydantic models                  JSON by their own `model_dump_json` / `model_validate_json`
                                      (known by those names; pydantic itself is never imported)
 
-Lives here: both directions. May not live here: compression, which belongs to the record.
-
 A body that cannot be encoded is a `BadRequest` of the sender; one that cannot be decoded is a
 `DecodeError` that names the wanted type, and the consumer treats it as a failed message.
-
-State: none.
 """
 
 from __future__ import annotations

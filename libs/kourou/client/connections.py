@@ -1,9 +1,5 @@
 """The connections of one client: one to each server it speaks with.
 
-Lives here: opening them when they are first needed, closing those that no route names any more,
-asking with errors raised as the class the server named, and handing notices to whoever listens.
-May not live here: which server to ask, retries.
-
 Each client has connections of its own although clients share a thread: a broker knows members of a
 group by their connections, and one connection must not carry two members.
 

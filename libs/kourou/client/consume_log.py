@@ -1,8 +1,5 @@
 """The line that says what was consumed and how long it took (F375), and how long it takes at all.
 
-Lives here: when that time begins, and the line. May not live here: what became of the message
-(kourou.client.settling logs failures), calling handlers.
-
 The line's level is DEBUG, or INFO with the setting `log_messages`. While nobody listens to that
 level only some messages are measured, those that a runner points out, for the average
 (kourou.client.consume_statistics).

@@ -1,8 +1,5 @@
 """How fast a consumer pulls and consumes, for those who ask (RocketMQ `ConsumeStatus`).
 
-Lives here: sums by topic, looked at every ten seconds, and the rates of the last minute and hour
-made of these looks. May not live here: who counts (kourou.client.settling, consuming), who asks.
-
 Sums are added to once a pull and once a burst of finished messages. How long handlers take is
 measured at some messages only (kourou.client.consume_log).
 

@@ -1,8 +1,5 @@
 """The asynchronous face of push consumers: a listener that is called, a subscription to iterate.
 
-Lives here: what `Client.listen` and `Client.subscribe` hand out. May not live here: consuming
-(kourou.client.push_consumer), calling handlers (kourou.client.handlers).
-
 State: soft.
 """
 

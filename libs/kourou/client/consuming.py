@@ -1,9 +1,5 @@
 """One queue being consumed: its window, its pulls, and the delivery of what they bring.
 
-Lives here: the loop of one queue, from pull to runner, with flow control and the corrections a
-broker may ask for. May not live here: which queues are ours (kourou.client.push_consumer), how
-handlers run (kourou.client.handlers), the table of next steps (kourou.client.pull_plan).
-
 State: soft. The progress that survives is what was committed.
 """
 

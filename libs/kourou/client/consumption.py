@@ -1,9 +1,4 @@
-"""What an application asks for when it consumes, in one value; the same for both faces.
-
-Lives here: the value and the defaults that fill it. May not live here: consuming.
-
-State: none.
-"""
+"""What an application asks for when it consumes, in one value; the same for both faces."""
 
 from __future__ import annotations
 

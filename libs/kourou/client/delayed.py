@@ -1,11 +1,7 @@
 """Messages that are to be delivered later: by level, or by a length of time that is a level.
 
-Lives here: what `delay_level` and `delay` of a send mean. May not live here: waiting (the brokers).
-
 RocketMQ 4.9's brokers offer a few delays and no others. A length of time between two of them is
 refused: whoever asks for ten minutes and a half shall not find out later what came of it.
-
-State: none.
 """
 
 from __future__ import annotations

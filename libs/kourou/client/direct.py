@@ -1,9 +1,4 @@
-"""Calling a handler with one message that an operator hands it (RocketMQ `consumeMessageDirectly`).
-
-Lives here: from the record to the handler's verdict. May not live here: who asks, windows, offsets.
-
-State: none.
-"""
+"""Call a handler with one message on an operator's request (`consumeMessageDirectly`)."""
 
 from __future__ import annotations
 

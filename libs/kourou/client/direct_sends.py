@@ -12,9 +12,6 @@ Invariants:
 - a message is judged once: here if it was stored as promised, else by the send desk; likewise an
   end, if the broker has taken it
 
-Lives here: when a message may leave so, and its connections. May not live here: how frames look,
-retries.
-
 State: soft.
 """
 

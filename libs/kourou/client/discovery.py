@@ -8,15 +8,10 @@
     4. a list on an HTTP server          asked every two minutes; off unless a URL is set, for a
                                          default URL would ask strangers where to send messages
 
-Lives here: the precedence, the syntax of lists, and the way from a RocketMQ address to the ZeroMQ
-endpoint beside it. May not live here: sockets, the HTTP request.
-
 Addresses are separated by `;`. Users bring RocketMQ's address along, so a port below 10,000 is
 taken for a remoting port and 10,000 is added when ZeroMQ is dialled (9876 becomes 19876); a port
 from 10,000 up, as routes and free test ports have it, is dialled as it stands. `tcp://host:port` is
 always dialled as it stands.
-
-State: none.
 """
 
 from __future__ import annotations

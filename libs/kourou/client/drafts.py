@@ -1,8 +1,5 @@
 """From what an application hands over to a record that is ready but for its place.
 
-Lives here: the checks a producer makes before anything travels, compression, the order of the
-properties, the draft's bytes. May not live here: which queue, when it is sent, what came of it.
-
 A draft is the whole record with placeholders where the broker writes (queue offset, position, store
 time, store host, record CRC), so the broker copies it once and never builds it again. Properties
 come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC.

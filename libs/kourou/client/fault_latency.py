@@ -1,8 +1,5 @@
 """Which brokers to avoid for a while because they were slow or failed (fact sheet §7.2).
 
-Lives here: the memory of the last latency of each broker, and the table that turns it into a time
-of avoidance. May not live here: picking a queue (kourou.client.selectors) or the clock.
-
 Invariant: a broker is available when the monotonic time has reached `_Fault.until_ms`.
 
 State: soft. A restarted producer trusts everybody again.

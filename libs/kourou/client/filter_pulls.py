@@ -1,10 +1,5 @@
 """A pull that a filter judges: to a filter server of the queue's broker, never to the broker.
 
-Lives here: the way of such a pull (the filter is at the broker, a filter server is chosen, another
-one takes its place), and what its failure is called. May not live here: the choice itself
-(kourou.client.filter_servers), uploading (kourou.client.filter_uploads), the pull's words
-(kourou.client.puller).
-
 A pull changes nothing, so one whose answer was lost is asked again elsewhere.
 
 State: soft.

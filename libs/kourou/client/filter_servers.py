@@ -1,8 +1,5 @@
 """Which filter server judges which queue, and who takes its place when it does not answer.
 
-Lives here: the choice among the filter servers of one broker. May not live here: asking them
-(kourou.client.filter_pulls), starting them.
-
 Every member of a group makes the same choice from the same route: a queue goes to the server that a
 hash of both ranks highest and that has room, with as many queues for each server as for the others.
 So all are busy, and one that comes or goes moves few queues. The worker of a filter is kept by its

@@ -1,12 +1,7 @@
 """From a function or a class to the text of a filter.
 
-Lives here: finding the source of what an application hands over, and refusing what would not mean
-the same far away. May not live here: what a source may say (kourou.filtering.python_rules).
-
 What runs at the filter server is the text alone. So a function is refused if it needs anything of
 the program around it, or if its text is not what this process would run.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """The filters that one consumer brings along, and which brokers have them.
 
-Lives here: uploading a source to the leader of a broker before anything is pulled through it, once
-until somebody says that it is missing there. May not live here: what a filter is
-(kourou.client.message_filters), which filter server is asked (kourou.client.filter_servers).
-
 A broker keeps a source that it has already under its version, so uploading again does no harm. What
 runs is the group's affair: an operator may have enabled another version, which is said once.
 

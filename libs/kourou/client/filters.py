@@ -1,11 +1,4 @@
-"""What an application says of the messages it wants: tags, a filter over properties, or Python.
-
-Lives here: `Sql`, the way from all three to a subscription, and asking a broker whether it takes
-it. May not live here: what expressions mean (kourou.filtering), filters in Python
-(kourou.client.message_filters).
-
-State: none.
-"""
+"""What an application says of the messages it wants: tags, a filter over properties, or Python."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """How messages meet the application's code, on its own loop or in threads of ours.
 
-Lives here: two runners that take items from the client's I/O thread, call the handler, and report
-what became of each. May not live here: pulling, windows, commits, redelivery.
-
 An *item* is what one call of the handler takes: a message, or a list of messages of one queue.
 
     I/O thread --hand--> runner --call--> handler        report.finished(item)

@@ -1,7 +1,5 @@
 """Things cross from any thread to one event loop, with one wakeup for a burst.
 
-Lives here: a queue with a doorbell. May not live here: what the things are.
-
 Waking a loop from another thread costs a system call and often a switch of threads, so it is rung
 only when the other side is not already on its way: whoever puts something while a wakeup is pending
 adds to the same burst.

@@ -1,8 +1,5 @@
 """What brokers know of a client: its groups and subscriptions, told again and again.
 
-Lives here: the list of this client's groups, and telling it to every broker of every known route,
-every 30 s and at once when something changed. May not live here: what a change means to a consumer.
-
 A broker forgets a client whose connection ends, so a lost connection is a reason to tell at once;
 and so is another leader, who may know nobody yet.
 

@@ -1,9 +1,5 @@
 """The event loop on which a client speaks with brokers and name servers: a thread's, or its own.
 
-Lives here: one thread with its own uvloop per process and set of name servers, shared by the
-clients of that set; the application's own loop in its place; how work gets there; what becomes of
-it at a fork and at exit. May not live here: any conversation.
-
 An asynchronous client runs on the loop that opened it, so that its messages cross no threads. It
 consumes in order on the thread, as a blocking client does everything: because locks are renewed
 there, and heartbeats sent, a handler that blocks its own loop or thread never costs a group its

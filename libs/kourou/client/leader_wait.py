@@ -1,8 +1,5 @@
 """Messages that wait for a broker to have a leader again.
 
-Lives here: who waits, the looks at the name server meanwhile, and who goes on when. May not live
-here: which outcomes make a message wait, what is tried without a wait (kourou.client.send_desk).
-
     refused by a follower, by one    the route is asked for anew, again and again in growing pauses,
     that starts, or lost with its    and the message is sent to whoever leads by then; one that may
     connection                       go to any queue goes to another broker as soon as there is one

@@ -1,9 +1,5 @@
 """A group member whose messages are held for others, who say later what became of each.
 
-Lives here: what such a member can do beside any other: take topics on and leave them while it runs,
-and give a message back while somebody waits to hear whether the brokers have it. May not live here:
-who holds what, and for how long (that is the caller's runner).
-
 A runner is given the messages and reports of each (kourou.client.handlers). Nothing here looks for
 handlers that take too long: the caller knows how long somebody may hold a message.
 

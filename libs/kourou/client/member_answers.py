@@ -1,10 +1,4 @@
-"""What a client answers when a broker asks one of its consumers something.
-
-Lives here: where it stands (221), how it runs (307), consuming one message now (309), in RocketMQ's
-bodies (fact sheet §3.9). May not live here: what consumers know (kourou.client.push_consumer).
-
-State: none.
-"""
+"""What a client answers when a broker asks one of its consumers something."""
 
 from __future__ import annotations
 

@@ -6,13 +6,7 @@
 
     with mq.subscribe("flights", late) as flights: ...
 
-Lives here: `Filter`. May not live here: how a function or class becomes a text
-(kourou.client.filter_sources), what a source may say (kourou.filtering.python_rules), uploading it
-(kourou.client.filter_uploads), running it (the filter server).
-
 The two that read sources are imported when a filter is made, for most clients make none.
-
-State: none.
 """
 
 from __future__ import annotations

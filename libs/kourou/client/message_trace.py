@@ -6,9 +6,6 @@
 It is there for whoever looks messages up by RocketMQ's tools; it has nothing to do with traces of
 OpenTelemetry (kourou.client.tracing).
 
-Lives here: gathering records, writing them in the background, and what is noted of sends and of
-handlers. May not live here: the form of a record.
-
 A trace never holds up or fails what it tells of: records wait in memory, TRACE_RECORDS_MAX at most;
 what comes beyond that, or cannot be sent, is dropped and counted. The trace topic itself is not
 traced.

@@ -1,12 +1,4 @@
-"""Who consumed a message: the answer, and how it follows from what brokers know.
-
-Lives here: the kinds of answers and the judgement, as RocketMQ's `messageTrackDetail` makes it; but
-RocketMQ looks at tags only, and calls CONSUMED what SQL92 or a filter kept from the group.
-May not live here: asking brokers (kourou.client.admin_messages), what filters mean
-(kourou.filtering.wanted).
-
-State: none.
-"""
+"""Who consumed a message: the answer, and how it follows from what brokers know."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """A list of name servers that an HTTP server gives out: reading it, and keeping the last good one.
 
-Lives here: the request with its limits, and what a bad answer leads to. Clients find name servers
-like this (F033), and so do brokers (fetchNamesrvAddrByAddressServer).
-May not live here: how often it is read, what is done with the addresses.
-
 State: soft.
 """
 

@@ -1,9 +1,5 @@
 """Which name server is asked, and what happens when it does not answer.
 
-Lives here: the choice of one name server at random (F026, F027), staying with it, going to the next
-when it fails, and refreshing the list from an HTTP server when that way of discovery is on (F033).
-May not live here: what is asked, reading that list (kourou.client.name_server_list).
-
 Name servers do not know of each other, and a client needs only one that answers.
 
 State: soft. Used on the I/O thread only.

@@ -1,9 +1,5 @@
 """Where queues begin and end, and how far groups have come.
 
-Lives here: the questions about one queue, and the two places where a group's progress is kept: at
-the brokers (clustering) or in a file beside the application (broadcasting, F192). May not live
-here: when to commit.
-
 State: soft (`QueueFacts`, `RemoteOffsets`); `LocalOffsets` is the projection of a file.
 """
 

@@ -1,9 +1,5 @@
 """A group member that is given the messages of each queue in order (RocketMQ's orderly consumer).
 
-Lives here: what order asks of a member's life: locking a queue before it is begun, refreshing the
-locks, giving a queue up only when its handler has ended, leaving. May not live here: locks
-themselves (kourou.client.ordered_locks), one handler at a time (kourou.client.ordered_delivery).
-
 Promises, beside those of kourou.client.push_consumer:
   - a queue is consumed only while its broker's lock is held: no two members call handlers with its
     messages at once. In broadcasting there are no locks, for members do not share queues

@@ -1,10 +1,5 @@
 """Queues that are consumed in order: one handler at a time for each, and what its failures mean.
 
-Lives here: between the queues of one member and its runner, a lane for each queue: what waits, the
-turn that runs, the pause after a failure, what is consumed and not committed yet.
-May not live here: which queues are ours, locks, commits (kourou.client.ordered_consumer), calling
-handlers (kourou.client.handlers).
-
     ConsumedQueue --hand--> lane --Turn--> runner        (this module is the queue's runner ...)
     Window <--finish-- lane <--report-- runner           (... and the runner's report)
 

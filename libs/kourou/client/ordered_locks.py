@@ -1,8 +1,5 @@
 """Which queues this member holds the brokers' locks of, and keeping them.
 
-Lives here: LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42) asked, one request for each broker; how long
-an answer is good for. May not live here: which queues are wanted (kourou.client.ordered_consumer).
-
 A lock is good for HOLD_MS from the moment it was asked for; the broker keeps it for twice that
 (QUEUE_LOCK_MS), so a member that cannot reach the broker has stopped calling handlers by the time
 somebody else may begin. A lock that was not refreshed for QUEUE_LOCK_MS may have been another's

@@ -1,19 +1,13 @@
 """What a handler may say that is given the messages of a queue in order.
 
-Lives here: the values, and the one table from a handler's result to its meaning. May not live here:
-what is then done (kourou.client.ordered_delivery); the words of handlers without order
-(kourou.client.outcomes), most of which are understood here, too.
-
-    returns anything else, or None     consumed
-    returns COMMIT                     consumed, and all before it that was not committed
-    raises, returns ROLLBACK,          not consumed: the queue stands still for a moment, then the
-    SUSPEND…, RECONSUME_LATER          same message comes again; ROLLBACK goes back further, to the
-                                       last commit, where commits are the handler's
-    raises or returns Suspend(ms)      the same, with a pause of its own
-    returns ConsumedFirst(n)           of a list: its first n messages are consumed
-    raises DeadLetter(reason)          it is kept aside, and the queue goes on
-
-State: none.
+returns anything else, or None     consumed
+returns COMMIT                     consumed, and all before it that was not committed
+raises, returns ROLLBACK,          not consumed: the queue stands still for a moment, then the
+SUSPEND…, RECONSUME_LATER          same message comes again; ROLLBACK goes back further, to the
+                                   last commit, where commits are the handler's
+raises or returns Suspend(ms)      the same, with a pause of its own
+returns ConsumedFirst(n)           of a list: its first n messages are consumed
+raises DeadLetter(reason)          it is kept aside, and the queue goes on
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """A turn: messages of one queue that a handler is given one after the other.
 
-Lives here: what a runner calls instead of the application's handler, and what such a call notes of
-its progress. May not live here: which queue's turn it is, what failures mean
-(kourou.client.ordered_delivery), threads and loops (kourou.client.handlers).
-
 To hand over single messages and wait for each before the next would cost two changes of threads a
 message. So a runner is given a turn, and the handler is called in a loop where it runs:
 

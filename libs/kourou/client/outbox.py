@@ -1,8 +1,5 @@
 """Messages on their way to the loop that sends them, and their outcomes on the way back.
 
-Lives here: what is known of an unsent message, the lanes they gather in, and the ports by which
-they cross from the application's threads and loops. May not live here: frames, retries, sockets.
-
 Coalescing: all sends that become ready in one turn of an event loop cross together, and so travel
 together. A first send while nothing of its loop is under way crosses at once, so a single send in
 flight waits for no turn. Outcomes of one reply come back with one wakeup per loop.

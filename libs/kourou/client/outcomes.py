@@ -1,9 +1,5 @@
 """What a handler may say of its messages, and what each of these words means.
 
-Lives here: the values and exceptions by which an application says "not now", "never" and "so far",
-and the one table from a handler's result to its meaning. May not live here: what is then done
-(kourou.client.settling).
-
 A message is consumed when its handler returns, whatever else than the values below it returns: a
 Python function that says nothing returns None, and what a lambda happens to return is no verdict.
 It is not consumed when the handler
@@ -11,8 +7,6 @@ It is not consumed when the handler
     returns ConsumeResult.RECONSUME_LATER    of a list: none of its messages is consumed
     returns ConsumedFirst(n)                 of a list: only its first n messages are
     has called message.retry() or message.dead_letter(); of several words the first counts
-
-State: none.
 """
 
 from __future__ import annotations

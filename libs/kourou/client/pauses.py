@@ -1,8 +1,5 @@
 """How a client waits for a broker that nobody leads just now.
 
-Lives here: the pauses between looks, and which errors mean that it is worth looking for a leader.
-May not live here: looking (kourou.client.route_table), what waits (kourou.client.leader_wait).
-
 A broker name has one leader at a time. When that dies another one takes over (an election, an
 operator who promotes a follower, a restart), and for that while there is none. All clients notice
 in the same moment, so pauses grow and have chance in them.

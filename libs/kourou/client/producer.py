@@ -1,8 +1,5 @@
 """What producing needs besides the way out: lanes, unique keys, checks; the same for both faces.
 
-Lives here: from the arguments of a send to an `Unsent` message in its lane. May not live here:
-waiting for outcomes (kourou.client.sends, kourou.sync), frames, retries.
-
 One core serves all threads and loops of a process. What they share is read-mostly: routes are
 replaced and never changed, lanes are rebuilt when a route was renewed, counters may race (two
 messages then go to the same queue, and nothing is lost). Unique keys come from one generator a

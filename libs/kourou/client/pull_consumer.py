@@ -1,8 +1,5 @@
 """A consumer that asks for itself: which queue, from where, how much, when (F004).
 
-Lives here: pulling one queue, reading several in turn (`assign`, `seek`, `poll`), and progress. May
-not live here: sharing queues among members; a pull consumer takes the queues it names.
-
 Methods run on the client's I/O thread; the faces await them (`on_io_thread`) or block for them
 (kourou.sync).
 

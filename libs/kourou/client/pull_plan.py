@@ -1,10 +1,4 @@
-"""What a push consumer does after each answer to a pull (fact sheet §9.3).
-
-Lives here: the table from (answer, how far it led, how long it took) to the next step of one queue.
-May not live here: pulling, waiting, the window.
-
-State: none.
-"""
+"""What a push consumer does after each answer to a pull (fact sheet §9.3)."""
 
 from __future__ import annotations
 

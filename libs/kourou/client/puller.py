@@ -1,8 +1,5 @@
 """One pull of one queue: the question, the answer, its messages.
 
-Lives here: how a pull is asked and read, and which member of a broker to ask next time. May not
-live here: what to do with an answer (kourou.client.pull_plan for push consumers).
-
 Pulls carry their subscription, so a broker that restarted can answer before the next heartbeat.
 
 A member that cannot be reached is passed by: another one of that broker is asked in its place,

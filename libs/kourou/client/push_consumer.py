@@ -1,10 +1,5 @@
 """A group member that is given messages: rebalancing, committing, leaving in order.
 
-Lives here: which queues this member consumes and since when; when progress is committed; what it
-tells of itself. May not live here: the loop of one queue (kourou.client.consuming), calling
-handlers (kourou.client.handlers), what becomes of messages then (kourou.client.settling), the
-heartbeat (kourou.client.heartbeats).
-
 Promises (at least once, F228):
   - an offset is committed only when every message below it was consumed or filtered out
   - where another member begins to lead a broker, it is told the offsets again at once

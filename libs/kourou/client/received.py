@@ -1,13 +1,8 @@
 """A message as a consumer gets it, and how a pull's bytes become such messages.
 
-Lives here: decoding a pull's body, lazily and many at once; the checks that it is what was asked
-for; the exact tag test. May not live here: windows, handlers, acknowledging.
-
 A bulk pull brings a thousand messages of which a handler may look at two fields. So the record
 kernel computes the layout and the checksums of all; a field is decoded when it is looked at. Each
 message keeps the bytes of its whole pull alive; `stored()` is a copy that does not.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -7,9 +7,6 @@
 So a reply goes to the one process that asked, whatever group consumed the request. Java's
 `DefaultMQProducer.request` and `MessageUtil.createReplyMessage` do the same; any side may be Java.
 
-Lives here: the table of requests that wait, taking replies, sending them. May not live here: what
-applications call (kourou.client.requesting, kourou.client.blocking_requests).
-
 State: soft. A request whose process dies is never answered; the message is consumed all the same.
 
 Invariants:  a correlation id is in the table exactly while somebody waits for it

@@ -1,8 +1,5 @@
 """Asking over messages on an event loop: a request, its reply, and handlers that reply.
 
-Lives here: `request` and `reply` of the asynchronous client, and handlers whose result is a reply,
-for both faces. May not live here: the table of requests that wait (kourou.client.request_reply).
-
 State: none of its own.
 """
 

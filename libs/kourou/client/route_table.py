@@ -1,9 +1,5 @@
 """The routes a client knows, and how they stay true.
 
-Lives here: one `QueueMap` a topic, found at its first use, refreshed every 30 s and when a broker's
-answer shows that a route is stale; who leads each broker, and who is told when that changes. May
-not live here: choosing among queues.
-
 Looks beside those every 30 s, in growing pauses with chance in them:
     a route is called stale        now, and a few times more until it has changed
     a broker has lost its leader   until it has another one, for about a minute; one topic is asked

@@ -1,8 +1,5 @@
 """From a topic's route to the queues a client may write or read.
 
-Lives here: pure functions from a `TopicRoute` to sorted queues and broker addresses. May not live
-here: asking name servers, caching (kourou.client.route_table).
-
 Rules (fact sheet §9.1, §9.2, §9.8):
   - writable queues are those of brokers whose leader (broker id 0) is registered and whose `perm`
     has the write bit; readable queues need the read bit and any member at all
@@ -14,8 +11,6 @@ Rules (fact sheet §9.1, §9.2, §9.8):
   - queues come sorted by broker name and queue id, so every client sees one order
   - a topic nobody knows borrows the route of TBW102, with at most `default_topic_queue_nums`
     queues: the first send then creates it at the broker (F162, fact sheet §2.2 rule 3)
-
-State: none.
 """
 
 from __future__ import annotations

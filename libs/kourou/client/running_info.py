@@ -1,9 +1,4 @@
-"""What a consumer tells of itself when somebody asks (RocketMQ `ConsumerRunningInfo`).
-
-Lives here: the values. May not live here: their encoding, asking, answering.
-
-State: none.
-"""
+"""What a consumer tells of itself when somebody asks (RocketMQ `ConsumerRunningInfo`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Which queue a message goes to.
 
-Lives here: round robin over the writable queues with the two ways to avoid a broker, the queue of
-an order key, and the shape of a selector of the application. May not live here: routes, sockets,
-chance (the start is handed in).
-
 Three ways to choose (F162, F163, F179):
 
     round robin   spreads over all queues, hence over brokers; a retry leaves out the last broker

@@ -1,14 +1,9 @@
 """Giving a message back to the brokers, so that it comes again later, or is kept as a dead letter.
 
-Lives here: the two ways a message goes back. May not live here: which messages go back, and what
-becomes of one that cannot (kourou.client.settling).
-
 The first way is a few bytes: the broker that has the message copies it (request 36). If it does not
 answer, the message is sent like a new one to %RETRY%group, at another broker if there is one. Both
 may have been done when an answer was lost: then the message comes again twice. Where nobody leads a
 broker that could take it, both are tried again for a few seconds.
-
-State: none.
 """
 
 from __future__ import annotations

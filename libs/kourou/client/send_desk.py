@@ -1,9 +1,5 @@
 """Sends on the I/O thread: out in frames, tried again where that can help, outcomes back.
 
-Lives here: one producer's frames in flight, the rules of retrying (F168), the memory of slow
-brokers, the log of every outcome (F368). May not live here: how frames look
-(kourou.client.send_frames).
-
 Retrying:
   - a message is tried at most `Terms.attempts` times within its deadline, on another broker if
     there is one; a timeout ends it, for its deadline is then over

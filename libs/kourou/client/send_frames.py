@@ -1,16 +1,11 @@
 """Unsent messages become frames, and a frame's answer becomes each message's outcome.
 
-Lives here: how messages of many lanes are laid out in one SendRecords frame, where frames are cut,
-and how an answer is read back. May not live here: connections, retries, time.
-
     lanes    [T@q0: m1 m3] [T@q1: m2]        one frame: lanes q0, q1; records m1 m3 m2
     answer   q0 at offset 7, q1 refused      m1 -> 7, m3 -> 8, m2 -> its lane's error
 
 Invariants: a lane's messages keep their order, within a frame and over the frames of one burst; a
 frame has one set of terms, one attempt number and one lane a queue; a frame's records stay within
 the two limits, except that one record is always taken whatever its size.
-
-State: none.
 """
 
 from __future__ import annotations

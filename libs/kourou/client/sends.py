@@ -1,8 +1,5 @@
 """The asynchronous face of a producer: `await send(...)` and its kin.
 
-Lives here: methods that an application awaits on its own loop. May not live here: how messages are
-built (kourou.client.producer) and travel (kourou.client.outbox, kourou.client.send_desk).
-
 Every `await` that ends without an exception is a promise of the broker: the result's status says
 which (F164, F167). `Unavailable` and `Rejected` mean: not stored; `UnknownOutcome` means: perhaps.
 A send that is cancelled while it waits for its answer may still arrive.

@@ -1,8 +1,5 @@
 """The I/O side of one client: what its producers and consumers share.
 
-Lives here: connections, name servers, routes, heartbeats of one client put together, its list of
-consumers, and what brokers say unasked. May not live here: the application's side.
-
 State: soft. Everything but the constructor runs on the I/O thread.
 """
 

@@ -1,9 +1,5 @@
 """The form that all settings of a client have.
 
-Lives here: one field with its documentation, the check of its value, and the way in for RocketMQ's
-names and for texts. May not live here: any setting (kourou.client.settings), where texts come from
-(kourou.client.settings_sources).
-
 A value of the wrong type or out of range is a `ConfigError` when the object is made, so a settings
 object that exists is a good one. Its sentence names the setting, the range and the unit.
 

@@ -1,14 +1,7 @@
 """What can be set on a client, and RocketMQ's names for it.
 
-Lives here: the settings of a client and of a producer, their defaults, units, ranges and one
-sentence each, and what two of them must have in common; and the names of all settings classes. May
-not live here: what the settings do, how a value is checked (kourou.client.setting), consumers'
-settings (kourou.client.settings_consumer).
-
 Defaults are the seeds', except where a number would break today's clients: messages up to 4 MiB
 (the seeds say 128 KiB).
-
-State: none.
 """
 
 # ruff: noqa: RUF009 - setting() makes dataclass fields, as dataclasses.field() does

@@ -1,11 +1,4 @@
-"""What can be set on a push consumer and on a pull consumer, and RocketMQ's names for it.
-
-Lives here: their settings' defaults, units, ranges and one sentence each, and what two of them must
-have in common. May not live here: what the settings do, how a value is checked
-(kourou.client.setting). Others import these classes from kourou.client.settings.
-
-State: none.
-"""
+"""What can be set on a push consumer and on a pull consumer, and RocketMQ's names for it."""
 
 # ruff: noqa: RUF009 - setting() makes dataclass fields, as dataclasses.field() does
 

@@ -1,10 +1,4 @@
-"""What settings accept that are neither numbers nor flags, and how a text says them.
-
-Lives here: the forms of single settings, and the time a text names. May not live here: the settings
-(kourou.client.settings).
-
-State: none.
-"""
+"""What settings accept that are neither numbers nor flags, and how a text says them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
 """Keys that users of RocketMQ's clients have in their files and that do nothing in Kourou.
 
-Lives here: their names with RocketMQ 4.9's defaults and why they do nothing, as data. May not live
-here: keys that Kourou has (kourou.client.settings).
-
 They are accepted with a warning, so that a client's properties can be brought along as they are;
 their usual value says nothing new and is passed over in silence. Where going on without a key
 would do harm (messages in clear text, messages in another topic than meant) it is refused.
-
-State: none.
 """
 
 from __future__ import annotations

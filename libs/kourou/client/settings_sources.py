@@ -6,15 +6,10 @@
 
     values  >  environment (KOUROU_ + KEY_IN_CAPITALS)  >  file  >  default
 
-Lives here: the precedence, the names of variables, reading the file. May not live here: any
-setting (kourou.client.settings), what a value must be (kourou.client.setting).
-
 One file may serve a whole application: a key of another kind of settings is passed over. A key that
 no kind knows is refused with the nearest that one knows, for a typing error must not pass for a
 default. Nothing is read unless it is asked for: a client looks into the environment for its name
 servers only (kourou.client.discovery).
-
-State: none.
 """
 
 from __future__ import annotations

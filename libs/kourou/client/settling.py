@@ -1,9 +1,5 @@
 """What becomes of messages after their handler: finished, given back, or handed over again.
 
-Lives here: what each outcome of a handler means for its messages. May not live here: which messages
-there are (kourou.client.consuming), calling handlers (kourou.client.handlers), how one goes back
-(kourou.client.send_back).
-
     consumed                 it leaves its window, so its queue's offset may pass it
     failed                   it is given back to the brokers; when they have it, it leaves its
                              window: it comes again from %RETRY%group, or becomes a dead letter

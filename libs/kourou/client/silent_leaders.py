@@ -6,9 +6,6 @@ its client look at the route, again and again while it is out. Once another memb
 what was sent to the old one is given up, as after a lost connection: its outcome is unknown, and it
 is sent to the new leader with its key and the number of its attempt.
 
-Lives here: what is out since when, the looks, giving up. May not live here: what becomes of what
-was given up (kourou.client.send_desk).
-
 Nothing is looked at while every send is answered within a second; a frame costs one entry in a
 table. A leader that is merely slow is asked for once in half a second, and keeps its sends.
 

@@ -1,8 +1,5 @@
 """Keeps a client's memberships while the application blocks the event loop on which it consumes.
 
-Lives here: noticing that, and telling brokers from another thread meanwhile.
-May not live here: what a heartbeat says (kourou.client.heartbeats).
-
 A broker hears nothing from a blocked loop. After some seconds it closes the connection and gives
 the member's queues to others, which handle its messages again. So a thread asks the loop every two
 seconds for a sign of life. Without one it tells the brokers, by connections of its own, what the

@@ -1,11 +1,4 @@
-"""Where a group begins to consume a queue.
-
-Lives here: the group's progress, or what is set for a group without (F193, F194); asking for many
-queues at once. May not live here: where progress is kept (kourou.client.offsets), what becomes of
-a queue whose beginning is not known now (kourou.client.push_consumer).
-
-State: none.
-"""
+"""Where a group begins to consume a queue."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Messages as an iteration: `async for` on the application's loop, or plain `for` in a thread.
 
-Lives here: the two iterators, and what moving on means. May not live here: pulling, rebalancing,
-committing (kourou.client.push_consumer does it underneath).
-
     async with client.subscribe("orders", "paid || refunded", body_type=Order) as orders:
         async for message in orders:
             await handle(message.body)              # asking for the next one acknowledges this one

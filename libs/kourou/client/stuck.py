@@ -1,8 +1,5 @@
 """Which handlers have been busy with one item for too long.
 
-Lives here: telling it from looks that are taken now and then. May not live here: what becomes of
-such items (kourou.client.settling).
-
 Nothing is noted when a handler is called: a look compares what runs now with what ran at the looks
 before, so an item is found late by the time between two looks at most, and calls cost nothing.
 

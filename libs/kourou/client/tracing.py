@@ -1,8 +1,5 @@
 """What a client tells of its sends, pulls and handlers, as spans of OpenTelemetry.
 
-Lives here: which span begins and ends when, what stands in it, and how a message takes its context
-along. May not live here: OpenTelemetry (kourou.telemetry.tracing), sending, pulling, handlers.
-
     send {topic}      PRODUCER   from the call to the broker's promise; its context travels in the
                                  message's properties and in the frame's header
     receive {topic}   CLIENT     one pull, with links to the messages it brought

@@ -1,8 +1,5 @@
 """Answering brokers that ask what became of a half message.
 
-Lives here: finding the application's function for a question, calling it within the bounds that the
-settings set, and telling its answer. May not live here: what a broker asks, and when.
-
 A question is asked of any member of the producer group, so a function must know the outcomes of the
 other members, too: from a table that all of them write to, as a rule.
 

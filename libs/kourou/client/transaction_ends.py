@@ -1,8 +1,5 @@
 """Telling brokers what became of half messages, and trying again until they have heard it.
 
-Lives here: END_TRANSACTION on the I/O thread, for one producer. May not live here: who decides
-(kourou.client.transactions), what brokers ask (kourou.client.transaction_checks).
-
 RocketMQ tells once and without an answer, and whatever is lost is found out by a question a minute
 later. Here a broker answers and recognises what it was told before, so telling is tried again until
 the time of a send is over. After that its question settles it, too.

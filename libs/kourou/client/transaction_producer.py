@@ -1,8 +1,5 @@
 """Transactions as RocketMQ's `TransactionMQProducer` has them: an executor and a checker.
 
-Lives here: what both faces of it do. May not live here: the faces (kourou.client.client,
-kourou.sync), what a transaction is (kourou.client.transactions).
-
 The executor runs when the half message is stored and says what became of the local transaction; the
 checker says it to brokers that ask. As in RocketMQ, an executor that raises leaves it unknown, and
 a half message without the broker's full promise is rolled back and the executor not called.

@@ -7,9 +7,6 @@
     async with mq.transaction("orders", order, keys=[order.id]) as tx:
         await bookings.book(order, tx.id)
 
-Lives here: what both faces share, and the awaited one. May not live here: telling brokers
-(kourou.client.transaction_ends), their questions (kourou.client.transaction_checks).
-
 The block's message is stored as a *half message* before the block runs: nobody can consume it.
 Where the block ends well it is committed, where it raises it is rolled back and the exception goes
 on. If the process dies in between, or the block is cancelled, or says `tx.unknown()`, the broker

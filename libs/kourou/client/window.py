@@ -1,9 +1,5 @@
 """The messages of one queue that are here and not finished (RocketMQ `ProcessQueue`).
 
-Lives here: the sliding window of one queue: what was pulled, what is finished, what may be
-committed, and whether pulling should pause. May not live here: pulling, handlers, the commit
-itself.
-
     committed          unfinished (3, 5, 6)          pulled up to
         |                 |                              |
     0 1 2 3 4 5 6 7 8     finished out of order: 4, 7   next_offset = 8

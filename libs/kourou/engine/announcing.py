@@ -1,8 +1,5 @@
 """Who makes a topic is answered when the name servers know it, or the client would not find it.
 
-Lives here: the answers that wait for that, and for how long.
-May not live here: telling name servers (the service does), what concerns them (engine.recording).
-
 State: soft. A broker that restarts owes no answers, and registers anew.
 
 RocketMQ registers before it answers a request that made a topic, and clients count on it: one that

@@ -1,10 +1,5 @@
 """Where does a record go, and which offset does it get?
 
-Lives here: numbering. Queue offsets, positions and store times are given here and nowhere else, and
-the records are stamped with them, so what is appended is final: disk, replica, filter and consumer
-read these very bytes.
-May not live here: who may send (engine.sending), when a sender is answered (engine.confirmations).
-
 State: projection. The next offset of a queue is the queue's length; it is read from the store when
 a queue is first used and then kept. What was appended and is not in the queues and in the key
 index yet is kept too, so that a repeat is recognised which comes in the same breath, or while the

@@ -1,9 +1,5 @@
 """Operators ask members of a group through their broker, which passes the question on.
 
-Lives here: where a member stands (223 -> 221), how it runs (307), letting it consume one message
-now (309), and what its answer, or none, becomes.
-May not live here: questions and their ends (engine.asking), what a member says.
-
 State: soft, the questions under way. Whoever asked is answered exactly once: when the last member
 that was asked has answered, or will not any more.
 """

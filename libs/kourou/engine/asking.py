@@ -1,9 +1,5 @@
 """What this broker has asked its clients, and who waits for the answers.
 
-Lives here: a number for each question, who is told of its answer, and when waiting ends.
-May not live here: what is asked and what an answer means (the desk that asked), how questions
-travel (carriers).
-
 A question has exactly one end, and whoever asked is told of it once: the client's answer, whatever
 its code; TimedOut when its time is up; UnknownOutcome when its connection is gone.
 

@@ -1,9 +1,5 @@
 """Batch transactions, as those who commit them speak of them.
 
-Lives here: GET_BATCH_STATE (30030), PREPARE_BATCH (30031), DECIDE_BATCH (30032), RESOLVE_BATCH
-(30033), ABORT_BATCH (30034); and what becomes of half messages that nobody speaks of any more.
-May not live here: the decisions (engine.batches), what is appended (engine.batch_ends).
-
 State: soft: when leftovers were last looked for. A request to resolve or abort does a bounded part
 and tells what is left, so that others have their turns.
 

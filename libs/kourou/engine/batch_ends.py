@@ -1,10 +1,5 @@
 """How half messages of a batch end: stored where they belong, or discarded; a few at a time.
 
-Lives here: what is appended for each. May not live here: which end is whose (engine.batch_desk),
-the table of open ones (engine.batch_halves).
-
-State: none.
-
 As with any transaction, a message stands in front of the op record that ends its half message, all
 of a step in one append. A log that is cut keeps the order, so of one part at most the first half
 message that is left can have its message stored already; that is looked for by its key, once.

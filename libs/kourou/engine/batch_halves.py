@@ -1,8 +1,5 @@
 """Which half messages of batch transactions are open?
 
-Lives here: the table of them. May not live here: other half messages (engine.open_halves), deciding
-about one (engine.batches), resolving (engine.batch_ends).
-
 State: projection of the half queue, in memory, rebuilt at start (engine.half_recovery): 16 bytes
 for each, since a batch may have a million.
 

@@ -1,9 +1,5 @@
 """Half messages of batches on their way into the log and out of it, many at a time.
 
-Lives here: storing a frame of them, reading some of a part, appending what ends them.
-May not live here: how the records look (engine.half_batches), which end is whose
-(engine.batch_ends), one at a time (engine.transactions).
-
 State: none; the table of open ones is told (engine.batch_halves).
 
 Each of these answers None where something is unusual: then each message is dealt with by itself,

@@ -1,9 +1,5 @@
 """Batch transactions: who decides about a query, and what was decided last.
 
-Lives here: the state of queries at this broker, how an event changes it, and the decisions.
-May not live here: half messages (engine.batch_halves, engine.batch_ends), requests
-(engine.batch_desk).
-
 State: projection of BatchPrepared, BatchDecided, BatchResolved and BatchQueryForgotten.
 
 A commit goes over several brokers in two phases. First every broker says that it holds what its

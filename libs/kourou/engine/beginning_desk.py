@@ -1,12 +1,4 @@
-"""What came before the first position of this broker's log, for whoever begins a log there.
-
-Lives here: GET_LOG_BEGINNING, at every broker: a follower that begins late asks it of its leader or
-of another member, and a backup of whom it copies.
-May not live here: what the answer says (engine.log_beginning), finding the state, which the event
-database has (kourou.eventstore.history_reader, asked in a thread).
-
-State: none.
-"""
+"""What came before the first position of this broker's log, for whoever begins a log there."""
 
 from __future__ import annotations
 

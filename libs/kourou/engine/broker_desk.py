@@ -1,8 +1,5 @@
 """The broker itself, as operators ask about and change it: settings, figures, control history.
 
-Lives here: GET/UPDATE_BROKER_CONFIG, runtime figures, reading back the control topic.
-May not live here: which settings may change (engine.settings_registry), files.
-
 State: none of its own.
 """
 

@@ -1,8 +1,5 @@
 """Half messages that nobody resolves: their producers' group is asked (F254).
 
-Lives here: when a half message is asked about, whom, how often, and when it is given up.
-May not live here: resolving (engine.transactions), the table of open ones (engine.open_halves).
-
 State: soft: how far the round under way has come. How often a half message was asked about stands
 in its record.
 

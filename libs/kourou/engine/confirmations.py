@@ -1,8 +1,5 @@
 """When may a sender be answered?
 
-Lives here: the replies owed, and the rule that releases them.
-May not live here: how records are copied or flushed.
-
 State: soft. A broker that restarts owes no replies; senders ask again with the same unique key.
 
 Invariants:  flushed <= written <= appended      (positions)

@@ -1,9 +1,5 @@
 """All that operators, clients and the cluster have decided, as one state.
 
-Lives here: the state of the control stream, how an event changes it, its snapshot, and the
-decisions that need more than one aggregate. May not live here: decisions about one aggregate alone
-(topics, groups, settings, progress), undo (kourou.engine.undo), who is connected (membership).
-
 State: projection of the control stream. Owned by whoever evolves it, and changed in place: an event
 costs the same with ten topics and with ten thousand (decision 0010). `copy` and a snapshot are
 independent of what comes after.

@@ -1,11 +1,4 @@
-"""Reading control events back from the log.
-
-Lives here: the way from records of the control topic to events, with lost ones told as lost.
-May not live here: what becomes of them (a start replays, a follower goes along, the event store
-copies).
-
-State: none.
-"""
+"""Reading control events back from the log."""
 
 from __future__ import annotations
 

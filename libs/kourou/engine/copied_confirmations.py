@@ -1,8 +1,5 @@
 """When may a sender be answered that waits for followers, too? (brokerRole=SYNC_MASTER)
 
-Lives here: the condition "copied" beside those of kourou.engine.confirmations.
-May not live here: who follows and whose copies count (kourou.replication.in_sync).
-
 State: soft, as in kourou.engine.confirmations. A broker that waits for nobody's copies uses that
 class and pays nothing for this one.
 

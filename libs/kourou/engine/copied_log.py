@@ -1,8 +1,5 @@
 """What comes of bytes that were copied from a leader: events take effect, old segments go.
 
-Lives here: reading in the copied log what was decided there, and what a follower does about it.
-May not live here: which bytes are taken (kourou.replication), whom a follower follows.
-
 State: projection of the copied log, by the same `evolve` as a leader's.
 
 An event takes effect when it is copied: a follower that may have to cut it starts anew then, and

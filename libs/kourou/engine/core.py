@@ -1,9 +1,5 @@
 """The broker's mind: inputs in, effects out.
 
-Lives here: the switch from inputs to the desks that decide, and what has to happen in a batch as a
-whole.
-May not live here: any rule of any desk.
-
 State: soft of its own (which queues have grown beyond what is confirmed); the desks say what theirs
 is.
 

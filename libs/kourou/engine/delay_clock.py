@@ -1,8 +1,5 @@
 """When is a delayed message due, on a machine whose clock may be set?
 
-Lives here: the difference between wall time and the time that really passed.
-May not live here: which messages wait (kourou.engine.delays).
-
 State: projection. The steps stand in the records of kourou.engine.delay_progress.
 
 A message is due when its delay has passed since it was stored, and its store time is wall time.

@@ -1,8 +1,5 @@
 """Which delayed messages have been delivered, to be known for sure after any crash.
 
-Lives here: the record that says so, and reading it back (docs/formats/delay.md).
-May not live here: when a message is due, delivering it (kourou.engine.delays).
-
 State: log. Each record has the whole table, so only the newest counts.
 
 A record stands *before* the messages whose delivery it announces, in the same append. A log loses

@@ -1,10 +1,5 @@
 """Delayed messages: they wait in SCHEDULE_TOPIC_XXXX and are delivered when they are due.
 
-Lives here: which messages are due, and their delivery: stored once more, where they were sent to
-(fact sheet §4.8; docs/formats/delay.md).
-May not live here: that a message waits at all (kourou.engine.redirects), what time it is
-(kourou.engine.delay_clock), what survives a crash (kourou.engine.delay_progress).
-
 State: projection: how far each level has come. Its source are the announcements in the log.
 
 Each level has a queue, in which whoever came first is due first. So one look at the head of each

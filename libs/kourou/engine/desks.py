@@ -1,8 +1,5 @@
 """The desks of a broker, made and connected in one place.
 
-Lives here: which desk knows which, and where a dynamic setting goes.
-May not live here: what any of them does.
-
 State: none of its own; what a desk keeps is said in its module.
 """
 

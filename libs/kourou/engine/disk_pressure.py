@@ -1,8 +1,5 @@
 """How full is the disk, and what follows from that?
 
-Lives here: the levels, and when a broker stops and takes up writing.
-May not live here: what is deleted (kourou.engine.retention), looking (the service's hands).
-
 State: soft; the next look tells again.
 
 Reads go on at every level, and so do the broker's own records (progress, decisions), for which the

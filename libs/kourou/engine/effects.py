@@ -1,8 +1,4 @@
-"""What a broker's core asks of the world, in the order in which it must be done.
-
-Lives here: one value for each thing a core may ask for.
-May not live here: how it is done (the service's hands).
-"""
+"""What a broker's core asks of the world, in the order in which it must be done."""
 
 from __future__ import annotations
 

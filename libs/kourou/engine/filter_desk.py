@@ -1,9 +1,5 @@
 """Filters, as consumers upload them, operators decide about them and filter servers fetch them.
 
-Lives here: PUT_FILTER (30021), CHANGE_FILTER (30022), GET_FILTERS (30023), RECORD_FILTER_SKIP
-(30025): what a request must be, and which decision it becomes. May not live here: the decisions
-(kourou.engine.filters), which filter servers there are (kourou.engine.filter_server_desk).
-
 State: soft: which skips were recorded lately, since a consumer that starts again asks for the same
 messages, and its filter server for the same skip; how many sources may be checked now.
 

@@ -1,8 +1,5 @@
 """Filter servers come, go, and are told when filters change.
 
-Lives here: REGISTER_FILTER_SERVER (301), UNREGISTER_FILTER_SERVER (30020), when name servers and
-filter servers are told of what. May not live here: the table (kourou.engine.filter_servers).
-
 State: none of its own.
 
 Filter servers are told of a change when it is confirmed, and once for all changes of a turn. Who

@@ -1,9 +1,5 @@
 """Which filter servers run beside this broker, and where are they dialled?
 
-Lives here: the table, who is dropped when, and which addresses an asker can use. May not live here:
-requests and notices (kourou.engine.filter_server_desk), what filters there are
-(kourou.engine.filters).
-
 State: soft. A filter server registers every few seconds; what is silent for too long, or whose
 connection is gone, is forgotten at once, so that consumers find another.
 """

@@ -1,8 +1,5 @@
 """How is a decision about a filter taken back?
 
-Lives here: the events that restore what such an event replaced. May not live here: other decisions
-(kourou.engine.undo, which asks this).
-
 State: none. Deleting a filter is undone whole, since its event has all of it; uploading a version
 is undone only while it is the filter's first and nothing else came of it.
 """

@@ -1,9 +1,5 @@
 """Which filters do consumer groups have, which version of each runs, and which must not?
 
-Lives here: the state, every decision about filters alone, and how their events change the state.
-May not live here: requests (kourou.engine.filter_desk), what a source may say
-(kourou.filtering.python_rules), running it (the filter server), undo (kourou.engine.filter_undo).
-
 State: projection of the events of kourou.events.filter_events; owned and changed in place by
 `evolve`. It survives the loss of its events: `<root>/kourou/filters.json` mirrors it.
 

@@ -1,7 +1,5 @@
 """Which names differ from each other only in upper and lower case?
 
-Lives here: that question, for topics and for groups. May not live here: what is done about it.
-
 State: projection; derived from the table it stands beside, never stored.
 
 Two such names would share files on a case-insensitive file system, and readers of a screen mix them

@@ -1,9 +1,5 @@
 """A static follower's mind: it copies the log of the leader that it was given.
 
-Lives here: its connection to the leader, and which requests a follower refuses.
-May not live here: which bytes are taken and what the leader is told (kourou.replication.copying),
-what comes of them (engine.copied_log), reading for clients (the desks of any broker).
-
 State: projection of the copied log, by the same `evolve` as a leader's; soft: the leader's address,
 and the newest promotion as name servers tell it, with every registration anew.
 

@@ -1,9 +1,5 @@
 """Consumer groups and their progress, as operators ask about and change them.
 
-Lives here: which command becomes which decision; resets on a live group.
-May not live here: what a group may be (engine.groups), the table of progress (engine.progress), how
-far groups are (engine.group_figures).
-
 State: none of its own.
 
 A reset (222) goes both ways at once: the broker records the new offsets, so a group that is offline

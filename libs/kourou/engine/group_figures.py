@@ -1,10 +1,4 @@
-"""How far consumer groups are: beside the ends of their queues, in time, and over many groups.
-
-Lives here: the answers of 208, 303, 308 and 317 (fact sheet §2.5).
-May not live here: moving groups (engine.group_desk), the table of progress (engine.progress).
-
-State: none.
-"""
+"""How far consumer groups are: beside the ends of their queues, in time, and over many groups."""
 
 from __future__ import annotations
 

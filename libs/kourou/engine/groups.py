@@ -1,9 +1,5 @@
 """Which consumer groups exist here, and what the broker allows and promises them.
 
-Lives here: the state, every decision about groups alone, and how group events change the state.
-May not live here: who is connected (kourou.engine.membership), how far a group has come
-(kourou.engine.progress), what needs topics too (kourou.engine.control).
-
 State: projection of GroupPut and GroupDeleted; owned and changed in place by `evolve`, like topics.
 
 Invariants:  `version.counter` grows by one with every event that changes the table

@@ -1,10 +1,5 @@
 """The records of batch transactions, many at once: half messages, committed messages, op records.
 
-Lives here: what engine.half_messages makes of each, made of a whole frame or step. May not live
-here: a rule that engine.half_messages does not have too; which of them are open.
-
-State: none.
-
 A batch has a million half messages, so what they have in common is looked at once. Where one of
 them is delayed, or not what a batch's half message is, the answer is None, and each is dealt with
 by itself; the result is the same, byte for byte.

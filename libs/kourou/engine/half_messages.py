@@ -1,8 +1,5 @@
 """The records of a transaction: half message, committed message, op record, question.
 
-Lives here: how each is made of another (fact sheet §4.8), byte for byte RocketMQ's layout.
-May not live here: which transactions are open (engine.open_halves), who decides and when.
-
     half        RMQ_SYS_TRANS_HALF_TOPIC, queue 0; REAL_TOPIC and REAL_QID say where it belongs; the
                 transaction bits of its flags are cleared, so that it stands in its queue
     op          RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0; tag "d"; the body is a half's queue offset as
@@ -13,8 +10,6 @@ May not live here: which transactions are open (engine.open_halves), who decides
 
 All keep unique key, keys, tag, flag, birth and attempts of the message. RocketMQ loses the user's
 flag when it puts a half back; that is not copied.
-
-State: none.
 """
 
 from __future__ import annotations

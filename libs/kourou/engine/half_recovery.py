@@ -1,10 +1,5 @@
 """Which half messages were open when the log ended?
 
-Lives here: reading the two queues of transactions at start.
-May not live here: deciding anything about what is found (engine.transactions, engine.check_backs).
-
-State: none.
-
 From the committed offset of the half queue on, whatever no op record ends is open. A copy that was
 put back takes the place of the half message it was made of: progress is recorded every few seconds,
 so both may lie behind the committed offset.

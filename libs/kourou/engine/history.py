@@ -1,10 +1,4 @@
-"""Looking back: what may be asked of the events of a broker, and how an answer looks.
-
-Lives here: the questions, their answers, and how a state is told. May not live here: finding events
-(kourou.eventstore.history_reader), who asks (kourou.engine.history_desk).
-
-State: none.
-"""
+"""Looking back: what may be asked of the events of a broker, and how an answer looks."""
 
 from __future__ import annotations
 

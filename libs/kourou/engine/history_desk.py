@@ -1,9 +1,5 @@
 """Looking back and taking back, as operators ask for it: history, stateAt, undo.
 
-Lives here: what is asked of the event database, and what an undo records and entails.
-May not live here: what restores what (engine.undo), finding events (the service asks
-kourou.eventstore.history_reader in a thread, and comes back with HistoryAnswered).
-
 State: none. The data path never waits for any of this.
 
 An event that the log still has is undone without the database, unless progress went with it.

@@ -1,8 +1,5 @@
 """Pulls that wait for data, and what wakes them.
 
-Lives here: the bounded table of held pulls by queue, their deadlines, their owners.
-May not live here: what a pull is answered (engine.pulls).
-
 State: soft. A client whose hold is lost asks again when its own timeout fires.
 
 Invariants:  a hold is in the table exactly once, and in its peer's set

@@ -1,8 +1,5 @@
 """What can happen to a broker: the inputs of its core.
 
-Lives here: one value for each thing that can happen.
-May not live here: where it comes from (transport, timers, threads).
-
 Everything that other systems do with listeners and back-references comes in again here, at the top
 of the loop, as a value.
 """

@@ -1,9 +1,5 @@
 """Ends of transactions that wait for the same turn, stored together.
 
-Lives here: which END_TRANSACTION requests of one turn become one append.
-May not live here: what an end appends and changes (engine.transactions), numbering
-(engine.appends).
-
 A producer with many transactions under way fills a turn with requests that resolve one half message
 each. Each is checked by itself; then all their records are numbered, written and projected at once.
 
@@ -13,8 +9,6 @@ every producer is told what it would have been told alone; what cannot go with o
 is refused or not known yet, a half message that is not open or was open when the broker started, a
 traced request) goes alone, in its place between the others, and so does an end that names a half
 message of the group.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
 """Sends that arrive together are stored together.
 
-Lives here: which sends of one turn of the loop may become one append, and what each of their
-senders is told of it.
-May not live here: the rules of a send (kourou.engine.sending), numbering (kourou.engine.appends).
-
 Most of the cost of a small send does not depend on how many messages it has. So those that wait for
 the same turn share it: their records are checked, numbered, stamped and written as one batch.
 
 Invariants: records are stored in the order in which their sends arrived; every sender is told what
 it would have been told alone; if anything at all is wrong with one of them, nothing was done, and
 each is dealt with by itself.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Messages that RocketMQ clients send one by one, and that wait for the same turn, stored together.
 
-Lives here: which single sends of one turn become one append.
-May not live here: the rules of a send (engine.single_sends), numbering (engine.appends).
-
 A RocketMQ producer that does not wait for its answers fills a turn with requests of one message
 each. Each is checked by itself; then all of them are numbered, stamped, written and projected as
 one batch, which is most of what a send costs. RocketMQ's encoded batches join with all they hold.
@@ -10,8 +7,6 @@ one batch, which is most of what a send costs. RocketMQ's encoded batches join w
 Invariants: messages are stored in the order in which they were sent; every sender is told what it
 would have been told alone; what cannot go with others (a message that is stored elsewhere first,
 one that is refused, a traced one) goes alone, in its place between the others.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """A static leader: followers attach, are sent the log, and count (ASYNC_MASTER, SYNC_MASTER).
 
-Lives here: requests of followers, opening an epoch, and what a change of the in-sync set entails.
-May not live here: who is sent what (kourou.replication.shipping), who is in the set
-(kourou.replication.in_sync), when a sender is answered (engine.copied_confirmations).
-
 State: soft, but EpochOpened and InSyncChanged, which are recorded (engine.replicas).
 
 A log that has an epoch gets a new one at every start of its leader, one that never had a follower

@@ -1,8 +1,5 @@
 """Clients lock queues that they consume in order: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
-Lives here: the answers, recording who holds what, telling those who waited. May not live here: the
-table of locks (kourou.engine.queue_locks).
-
 Who was refused a queue is told by NOTIFY_CONSUMER_IDS_CHANGED (40) as soon as it is free, so a
 takeover does not wait for the next rebalance of that client, which may be 20 s away (RocketMQ's
 brokers are silent there).

@@ -3,10 +3,6 @@
 Retention has taken the oldest records there, and with them what they told: which topics, groups,
 offsets, settings and epochs there were, and how far each queue had counted.
 
-Lives here: that knowledge as one value, how it is made, and its bytes, which travel in answers of
-GET_LOG_BEGINNING and lie in a member's `kourou/beginning` and in backups (docs/formats/backup.md).
-May not live here: asking for it, files, deleting what an older log left.
-
 State: none; the value is a projection of the log as it was.
 
 Invariants:  `control` is the state after exactly those control events whose records lie below

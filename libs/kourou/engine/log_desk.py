@@ -1,11 +1,5 @@
 """Pieces of the log for whoever asks: members that are far behind, backups.
 
-Lives here: FETCH_LOG, at every broker whatever its role.
-May not live here: shipping to followers (kourou.replication), cutting a piece out of the log
-(kourou.store.chunks), what lies before the first position (engine.beginning_desk).
-
-State: none.
-
 Only what is confirmed is given out: that is the same at every member, and nobody cuts it.
 """
 

@@ -1,9 +1,5 @@
 """Clients come, speak and go: heartbeats, leaving, lists of members, notices to rebalance.
 
-Lives here: which groups and retry topics come to exist because a consumer names them, and who is
-told of a change.
-May not live here: the table of members (engine.membership).
-
 State: none of its own.
 """
 

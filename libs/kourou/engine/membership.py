@@ -1,9 +1,5 @@
 """Who is here: clients, the groups they produce and consume in, and whom a change concerns.
 
-Lives here: registration by heartbeat, its end (unregister, lost connection, silence), the lists and
-tables that clients and operators ask for. May not live here: group configuration
-(kourou.engine.groups), what members want (kourou.engine.subscriptions), sending notices.
-
 State: soft. After a restart the next heartbeat of each client, at most 30 s later, brings it back.
 
 A membership is one client in one group over one connection. A client that reconnects has two until

@@ -1,9 +1,5 @@
 """The broker's own note of every pull whose offset it had to correct: topic OFFSET_MOVED_EVENT.
 
-Lives here: what is noted, and how often (fact sheet §2.3). Operators and RocketMQ's tools read it
-to learn which group lost its place, where, and by how much.
-May not live here: when an offset is corrected (engine.pulls).
-
 State: soft: which queues were noted lately. A note is an ordinary message in the log.
 
 A consumer that does not follow the correction asks again at once. So a group's corrections in one

@@ -1,10 +1,4 @@
-"""Where a queue begins and ends, where a group stands, and which offset a time means.
-
-Lives here: the answers of fact sheet §2.3 about offsets, and the rule for groups without progress.
-May not live here: the table of progress (engine.progress), resets (engine.group_desk).
-
-State: none.
-"""
+"""Where a queue begins and ends, where a group stands, and which offset a time means."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Which half messages are open?
 
-Lives here: the table of them, and how far the two queues of transactions are done.
-May not live here: deciding about one (engine.transactions), asking (engine.check_backs).
-
 State: projection of the half and the op queue, in memory, rebuilt at start (engine.half_recovery).
 How far the queues are done is committed for the group CID_RMQ_SYS_TRANS, as RocketMQ does it, so
 either broker goes on where the other stopped:

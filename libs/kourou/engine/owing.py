@@ -1,8 +1,5 @@
 """Answering whoever caused control events: when the log is confirmed beyond them, and not before.
 
-Lives here: recording what was decided and owing its answer, in one step.
-May not live here: deciding, writing events (engine.recording), releasing (engine.confirmations).
-
 State: none of its own.
 """
 

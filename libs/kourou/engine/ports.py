@@ -1,7 +1,5 @@
 """What the engine may ask of the world while it decides: reads, and nothing else.
 
-Lives here: these questions. May not live here: who answers them. State: none.
-
 The store implements this; tests give a fake that passes the same contract tests. Reads are answered
 from files already written, so a decision stays a function of the inputs and of what was appended.
 """

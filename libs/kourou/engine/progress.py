@@ -1,9 +1,5 @@
 """How far has each consumer group come in each queue?
 
-Lives here: the table of what is recorded, the commits that are not recorded yet, and the decisions
-to record, reset and clone. May not live here: what a group without progress is told (the offsets
-desk of the engine, which also sees the queues), files (`consumerOffset.json` is a projection).
-
 State: `Progress.table` is a projection of ProgressRecorded, OffsetsReset, TopicDeleted and
 GroupDeleted, owned and changed in place by `evolve`. `Progress.unrecorded` is soft: what groups
 committed since; a crash loses it, at most one interval's worth, and what it covered comes again.

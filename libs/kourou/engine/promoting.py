@@ -1,11 +1,5 @@
 """May this follower lead? What an operator is told before a copy becomes the log.
 
-Lives here: the decision, and which member a log names as its leader.
-May not live here: opening the epoch (engine.leading), making the core anew (the service),
-elections: nobody votes in a static pair, an operator decides.
-
-State: none.
-
 A follower is refused while its leader is heard, because both would take writes until a name server
 tells the old one, and what that one acknowledges meanwhile is cut later. Where senders waited for
 copies (SYNC_MASTER) it is refused, too, if its own log does not have it in the in-sync set and has

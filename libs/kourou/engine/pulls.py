@@ -1,8 +1,5 @@
 """What is a pull answered, and when?
 
-Lives here: the order of the checks, the status rules of fact sheet §2.3, holding and waking.
-May not live here: reading files (the store does, behind engine.ports), the table of holds.
-
 State: soft (the holds). Every answer is a function of the request, the configuration and the log.
 
 A pull that finds nothing new and may wait is held; it is answered again from the top when its queue

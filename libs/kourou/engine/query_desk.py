@@ -1,9 +1,5 @@
 """Finding stored messages: by position, by key, by unique key; and looks into one queue.
 
-Lives here: the answers of QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33) and QUERY_CONSUME_QUEUE
-(321).
-May not live here: the key index (kourou.store.key_index).
-
 State: none. What is not confirmed yet is not found.
 """
 

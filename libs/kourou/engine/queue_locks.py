@@ -1,9 +1,5 @@
 """Which client of a group may consume which queue in order (RocketMQ `RebalanceLockManager`)?
 
-Lives here: the locks of this broker's queues: taking, refreshing, giving back, lapsing, who waits
-for one. May not live here: requests and notices (kourou.engine.lock_desk), what a client does with
-a lock.
-
 State: who holds what is a projection of QueueLocksChanged (`LockOwners`), so that a broker that
 restarts does not give a queue to a second client while the first one's handler still runs. When a
 lock was refreshed and who waits is soft: after a restart every lock counts as refreshed just now.

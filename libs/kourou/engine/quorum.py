@@ -1,8 +1,5 @@
 """How a member of a Raft group leads or follows: the roles of its core.
 
-Lives here: these roles. May not live here: elections (kourou.replication.raft), what a leader or a
-follower does (engine.quorum_leading, engine.quorum_following).
-
 State: none. A member's role is soft: every start begins as a follower.
 """
 

@@ -1,8 +1,5 @@
 """When may a sender be answered whose records a majority of a Raft group has to hold?
 
-Lives here: that condition in place of those of kourou.engine.confirmations.
-May not live here: who holds what (kourou.replication.raft), who leads.
-
 State: soft, as in kourou.engine.confirmations.
 
     confirmed   what the group has confirmed; never what only this broker has, not even at a start

@@ -1,9 +1,5 @@
 """A member of a Raft group that does not lead: it copies, and passes on what only a leader does.
 
-Lives here: which requests are passed on to the leader, and what is answered while nobody leads.
-May not live here: what comes of copied bytes (engine.copied_log), which bytes those are and who
-leads (kourou.replication.raft), reading for clients (the desks of any broker).
-
 State: none of its own.
 
 A request is passed on once: whoever gets it from another member and does not lead either says so,

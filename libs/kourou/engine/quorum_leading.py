@@ -1,9 +1,5 @@
 """A member of a Raft group that leads: it opens its epoch, and tells how far the others are.
 
-Lives here: the first record of an epoch, what losing the lead means for a core, lags for operators.
-May not live here: shipping and confirmation (kourou.replication.raft), when a sender is answered
-(engine.quorum_confirmations).
-
 State: soft, but EpochOpened, which is recorded (engine.replicas).
 
 The record that opens the epoch comes before all others: until a majority has it, nothing of older

@@ -1,8 +1,5 @@
 """How a decision becomes a fact: decided events are appended to the log, then change the state.
 
-Lives here: the one place where control events are written, live.
-May not live here: deciding (the aggregates), reading them back (replay at start, in the service).
-
 State: soft, one position; it owns the order "append, then evolve", which replay repeats.
 
 Many events are appended in batches, one write of the log each: a broker that stops may have to

@@ -1,9 +1,5 @@
 """Is a message stored where it was sent, or first elsewhere?
 
-Lives here: the two reasons to store it elsewhere (fact sheet §2.2 rule 7, §4.8) and which of them
-goes first: a message of a transaction waits for its outcome, a delayed one for its time.
-May not live here: what becomes of it there (the transactions, kourou.engine.delays).
-
 State: none; whoever takes the halves keeps theirs.
 
     asks for                          is stored in                   keeps in its properties

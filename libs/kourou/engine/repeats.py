@@ -1,8 +1,5 @@
 """Sends that arrive twice: found, and answered with the original's place.
 
-Lives here: which repeats are looked for, and how the original is recognised.
-May not live here: storing (engine.appends), the answer's shape (engine.sending).
-
 State: soft (the window of retried keys); the originals themselves are found in the log by its key
 index, so a restart loses nothing. What the index does not have yet is looked through record by
 record: after a stall both attempts may lie in one turn's inbox, and after a full disk the index is

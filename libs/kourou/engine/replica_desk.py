@@ -1,9 +1,5 @@
 """What a broker tells of its copies, and an operator's word that another one is to lead.
 
-Lives here: GET_REPLICAS at every broker, PROMOTE_REPLICA, TRANSFER_LEADER.
-May not live here: whether it may (engine.promoting), copying and shipping (engine.leading,
-engine.following, kourou.replication.raft), the role change itself (the service makes a new core).
-
 State: none of its own; that a promotion began is soft, and what it decides is the EpochOpened of
 the core that comes after this one.
 """

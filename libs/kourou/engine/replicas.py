@@ -1,9 +1,5 @@
 """Who has led this log, from where on, and whose copies count?
 
-Lives here: the state that follows from the events of replication, and how they change it.
-May not live here: who follows just now and how far (kourou.replication), deciding on an epoch or on
-the in-sync set (engine.leading).
-
 State: projection of EpochOpened and InSyncChanged; owned and changed in place by `evolve`.
 
 A follower that was in the in-sync set may hold the only copy of what senders were promised, long

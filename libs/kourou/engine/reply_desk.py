@@ -1,9 +1,5 @@
 """Replies of request-reply messaging: handed to the client that waits, and stored.
 
-Lives here: SEND_REPLY_MESSAGE (324, 325), by fact sheet §2.6: who waits is told with
-PUSH_REPLY_MESSAGE_TO_CLIENT (326), and the replier is answered when that has ended.
-May not live here: what a topic allows (engine.sending), questions (engine.asking).
-
 State: none of its own. A reply is a message like any other (storeReplyMessageEnable), and it is
 stored also when nobody waits for it any more; the answer's code says whether somebody did.
 """

@@ -1,10 +1,5 @@
 """Which end of the log may go, and whom does it cost what?
 
-Lives here: the rules of deletion as functions of ages, sizes and offsets.
-May not live here: when they are asked (kourou.engine.retention_desk), clocks, files.
-
-State: none.
-
 Rules (fact sheet §5.10, and where they differ docs/decisions/0030):
 
     only whole segments, oldest first, never the one being written

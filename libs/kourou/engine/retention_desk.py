@@ -1,9 +1,5 @@
 """When is the old end of the log deleted, and who is told?
 
-Lives here: what follows from a look at the disk and at the ages of segments; requests to delete.
-May not live here: the rules themselves (kourou.engine.retention), thresholds
-(kourou.engine.disk_pressure), ages and files (kourou.store).
-
 State: soft (the pass that is due, what was warned of, counts). After a restart in an hour of
 deleteWhen a pass is due again, which deletes what is expired and nothing else.
 

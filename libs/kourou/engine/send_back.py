@@ -1,10 +1,5 @@
 """Messages that a consumer could not process: another attempt later, or a dead letter.
 
-Lives here: CONSUMER_SEND_MSG_BACK (36), and when the attempts of a message are used up (fact sheet
-§2.2 rule 5, §4.8).
-May not live here: waiting for the next attempt (kourou.engine.redirects, kourou.engine.delays), how
-a consumer decides that it failed (the clients).
-
 State: none but counters. What is sent back is an ordinary message in the log.
 
 The consumer names the failed copy by its position. The broker stores a new one, in the retry topic

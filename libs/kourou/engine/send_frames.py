@@ -1,10 +1,4 @@
-"""What a coalesced send says of its records, and whether its records agree.
-
-Lives here: the header of SEND_RECORDS against its body. May not live here: whether a lane may be
-sent to (engine.sending), the records' own checks (kourou.protocol.record_batch).
-
-State: none.
-"""
+"""What a coalesced send says of its records, and whether its records agree."""
 
 from __future__ import annotations
 

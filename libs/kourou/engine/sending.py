@@ -1,9 +1,5 @@
 """May this message be stored, and what is its sender told?
 
-Lives here: the checks of a send in RocketMQ's order (fact sheet §2.2), for coalesced batches of our
-own client and for single and batch requests of any client; one path stores them all.
-May not live here: numbering (engine.appends), releasing answers (engine.confirmations).
-
 State: none; what is stored and who is answered is kept by appends, confirmations and repeats.
 
 A coalesced send may span topics and queues. Each lane (topic, queue) is accepted or refused by

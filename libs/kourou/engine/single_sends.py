@@ -1,9 +1,5 @@
 """Sends that carry fields instead of records: what RocketMQ clients speak, one message or a batch.
 
-Lives here: turning SEND_MESSAGE (10, 310, 320) into drafts by the rules of fact sheet §2.2 and
-§4.3.
-May not live here: what a topic allows (engine.sending), numbering (engine.appends).
-
 State: none. After the checks the message goes the same way as every other.
 """
 

@@ -1,8 +1,5 @@
 """What passed through this broker in the last minute, hour and day, under RocketMQ's item names.
 
-Lives here: the samples taken of the counters of engine.traffic, and VIEW_BROKER_STATS_DATA (315).
-May not live here: counting (engine.traffic), metrics pages.
-
     sample     every 10 s: what each counter grew by, only of counters that did
     minute     the last 6 samples         hour    the last 6 sums of ten minutes
     day        the last 24 sums of an hour

@@ -1,9 +1,5 @@
 """What does a consumer group want, when each of its members says so for itself?
 
-Lives here: the members' subscriptions joined into the group's, whether they agree, and which one a
-pull uses. May not live here: who is connected (kourou.engine.membership), parsing an expression
-(kourou.filtering), matching messages (the store reads by tag code).
-
 State: soft. Members repeat their subscriptions with every heartbeat.
 
 RocketMQ keeps one table a group and lets the last heartbeat win, so members that disagree overwrite

@@ -1,9 +1,5 @@
 """Topics, as clients and operators ask about and change them.
 
-Lives here: which command becomes which decision, what a listing says, and creating a topic on
-demand.
-May not live here: what a topic may be (engine.topics).
-
 State: none of its own.
 """
 

@@ -1,8 +1,5 @@
 """Which topics exist here, with how many queues, and who may use them.
 
-Lives here: the state, every decision about topics alone, and how topic events change the state.
-May not live here: what needs other aggregates too (kourou.engine.control).
-
 State: projection of TopicPut and TopicDeleted. `Topics` is owned by whoever evolves it: `evolve`
 changes it in place and costs the same with ten topics and with ten thousand (decision 0010).
 

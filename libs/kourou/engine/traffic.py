@@ -1,9 +1,6 @@
 """What passed through this broker, in plain integers (a metrics page reads them; nothing waits on
 it).
 
-Lives here: counting by topic, by group, by size; a batch at a time where there are batches.
-May not live here: a decision that looks at the counts.
-
 State: soft. Counters start at 0 with the process, as every scraper expects.
 """
 

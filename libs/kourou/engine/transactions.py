@@ -1,10 +1,5 @@
 """Transactions: half messages are stored, and resolved by the place they have in the log (F252).
 
-Lives here: taking a half message, END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and what
-one append has to hold so that no moment of dying does harm.
-May not live here: how the records look (engine.half_messages), asking producers
-(engine.check_backs), which half messages are open (engine.open_halves).
-
 State: the table of open half messages (a projection, see there); soft: how the latest ones ended,
 for producers that ask twice.
 

@@ -1,8 +1,5 @@
 """How is a decision taken back?
 
-Lives here: the command that restores what an event replaced. May not live here: finding that event
-(kourou.eventstore keeps the history; the log keeps the recent part).
-
 State: none. To undo is an ordinary decision with the old value: it passes the same checks, becomes
 events of its own, and can be undone again.
 """

@@ -1,8 +1,5 @@
 """Decisions about batch transactions, stored as immutable events.
 
-Lives here: these events. May not live here: when one happens and what it changes
-(kourou.engine.batches), their encoding (kourou.events.control_events).
-
 Format: docs/formats/control-event.md. Their aggregate is batches/QUERY.
 """
 

@@ -1,9 +1,5 @@
 """Decisions of operators, clients and the cluster, stored as immutable events.
 
-Lives here: every control event (those of filters, batches and replication have modules of their
-own), who/when/why of one (`Recorded`), and both encodings.
-May not live here: when an event happens (`decide_*` of the aggregates), what it changes (`evolve`).
-
 Format: docs/formats/control-event.md. An event travels as the body of a record of the topic
 `rmq_sys_kourou_control` (tag = event type, key = aggregate). Actor, reason, trace id and time stand
 in that body and nowhere else; offset and position are those of the record.

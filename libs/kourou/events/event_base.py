@@ -1,8 +1,4 @@
-"""What every control event is.
-
-Lives here: the base class, and the types of fields that several events have. May not live here: any
-event (kourou.events.control_events, kourou.events.filter_events).
-"""
+"""What every control event is."""
 
 from __future__ import annotations
 

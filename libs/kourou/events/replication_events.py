@@ -1,8 +1,5 @@
 """Decisions about the leader and the replicas of a log, stored as immutable events.
 
-Lives here: these events. May not live here: when one happens (kourou.replication), what it changes
-(kourou.engine.replicas), their encoding (kourou.events.control_events).
-
 Format: docs/formats/control-event.md. A broker that never had a follower has none of them.
 """
 

@@ -1,10 +1,4 @@
-"""What a stream of events adds up to: the four functions an event store needs of a state.
-
-Lives here: that contract, and what a store says to who decided on an old state.
-May not live here: any state (kourou.engine.control, .key_values), SQL.
-
-State: none.
-"""
+"""What a stream of events adds up to: the four functions an event store needs of a state."""
 
 from __future__ import annotations
 

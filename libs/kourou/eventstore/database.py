@@ -1,8 +1,5 @@
 """A connection pool to the event database, set up so that what it says is committed is on disk.
 
-Lives here: which databases are supported, their settings, and how their errors become ours.
-May not live here: tables, statements, migrations.
-
 SQLite runs with a write-ahead log and synchronous=FULL: readers never wait for the writer, and a
 commit is one fdatasync (decision 0012). PostgreSQL is taken as its administrator configured it.
 

@@ -1,8 +1,5 @@
 """Every event of every stream, for good: history, "as of", and snapshots to start from.
 
-Lives here: reading and writing streams. May not live here: what an event means (kourou.engine),
-statements (stream_rows), connections (database), tables (tables), their making (schema).
-
 State: projection of the control topic, with unlimited memory. If it is lost, `config/*.json` and
 the remaining log rebuild the state, and the history before is lost (`begin`). For a stream without
 a commit log it is where events are written first (`record`).

@@ -1,13 +1,8 @@
 """Can this database be used? Asked before anything is changed, and without changing it.
 
-Lives here: looking at an event store from outside, so that a service can refuse it while everything
-is as it was. May not live here: opening one (event_store).
-
 To open SQLite's file in the usual way changes it: whoever closes it last writes the log of a
 crashed process into it. So the file is read as it lies there, with that log, and SQLite is kept
 from touching either.
-
-State: none.
 """
 
 from __future__ import annotations

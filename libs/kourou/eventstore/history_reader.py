@@ -1,8 +1,5 @@
 """Questions about the past, answered from an event store.
 
-Lives here: the way from a question to what is told. May not live here: SQL (stream_rows), threads
-and deadlines (the service), what may be asked (kourou.engine.history).
-
 State: none. All of it blocks, and raises what the store raises.
 """
 

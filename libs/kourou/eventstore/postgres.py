@@ -1,8 +1,5 @@
 """A connection to PostgreSQL that never waits without end, whatever became of the server.
 
-Lives here: how long a server may take, and how a wait for it is broken off.
-May not live here: which databases there are, pools, transactions (database).
-
 A server that was stopped, a cut network or a lock that somebody holds make a call neither succeed
 nor fail. So every wait ends after a while on this side, which closes the connection, and every
 transaction tells the server to give up by itself: what we no longer wait for must hold no locks.

@@ -1,8 +1,5 @@
 """A database's tables in the revision that the program knows, or a clear word why not.
 
-Lives here: applying the revisions that are missing. May not live here: the revisions, what the
-tables are (eventstore.schema; whoever has tables of its own in a database).
-
 An empty database gets the tables of the newest revision at once, without loading Alembic, which
 would take a tenth of a broker's start (a test compares both ways).
 

@@ -1,10 +1,4 @@
-"""The revisions of an event store's tables.
-
-Lives here: which is the newest, and where they stand. May not live here: the migrations, how they
-are applied (eventstore.revisions).
-
-State: none.
-"""
+"""The revisions of an event store's tables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The statements behind an event store: rows to events and back, inside a transaction.
-
-Lives here: every SQL statement about streams, events and snapshots. May not live here: transactions
-and what a caller is promised (event_store).
-"""
+"""The statements behind an event store: rows to events and back, inside a transaction."""
 
 from __future__ import annotations
 

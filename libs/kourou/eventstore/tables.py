@@ -1,8 +1,5 @@
 """The tables of an event store, as the newest migration leaves them.
 
-Lives here: names, types and keys. May not live here: statements (event_store), how a table came to
-be so (migrations; a test compares both).
-
 State: projection of the commit log's control topic for a broker; for a service without a commit log
 (stream of its own) this is where its events are written first.
 

@@ -1,8 +1,5 @@
 """How many sources of filters may be checked, since checking one keeps everybody else waiting.
 
-Lives here: an allowance of bytes that fills up again with time. May not live here: the rules
-(kourou.filtering.python_rules), who asks.
-
 The worst 64 KiB that anybody found take 0.45 s of a parser's and the rules' time, a usual filter
 of 2 KiB some milliseconds. A service of one loop answers nobody else meanwhile, so what everybody
 may ask of it is bounded for all together.

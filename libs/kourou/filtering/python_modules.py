@@ -1,8 +1,5 @@
 """The modules that an uploaded filter may import: the one list.
 
-Lives here: the names. May not live here: how they are loaded (kourou_filter_server.jail.runtime),
-who checks a source against them (python_rules).
-
 State: none. Whoever starts a zygote hands it this list, since nothing of Kourou is inside the jail.
 
 On the list is what computes and needs nothing: no file, clock of its own, chance, process or

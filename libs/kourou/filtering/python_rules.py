@@ -1,10 +1,5 @@
 """Looks at the source of an uploaded filter before anybody runs it: early, friendly errors.
 
-Lives here: what a source must have and must not, with line, column and what to write instead.
-May not live here: the walls that keep a filter in (kourou_filter_server.jail). These rules are not
-the boundary: Python gives any object a way to every other, and whoever wants around them gets
-around them, into a process that may do nothing but compute. They are for those who mean no harm.
-
 State: none. The same source gets the same answer everywhere, except for the version of Python.
 
 Invariant: whatever the text is, BadRequest is raised and nothing else, in bounded time: the size is

@@ -1,8 +1,5 @@
 """Filters in SQL92 over message properties: compiled once, asked for every message.
 
-Lives here: the door to it for brokers and clients, and the bounded memory of compiled filters.
-May not live here: grammar, terms, evaluation (sql_grammar, sql_terms, sql_compile).
-
 State: none but that memory, which follows from the texts.
 """
 

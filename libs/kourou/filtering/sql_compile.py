@@ -1,8 +1,5 @@
 """From the terms of a filter to functions that look at a message's properties.
 
-Lives here: three-valued logic and comparison, as RocketMQ 4.9 evaluates them (fact sheet §8.3).
-May not live here: reading text (sql_grammar), how a text becomes a number (sql_values).
-
 State: none. What is made here are closures over constants.
 
 A function takes the values of the properties that its expression names, as they are stored, each at

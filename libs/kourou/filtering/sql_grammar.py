@@ -1,8 +1,5 @@
 """From the text of a filter in SQL92 to its terms.
 
-Lives here: the grammar (fact sheet §8.1 and §8.2), and what an error says of the place where the
-text leaves it. May not live here: which terms go together (sql_terms).
-
 State: none. Importing this builds the parser's tables, 60 ms with the library's own import; so it
 is imported when the first filter comes.
 

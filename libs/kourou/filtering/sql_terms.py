@@ -1,8 +1,5 @@
 """What a filter in SQL92 is made of, and what may be compared with what (fact sheet §8.2).
 
-Lives here: the terms of an expression, made by functions that refuse what RocketMQ's compiler
-refuses. May not live here: reading text (sql_grammar), looking at messages (sql_compile).
-
 State: none. Terms are values.
 
 A term is either a truth (true, false or unknown) or a plain value (a property, a literal). Only a

@@ -1,10 +1,5 @@
 """How RocketMQ's comparisons read the text of a property as a number (fact sheet §8.3).
 
-Lives here: Integer.valueOf, Long.valueOf, Double.valueOf and Double.compareTo of Java, for bytes.
-May not live here: which comparison reads which way (sql_compile).
-
-State: none.
-
 A property is compared in the width of the number it is compared with: beside `5` the texts `5.0`,
 ` 5` and `2147483648` are no numbers. Where a text is none, the whole filter does not match.
 """

@@ -1,10 +1,5 @@
 """From what a client says to a subscription, and from a subscription to a test.
 
-Lives here: the types of expressions there are, and how a broker refuses one (fact sheet §8.4).
-May not live here: what an expression of one type means (tags, sql).
-
-State: none.
-
 A heartbeat is taken whatever its filters say, as RocketMQ takes it: one program with a wrong filter
 must not cost the others of its process their place. Its pulls of that topic are refused, with the
 place and the expectation, and so is a pull that brings its filter along; RocketMQ would let that

@@ -1,14 +1,7 @@
 """A subscription by tags: what the expression means, and which tag codes match it.
 
-Lives here: parsing `TagA || TagB` (fact sheet §3.3) and the exact test of one tag.
-May not live here: SQL92 (kourou.filtering.sql), and reading queues: a queue unit holds a 64-bit tag
-code, so the broker compares codes and lets a rare collision through; the consumer tests the tag
-itself.
-
 A broker takes whatever RocketMQ takes, and there `paid &&` is one tag of that very name. Our client
 is stricter (`check_expression`, `check_tag`): nobody means that, and who writes it waits for ever.
-
-State: none.
 """
 
 from __future__ import annotations

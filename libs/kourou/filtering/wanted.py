@@ -1,11 +1,4 @@
-"""Whether a subscription wants one message of which everything is known.
-
-Lives here: one question over every kind of subscription, for those who tell afterwards why a
-message came or did not. May not live here: tags (kourou.filtering.tags) and SQL92
-(kourou.filtering.sql) themselves, filters in Python (they run at a filter server only).
-
-State: none.
-"""
+"""Whether a subscription wants one message of which everything is known."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How things that have a history are named: kind/name, like topic/orders or setting/traceOn.
-
-Lives here: the form of such names and of types of events. May not live here: which events there are
-(kourou.events.control_events).
-"""
+"""How things that have a history are named: kind/name, like topic/orders or setting/traceOn."""
 
 from __future__ import annotations
 

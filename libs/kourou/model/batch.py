@@ -1,12 +1,7 @@
 """Batch transactions: many half messages of many tasks, decided at once.
 
-Lives here: what a half message says of the batch it belongs to, and what a broker remembers of a
-query. May not live here: decisions about them (kourou.engine.batches).
-
 A batch is named (query, batch): batch numbers grow within a query. Tasks write its partitions, some
 of them more than once; each time is an attempt, and one attempt of each partition wins.
-
-State: none.
 """
 
 from __future__ import annotations

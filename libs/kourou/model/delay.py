@@ -1,10 +1,5 @@
 """Delay levels: the few delays that a broker offers (RocketMQ `messageDelayLevel`; F247, F353).
 
-Lives here: what a list of levels means, RocketMQ's list, and which level a length of time is.
-May not live here: who waits for what (kourou.engine.delays).
-
-State: none.
-
 Levels count from 1. A message whose level is above the highest waits as long as that one.
 """
 

@@ -1,9 +1,5 @@
 """A filter: Python code that a consumer group uploaded to select its messages.
 
-Lives here: the nouns, and what may name a filter. May not live here: what is decided about filters
-(kourou.engine.filters), what their source may say (kourou.filtering.python_rules), running them
-(the filter server).
-
 A filter belongs to a consumer group and has a name there; it has versions, of which one at most is
 active. State: none.
 """

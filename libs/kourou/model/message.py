@@ -1,7 +1,4 @@
-"""What an application sends, what a broker stored, and what became of a send.
-
-Lives here: the nouns, as plain values. May not live here: their encoding (kourou.protocol.record).
-"""
+"""What an application sends, what a broker stored, and what became of a send."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Names of topics and groups: what is allowed, what is reserved, what is derived.
 
-Lives here: the checks, the reserved names, the derived names.
-May not live here: what a topic or group is allowed (kourou.engine).
-
 The allowed characters are RocketMQ's. A topic becomes a directory, so the check is made at every
 entry, and once more where the directory is built (kourou.store.paths).
 """

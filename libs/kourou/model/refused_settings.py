@@ -1,14 +1,8 @@
 """Settings of RocketMQ that promise safety, and that Kourou does not keep.
 
-Lives here: their names, the values that promise nothing, and why any other value is refused, as
-data. May not live here: keys that Kourou has (each service's config.py), keys that do nothing and
-promise nothing (kourou.service.rocketmq_keys, kourou.client.settings_inert).
-
 An operator who writes `aclEnable=true` relies on it. To go on without it would be to lie, so a
 service does not start with it, no running one takes it, and no client opens with it. The value that
 promises nothing is accepted, so that a file which says `aclEnable=false` can be brought along.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Where a topic's queues are (RocketMQ `TopicRouteData`, fact sheet §3.2).
-
-Lives here: the nouns of a route.
-May not live here: choosing among queues (kourou.client), keeping routes (the name server).
-"""
+"""Where a topic's queues are (RocketMQ `TopicRouteData`, fact sheet §3.2)."""
 
 from __future__ import annotations
 

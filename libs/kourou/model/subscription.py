@@ -1,8 +1,4 @@
-"""What a consumer wants, and how its group consumes (fact sheet §3.3).
-
-Lives here: the nouns of a subscription.
-May not live here: parsing an expression (kourou.filtering), matching.
-"""
+"""What a consumer wants, and how its group consumes (fact sheet §3.3)."""
 
 from __future__ import annotations
 

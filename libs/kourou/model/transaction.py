@@ -1,8 +1,4 @@
-"""What may become of a transaction.
-
-Lives here: the three answers, and what an application's own words for them mean.
-May not live here: numbers on the wire (kourou.model.sysflag).
-"""
+"""What may become of a transaction."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
 """The JSON bodies of batch transactions.
 
-    PREPARE_BATCH   {"attempts":{"0":["a7.1",120],"1":["a7.2",98]}}
-    winners         {"winners":{"0":"a7.1","1":"a7.2"},"counts":{"broker-a":218}}
-
-Lives here: body <-> values. May not live here: what they mean (kourou.engine.batches).
-
-State: none.
+PREPARE_BATCH   {"attempts":{"0":["a7.1",120],"1":["a7.2",98]}}
+winners         {"winners":{"0":"a7.1","1":"a7.2"},"counts":{"broker-a":218}}
 """
 
 from __future__ import annotations

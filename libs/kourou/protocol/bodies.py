@@ -1,7 +1,5 @@
 """All JSON and text bodies of requests and replies, in one place to import from.
 
-Lives here: names only. Each is defined in the module of its subject:
-
     route_bodies         routes, clusters, topic lists, key/value tables
     registration_body    a broker's registration
     config_bodies        topics, groups, progress

@@ -1,9 +1,5 @@
 """How a JSON body becomes a typed value, whatever its spelling.
 
-Lives here: the base class of all body shapes, the two steps of decoding (standard JSON straight
-into the shape; anything else through kourou.protocol.lenient_json), a queue as a map key.
-May not live here: the shapes themselves (kourou.protocol.*_bodies).
-
 Shapes are the wire's spelling and mostly private to their module; what callers see are values of
 kourou.model, or small dataclasses. Nulls are omitted when written, empty collections are kept.
 

@@ -1,8 +1,5 @@
 """Compressed bodies: zlib, LZ4 frames, Zstandard (fact sheet §4.4). Brokers never look inside.
 
-Lives here: the three formats and the bound on what a body may grow to.
-May not live here: when a producer compresses (kourou.client).
-
 A compressed body may be a bomb. What maxMessageSize allows was a message before it was compressed,
 so that much is always let through; a body that grows beyond must do so in proportion to its size.
 

@@ -1,7 +1,6 @@
 """JSON bodies of configuration: topics, consumer groups, progress; and settings as properties text.
 
-Fact sheet §3.6, §3.7 and §5.7. Lives here: body <-> kourou.model.topic and kourou.model.group.
-May not live here: the files in which a store keeps the same tables (kourou.store.config_files).
+Fact sheet §3.6, §3.7 and §5.7.
 """
 
 from __future__ import annotations

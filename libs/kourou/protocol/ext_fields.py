@@ -8,9 +8,6 @@ Writing is strict: decimal integers, `true`/`false`, absent instead of null.
 A flag of `1` means true here, too: a C++ client of 2019 marks its batches so, with code 10; Java
 takes it for false and stores one message with a packed body.
 
-Lives here: struct <-> fields, and the letters of the V2 sends. May not live here: the frame around
-the fields (kourou.protocol.remoting).
-
 Only fields of scalar types travel; those of Kourou's own that are not (`RegisterBroker.listeners`)
 stay behind. State: none (what a class's fields are called is computed once).
 """

@@ -6,10 +6,7 @@
                               "sizeBytes":91,"source":"def match(…"}, …]}, …],
      "servers":["10.0.0.7:20915", …]}
 
-`source` is there only where it was asked for. Lives here: body <-> kourou.model.filter, the
-verdicts of a dry run, and figures. May not live here: who counts them (the filter server).
-
-State: none.
+`source` is there only where it was asked for.
 """
 
 from __future__ import annotations

@@ -9,13 +9,9 @@
 
 docs/formats/frame.md has a worked example and says what is good and bad about it.
 
-Lives here: both directions. May not live here: sockets, and what the body parts mean.
-
 Decoders are made once for each header class. Errors blame the right side: bytes that are no frame
 are a DecodeError (there is nobody to answer); a frame whose header has a wrong field is a
 BadRequest, which names the field and is answered; whatever is wrong with a reply is a DecodeError.
-
-State: none.
 """
 
 from __future__ import annotations

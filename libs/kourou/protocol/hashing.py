@@ -1,7 +1,5 @@
 """The hashes that files and filters are built on: Java's string hash and the masked CRC-32.
 
-Lives here: one text at a time; the record kernel hashes tags and keys. Vectors: fact sheet §11.
-
 Java hashes UTF-16 code units: h = 31·h + unit, wrapping at 32 bits: a dot product with powers of
 31.
 """

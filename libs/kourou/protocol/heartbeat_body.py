@@ -3,8 +3,6 @@
 Fact sheet §3.3 and §3.4. Java and JavaScript clients name enums, C++ clients number them; version
 numbers may be texts; tag sets may be missing. A queue's place, a tag's hash and the like are taken
 as told; whether a subscription makes sense is not decided here (kourou.filtering).
-
-Lives here: body <-> `HeartbeatBody`, and one subscription, which other bodies hold too.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """The JSON bodies of control events and states, as their readers see them.
 
-    [{"offset":7,"atMs":1795228849207,"actor":"zmq:10.0.0.7:41234#3","reason":"four are too few",
-      "traceId":"","aggregate":"topic/orders","event":{"type":"TopicPut",…},"undoes":5}, …]
-
-Lives here: body <-> values, without knowing any event: what stands in `event` is
-docs/formats/control-event.md. May not live here: which events there are (kourou.events).
-
-State: none.
+[{"offset":7,"atMs":1795228849207,"actor":"zmq:10.0.0.7:41234#3","reason":"four are too few",
+  "traceId":"","aggregate":"topic/orders","event":{"type":"TopicPut",…},"undoes":5}, …]
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """The record kernel that this process uses: the compiled one where it is, else the one in Python.
 
-Lives here: the choice. May not live here: what the functions do (kourou.protocol.kernel_python).
-
 KOUROU_KERNEL=python takes the one in Python, KOUROU_KERNEL=compiled refuses to go on without the
 other. Both give the same bytes (tests/contract/test_kernel.py).
-
-State: none.
 """
 
 from __future__ import annotations

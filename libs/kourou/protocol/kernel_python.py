@@ -1,11 +1,5 @@
 """The record kernel in Python: what each function does, and the fallback without a compiler.
 
-Lives here: the functions of the record kernel, record by record, by the rules of
-kourou.protocol.record_layout. May not live here: the choice between the two kernels
-(kourou.protocol.kernel), errors and their words (record_columns, record_batch).
-
-State: none.
-
 Numbers cross as buffers of native 64-bit integers. A *table* has `FIELDS` columns, one after the
 other, each with one number a record; `*_at` and `*_end` are indexes into the bytes, times are ms.
 """

@@ -9,8 +9,6 @@ Fact sheet §3.1 and §1.2 tell which spellings there are. The reader accepts, b
 A scalar key is read as text (`"0"`), an object key as an `ObjectKey`. The writer emits standard
 JSON except where a mapping's keys are objects, for which the standard has no words.
 
-Lives here: text <-> plain Python values. May not live here: what the values mean.
-
 Every error is a DecodeError that names the byte place. Depth is bounded by the caller, since the
 reader recurses. State: none.
 """

@@ -1,6 +1,6 @@
 """JSON bodies that list clients, groups and locked queues.
 
-Fact sheet §3.4 and §3.5. Lives here: body <-> dataclasses.
+Fact sheet §3.4 and §3.5.
 """
 
 from __future__ import annotations

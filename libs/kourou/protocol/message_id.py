@@ -2,8 +2,6 @@
 
 The *unique key* is made by the producer and stays with a message through retries. The *offset id*
 is the place of one stored copy: store host and log position.
-
-Lives here: both texts, made and read. May not live here: clocks; the caller gives the time.
 """
 
 from __future__ import annotations

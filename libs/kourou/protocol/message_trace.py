@@ -9,12 +9,8 @@ finds it.
     SubAfter         requestId id cost ok keys contextCode [time group]
     EndTransaction   time region group topic id tags keys storeHost kind transactionId state check
 
-Lives here: both directions. May not live here: when something is traced (kourou.client).
-
 Java writes the word `null` for what is not there; it is read as an empty text. Records of a kind
 that is not known, or with too few fields, are passed over: a trace tells what it can.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@ There is no escaping, so a name or value can hold neither separator, and an empt
 survive: RocketMQ's parser drops such pieces. Encoding refuses them; decoding drops them as RocketMQ
 does. Where a name comes twice the last one wins, which RocketMQ's own batches rely on.
 
-Lives here: the string as a whole and the search for one name in it.
-May not live here: what a property means (kourou.model.message), the record around it.
-
 Encoding leaves `__CRC32#` out: it protects one record's bytes and means nothing in another's.
 """
 

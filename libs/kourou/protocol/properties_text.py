@@ -1,7 +1,5 @@
 """The text of a Java properties file: configuration files, and the bodies of 25, 26, 318, 319.
 
-Lives here: reading and writing `key=value` text. May not live here: which keys exist.
-
     line      = blank | comment | entry
     comment   = [spaces] ("#" | "!") anything
     entry     = [spaces] key (spaces | [spaces] ("=" | ":") [spaces]) value
@@ -10,8 +8,6 @@ Lives here: reading and writing `key=value` text. May not live here: which keys 
 A line that ends in an odd number of backslashes goes on in the next, whose leading spaces vanish.
 Text is UTF-8 (RocketMQ reads its files that way on today's machines). A key given twice keeps its
 last value, as in Java.
-
-State: none.
 """
 
 from __future__ import annotations

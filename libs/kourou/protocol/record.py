@@ -1,8 +1,5 @@
 """One stored message, byte for byte (docs/formats/record.md; fact sheet §4.1).
 
-Lives here: drafts (records without their place), stamping, checking and decoding of one record.
-May not live here: many at once in columns (kourou.protocol.record_batch), files.
-
 A *draft* is a whole record whose queue offset, position, store time and store host are zero; a
 broker *stamps* these four and the checksum, and from then on the bytes never change. The checksum
 of the whole record is its last property, as RocketMQ 5 writes it:

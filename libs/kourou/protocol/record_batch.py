@@ -1,8 +1,5 @@
 """Many records at once: the rules of kourou.protocol.record, applied to whole batches.
 
-Lives here: checking a client's batch, stamping it, verifying what a store reads, in the words of
-errors. May not live here: the work itself (kourou.protocol.kernel).
-
 Invariants:  whatever the bytes are, only MessageIllegal (drafts) or Corrupt (stored) is raised
              a batch that `check_drafts` accepts can be appended without further checks
 """

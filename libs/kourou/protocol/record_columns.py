@@ -1,9 +1,5 @@
 """Many records as columns: one numpy array a field, made by the record kernel.
 
-Lives here: the walk along a run of records, the columns, and what is wrong with bytes that are no
-records. May not live here: checksums and stamping (kourou.protocol.record_batch), tags and keys,
-which the record kernel projects (kourou.protocol.kernel).
-
 Invariants:  every place in `RecordColumns` lies inside its blob, whatever the bytes were
              IPv4, IPv6 and mixed batches give the same columns
 """

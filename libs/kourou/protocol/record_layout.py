@@ -1,8 +1,5 @@
 """Where each field of a stored record lies (docs/formats/record.md; fact sheet §4.1).
 
-Lives here: the numbers of the layout, hosts, and the walk that finds the parts of one record.
-May not live here: building, stamping or judging records (kourou.protocol.record, record_batch).
-
 All integers are big-endian and signed. Two fields have two widths: a host is 8 bytes (IPv4) or 20
 (IPv6), as two bits of SYSFLAG say, and what follows it moves by 12.
 

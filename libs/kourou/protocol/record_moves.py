@@ -1,10 +1,5 @@
 """The same message as a draft for another queue (fact sheet §4.8).
 
-Lives here: which fields a record keeps when a broker stores it once more, in another topic.
-May not live here: why it is moved (kourou.engine.redirects, kourou.engine.delays).
-
-State: none.
-
 Body, born time and host, flags, failed attempts and keys are the message's own and are kept.
 Offset, position, store time and store host are those of one copy; the new copy gets its own.
 """

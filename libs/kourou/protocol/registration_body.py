@@ -7,8 +7,6 @@
 
 Fact sheet §3.6. The compressed form loses `order` and the system flag of every topic, as RocketMQ's
 does; so ours is sent plain. Brokers before version 37 send the bare table of topics instead.
-
-Lives here: body <-> `BrokerRegistration`, and the body's checksum.
 """
 
 from __future__ import annotations

@@ -8,9 +8,6 @@
 Fact sheet §1; docs/formats/frame.md shows both headers in hex. Reading a JSON header is as lenient
 as RocketMQ's own reader, writing is standard JSON.
 
-Lives here: bytes <-> `RemotingCommand`, and cutting a stream into frames. May not live here: what
-the fields mean (kourou.protocol.ext_fields), TLS, sockets.
-
 Every error is a DecodeError, after which the connection can only be closed: a stream that was cut
 wrong once has no further frame. A JSON header that can be read, and so can its `opaque`, is no such
 error even if other members make no sense: the command says so in `problem`, whoever serves it calls

@@ -1,15 +1,10 @@
 """The JSON body of GET_REPLICAS: what one broker knows of a log's members.
 
-    {"cluster":"DefaultCluster","brokerName":"broker-a","brokerId":0,"brokerRole":"SYNC_MASTER",
-     "leads":true,"epoch":64,"leader":"broker-a/0","first":0,"end":4096,"flushed":4096,
-     "confirmed":4096,"inSync":[1],"epochs":[[64,1024]],
-     "followers":[{"brokerId":1,"address":"127.0.0.1:40212","state":"REPLICATE","written":4096,
-                   "flushed":4096,"lagBytes":0,"lagMs":0,"inSync":true}]}
-
-Lives here: body <-> values. May not live here: where the figures come from
-(kourou.engine.replica_desk).
-
-State: none.
+{"cluster":"DefaultCluster","brokerName":"broker-a","brokerId":0,"brokerRole":"SYNC_MASTER",
+ "leads":true,"epoch":64,"leader":"broker-a/0","first":0,"end":4096,"flushed":4096,
+ "confirmed":4096,"inSync":[1],"epochs":[[64,1024]],
+ "followers":[{"brokerId":1,"address":"127.0.0.1:40212","state":"REPLICATE","written":4096,
+               "flushed":4096,"lagBytes":0,"lagMs":0,"inSync":true}]}
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """What every request is, and the integer widths that its fields keep on the wire.
 
-Lives here: the base classes of all headers in `kourou.protocol.messages`, the kinds of bodies, the
-allow rules and `RequestSpec`, one row of the request table.
-May not live here: the table itself (kourou.protocol.table), any encoding.
-
 A header class is named after its RocketMQ code in camel case (PULL_MESSAGE is `PullMessage`), its
 fields are the snake case of the RocketMQ extension fields (`queueOffset` is `queue_offset`), and
 the fields of Kourou's own are optional, so that a request without them is RocketMQ's request. A

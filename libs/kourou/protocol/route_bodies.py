@@ -1,6 +1,6 @@
 """JSON bodies of the name server: routes, clusters, topic lists, key/value tables.
 
-Fact sheet §3.2. Lives here: body <-> kourou.model.route and plain collections.
+Fact sheet §3.2.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """The JSON body of GET_BROKER_CONFIG where it is asked to describe its settings.
 
-    {"settings":[{"name":"maxMessageSize","value":"4194304","configured":"4194304","kind":"integer",
-                  "about":"…","changeable":true,"whyNot":"","minimum":1,"maximum":…,"choices":[]}]}
-
-Lives here: body <-> values. May not live here: which settings there are and may change
-(kourou.runtime.settings_registry).
-
-State: none.
+{"settings":[{"name":"maxMessageSize","value":"4194304","configured":"4194304","kind":"integer",
+              "about":"…","changeable":true,"whyNot":"","minimum":1,"maximum":…,"choices":[]}]}
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Fact sheet §3.9. Most of them are maps with queues as keys, for which standard JSON has no form;
 they are written as RocketMQ writes them.
-
-Lives here: body <-> dataclasses. May not live here: what members tell of themselves
-(kourou.protocol.status_bodies).
 """
 
 from __future__ import annotations

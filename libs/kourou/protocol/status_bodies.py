@@ -1,7 +1,7 @@
 """JSON bodies in which consumers tell how they are, and looks into one queue.
 
 Fact sheet §3.9: codes 221, 223, 307, 309, 321, and the message that a broker stores when it moved a
-group's offset. Lives here: body <-> structs.
+group's offset.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 One row a code: who answers it, what may be answered beside success and SYSTEM_ERROR, which bodies
 go with it, and which allow rule guards it. Fact sheet §2 has the words; codes from 30000 are ours.
-
-Lives here: the rows and the checks that hold over all of them. May not live here: the headers
-(kourou.protocol.messages), what a handler does.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """A static follower's side: which bytes of its leader it takes, and what it says of them.
 
-Lives here: asking for the log, the check that a chunk goes on where this log ends, answers, and
-when bytes of its own must go because the leader's log parted from this one.
-May not live here: writing (the store), what the bytes mean (engine.following), elections.
-
 State: soft; what it has is in the store, and which epochs those bytes are of in the log itself.
 
     DETACHED     no connection to the leader

@@ -1,9 +1,5 @@
 """Which number does the next epoch of a static leader have?
 
-Lives here: that number. May not live here: epochs of Raft groups, which vote about theirs.
-
-State: none.
-
 Nobody votes in a static pair, so two brokers that both think they lead must never open the same
 epoch, and one that was promoted must outdo the old leader however often that one starts again.
 

@@ -11,8 +11,6 @@ Epoch 0 is all that was written before any epoch was opened; a broker that never
 stays there. The epoch *at* a position is that of the byte before it: epoch_at(100) is 0, and a log
 that ends at 300 may go on where `epoch_at(300)` is 5.
 
-Lives here: the pairs and their comparison. May not live here: bytes, files, who leads.
-
 Invariants: epochs and starts both ascend strictly; no start lies beyond `end`.
 State: projection of the EpochOpened records of the log.
 """

@@ -1,9 +1,5 @@
 """Whose copies does a sender wait for? (brokerRole=SYNC_MASTER)
 
-Lives here: who joins the in-sync set and who leaves it, and why.
-May not live here: what a sender is told (engine.copied_confirmations), that a change of the set is
-an event (engine.leading).
-
 State: soft; a leader starts with an empty set and fills it with the followers that keep up.
 
 A follower keeps up while it has had, within `timeout_ms`, all that the leader had at some moment of

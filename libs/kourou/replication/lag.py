@@ -1,8 +1,5 @@
 """Since when does a copy lack something?
 
-Lives here: the moment at which a copy last had all that its leader had, found out by now and then.
-May not live here: what a lag leads to (kourou.replication.in_sync), who asks.
-
 State: soft. Times are monotonic ms, positions bytes.
 
 A copy that now has all that there was when it was looked at before had kept up at that moment. So

@@ -19,9 +19,6 @@
 A refusal leads to PROBE even where the place at which both logs part is certain: each chunk of a
 full window is refused on its own, and were each refusal answered by a window, they would multiply.
 
-Lives here: this table and the figures of one follower. All changes of state are made by `_move`.
-May not live here: who counts for a confirmation, timers, messages.
-
 Invariants: flushed <= written <= sent, written <= next; only `refused` lowers any of them. What a
 follower claims counts only as far as it was sent to it in this epoch.
 State: soft; a leader learns it again from the first answer.

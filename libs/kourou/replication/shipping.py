@@ -1,9 +1,5 @@
 """A static leader's side: who follows this log, and what each follower is sent.
 
-Lives here: attaching, chunks, heartbeats, answers, and what shows that another leads by now.
-May not live here: whose copies a sender waits for (kourou.replication.in_sync), elections
-(kourou.replication.raft), sockets, files.
-
 State: soft. A leader that starts again is asked anew by whoever followed it.
 
 A chunk is at most CHUNK_BYTES_MAX of log bytes of one epoch and one segment, cut at records. An

@@ -1,8 +1,5 @@
 """Which settings were changed while the broker ran?
 
-Lives here: the changed values, the decision to change some, and how it changes the state.
-May not live here: which keys may change (kourou.runtime.settings_registry).
-
 State: projection of SettingChanged; owned and changed in place by `evolve`. History and undo come
 from the events: each holds the value before.
 

@@ -1,8 +1,5 @@
 """How services think: what happened goes in, what to do comes out.
 
-Lives here: the contract between a pure core and the loop that feeds it.
-May not live here: any decision of any service.
-
     effects = core.handle(now_ms, inputs)
 
 An *input* is something that happened (requests received, disk flushed, clock ticked). An *effect*

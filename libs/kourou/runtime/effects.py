@@ -1,8 +1,4 @@
-"""What any core asks of the world: the effects that all services share.
-
-Lives here: replies, notifications, questions to clients, lines of the log. May not live here:
-effects of one service (kourou.engine.effects, kourou_filter_server.effects), how they are done.
-"""
+"""What any core asks of the world: the effects that all services share."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What can happen to any service: the inputs that all cores share.
-
-Lives here: requests, lost connections, time, and what clients answer. May not live here: inputs of
-one service (kourou.engine.inputs, kourou_filter_server.inputs).
-"""
+"""What can happen to any service: the inputs that all cores share."""
 
 from __future__ import annotations
 

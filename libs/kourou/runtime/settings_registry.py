@@ -1,9 +1,5 @@
 """Which settings may be changed while the broker runs, and to what?
 
-Lives here: the allow-list (given by the service, one `SettingSpec` a key), the rules for keys that
-are never set from afar, and the check of a value. May not live here: the values
-(kourou.runtime.changed_settings), where a key comes from (kourou.service), what a new value does.
-
 State: none; a registry is made once at start and does not change.
 
 An allow-list and not a block-list: a key that nobody thought of is refused. And a rule above the

@@ -1,8 +1,5 @@
 """A service's own page for machines: is it well, is it ready, and its figures.
 
-Lives here: /healthz /readyz /metrics /config /statistics over HTTP (/ names them), and what a slow
-or hostile caller may cost. May not live here: the figures; they are asked for when a request comes.
-
 A service may have pages of its own beside these: questions, answered in JSON (`Questions`).
 
 Everything is GET, nothing is written, each connection serves one request: a header must be complete

@@ -1,9 +1,4 @@
-"""What a service tells others to dial: an address for each carrier, and for each named network.
-
-Lives here: reading the setting advertisedListeners. May not live here: listening.
-
-State: none.
-"""
+"""What a service tells others to dial: an address for each carrier, and for each named network."""
 
 from __future__ import annotations
 

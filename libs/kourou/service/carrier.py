@@ -1,12 +1,7 @@
 """What every carrier of requests can do, and all of a service's carriers as one.
 
-Lives here: the contract between a service and its carriers, and finding the carrier of a peer.
-May not live here: any frame of any carrier (service.zmq_carrier, service.remoting_carrier).
-
 A carrier turns frames into `Received`, and effects that have a peer back into frames. Handlers
 never learn which one it was: only `Peer.carrier` names it, and only the way back looks at that.
-
-State: none.
 """
 
 from __future__ import annotations

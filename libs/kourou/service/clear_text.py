@@ -1,8 +1,5 @@
 """A listener open to the network in clear text says so again and again, not once in an old log.
 
-Lives here: that sentence and its clock, for listeners over HTTP; the ZeroMQ listener has its own.
-May not live here: whether such an address is allowed (kourou.service.process_keys).
-
 State: soft.
 """
 

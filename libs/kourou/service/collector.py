@@ -1,7 +1,5 @@
 """Python's cyclic garbage collector, set up for a process that is one service.
 
-Lives here: when it looks, and at what. May not live here: anything about a service.
-
 A broker makes thousands of small tuples in a turn and drops them by count of references; cycles are
 rare. With Python's usual 700 the collector would still look a hundred times a second, now and then
 at everything there is: with 10,000 queues that was a quarter of the broker's time.

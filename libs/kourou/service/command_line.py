@@ -1,11 +1,6 @@
 """The arguments all services share.
 
-Lives here: `-c`, `-n`, `-p`/`-m`, `--set`, `--ready-file` and what becomes of a wrong argument.
-May not live here: settings; every key can be given as `--set key=value`.
-
 The letters are those of RocketMQ's `mqnamesrv` and `mqbroker`.
-
-State: none.
 """
 
 from __future__ import annotations

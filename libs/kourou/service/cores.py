@@ -1,9 +1,5 @@
 """Which processor cores a process keeps to: lists of them, and how they are divided.
 
-Lives here: reading such a list, and what is left to everybody else where some processes compute
-without end (filters in Python do).
-May not live here: which process is told what (a service's settings, kourou.service.local_cluster).
-
 State: none; the kernel keeps what is set.
 """
 

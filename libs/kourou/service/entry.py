@@ -1,10 +1,4 @@
-"""From a command line to a running service.
-
-Lives here: what `run(argv)` of every service does before its life begins.
-May not live here: the life (kourou.service.lifecycle), a service's settings.
-
-State: none.
-"""
+"""From a command line to a running service."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A small HTTP server for the pages of a service: one GET a connection.
 
-Lives here: reading a request, writing its answer, and what a connection may cost: time, memory, and
-a place. May not live here: any page.
-
 A request's header must be complete within ADMIN_HEADER_S_MAX, its answer be taken within
 ADMIN_ANSWER_S_MAX, or the connection is cut off. A request's body is not read. aiohttp would cost
 every service 20 MB and a quarter of its start.

@@ -6,8 +6,6 @@ one of them could take a port before its service does, or while the service rest
 A socket that is bound and does not listen reserves its port: nothing else binds it without
 SO_REUSEADDR. Every service sets that, so it can bind the port, and bind it again after a restart.
 
-Lives here: choosing and keeping ports. May not live here: what listens on them.
-
 State: soft; ports are kept while this process lives.
 """
 

@@ -1,9 +1,5 @@
 """The life every service has: load, recover, serve, drain, stop.
 
-Lives here: the order of these (`Phase`, `STEPS`), signals, exit codes, the line and the file that
-say it is ready.
-May not live here: what a service does in any of them.
-
 The first SIGTERM or SIGINT drains and stops; a second one ends the process at once, which is safe
 because recovery assumes nothing else. A failure while serving skips drain and stop: the state in
 memory is suspect, the log is not.

@@ -1,8 +1,5 @@
 """Name server, brokers and what is beside them as processes on this machine: demos, tests, `up`.
 
-Lives here: which processes make a small cluster, their settings files, their addresses.
-May not live here: starting and ending a process (kourou.service.processes).
-
 Services are started by their module names and spoken to over sockets; nothing of them is imported.
 A folder has one cluster at a time: whoever comes second is refused before anything is touched.
 

@@ -1,8 +1,5 @@
 """A Raft group of a local cluster: where its members meet, and which of them leads.
 
-Lives here: the ports and the settings of the members, and asking a name server who leads.
-May not live here: starting and ending processes (kourou.service.local_cluster).
-
 State: soft; ports are kept from others while this process lives.
 """
 

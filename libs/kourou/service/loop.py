@@ -1,8 +1,5 @@
 """One writer per service: what has arrived goes through the core once, then its effects are done.
 
-Lives here: the inbox, when a turn runs, ticks, admission, and what a broken invariant leads to.
-May not live here: any decision (a core), any hand (the performers of effects).
-
     inputs  = everything in the inbox
     effects = core.handle(now, inputs)          one call, so a batch is the unit of work
     perform each effect, in order               so "append, then answer" needs no lock

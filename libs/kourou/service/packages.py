@@ -2,10 +2,6 @@
 
 The groups are the extras of pyproject.toml, read from the metadata of the installed project, which
 is their only list. Nothing of a group is imported.
-
-Lives here: what is missing of a group. May not live here: installing it (the launcher).
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""The settings that every service has: where it listens, its admin page, its log.
-
-Lives here: those keys; a service's settings class inherits them. Also what it needs to dial others
-by CURVE. May not live here: ports of a service, which differ; whom it lets in
-(kourou.service.remoting_keys).
-
-State: none.
-"""
+"""The settings that every service has: where it listens, its admin page, its log."""
 
 from __future__ import annotations
 

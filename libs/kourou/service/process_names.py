@@ -1,16 +1,9 @@
 """By which the services that run on this machine are found: the name of their process.
 
-Lives here: taking a name, listing processes that have one, asking one of them to end, the folder
-and command line of each.
-May not live here: what a service does when it is asked (kourou.service.lifecycle), what is printed
-(kourou.cli.shutdown).
-
 On Linux a service calls its process `kourou-broker`, which `ps`, `top` and `pgrep` show as well.
 There is no file of process ids that could be stale, lost, or left by another boot. A process is
 held by a descriptor (pidfd) from before its name is read until it has ended: another one that gets
 its number meanwhile is never asked to end.
-
-State: none.
 """
 
 from __future__ import annotations

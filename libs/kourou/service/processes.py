@@ -1,9 +1,5 @@
 """Child processes that never outlive their parent: start, wait until ready, stop, kill.
 
-Lives here: one child, and a set of children that are stopped in reverse order.
-May not live here: what is started (kourou.service.local_cluster), what a service does with signals
-(kourou.service.lifecycle).
-
 A child that can say so writes one JSON object to the file named by `--ready-file`, in one rename,
 when it serves. Its output goes to a file, whose last lines explain a child that did not become
 ready. On Linux the kernel ends a child whose parent died, however the parent died.

@@ -1,8 +1,5 @@
 """Requests in and answers out over RocketMQ's TCP frames, for a service's single-writer loop.
 
-Lives here: the TCP listeners of one service, commands to inputs, answers to commands.
-May not live here: what requests mean; other carriers; the bytes of a header (kourou.protocol).
-
 A command whose header makes no sense, or whose code this service does not answer, is answered here
 and never reaches the core. Bytes whose header cannot be read at all close the connection: there is
 no number to answer under.

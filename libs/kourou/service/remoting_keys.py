@@ -1,11 +1,4 @@
-"""The settings of every service that RocketMQ's own clients can dial.
-
-Lives here: whether and where it listens for RocketMQ's TCP frames, and for how long a connection
-may be idle; and which of Kourou's own clients it lets in.
-May not live here: which port that is, which differs by service.
-
-State: none.
-"""
+"""The settings of every service that RocketMQ's own clients can dial."""
 
 from __future__ import annotations
 

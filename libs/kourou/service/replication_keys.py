@@ -1,11 +1,4 @@
-"""The settings of replication.
-
-Lives here: whose copies a sender waits for, and where members of a log listen for one another.
-May not live here: brokerRole and brokerId, which say who a broker is (its network keys), ports that
-follow from others.
-
-State: none.
-"""
+"""The settings of replication."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Keys that users of RocketMQ have in their files and that do nothing in Kourou.
 
-Lives here: their names, as data. May not live here: keys that Kourou has (each service's
-config.py), keys whose promise Kourou does not keep (kourou.model.refused_settings).
-
 They are accepted with a warning, so that a `broker.conf` can be brought along as it is. Most size
 thread pools and buffers that do not exist here. A key that a service has takes precedence over
 this list, so a feature that arrives later needs no change here.

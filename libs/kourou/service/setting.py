@@ -1,12 +1,7 @@
 """One setting: its name, type, range, and what is to be known about it.
 
-Lives here: how a field of a settings class is declared, and its text form both ways.
-May not live here: any setting of a service, and where values come from (kourou.service.settings).
-
 A settings class is a frozen dataclass whose fields are made by `setting(...)`. Keys keep RocketMQ's
 spelling, since users bring them along; attribute names carry units.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Where a service's settings come from, and how they are printed.
 
-Lives here: precedence, unknown and inert keys, the text of `-m`, the rows of the reference page.
-May not live here: any setting (each service's config.py).
-
     command line  >  environment (KOUROU_ + KEY_IN_CAPITALS)  >  file (-c)  >  default
 
 A key that nobody knows is refused, naming the nearest that is known: a typing error must not pass
 for a default. A key of RocketMQ that does nothing here is accepted, and said so once; one that
 promises safety which Kourou does not keep is refused (kourou.model.refused_settings).
-
-State: none.
 """
 
 from __future__ import annotations

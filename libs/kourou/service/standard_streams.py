@@ -1,15 +1,10 @@
 """Standard input, output and error: there, whatever the parent did, and able to take any text.
 
-Lives here: what a process does about descriptors 0 to 2 before anything else, and what it says when
-its output cannot be written. May not live here: what is read or printed.
-
 A process may be started with some of the three closed. The next file or socket it opens gets that
 number, and libuv ends a process that closes one of them. So closed ones are opened on /dev/null:
 input for writing only, as nohup does, so that whoever reads is told that there is none.
 
 Nothing but the standard library is loaded here: every command comes by.
-
-State: none.
 """
 
 from __future__ import annotations

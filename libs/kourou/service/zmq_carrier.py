@@ -1,8 +1,5 @@
 """Requests in and answers out over ZeroMQ, for a service's single-writer loop.
 
-Lives here: the listeners of one service, frames to inputs, replies to frames.
-May not live here: what requests mean; other carriers.
-
 A frame whose header is wrong, or whose code this service does not answer, is answered here and
 never reaches the core. An answer goes out by the listener that its peer came in on.
 

@@ -1,9 +1,5 @@
 """Where the name servers are, asked of an HTTP server again and again (F334).
 
-Lives here: its address, made as RocketMQ makes it; when it is asked, and who is told.
-May not live here: reading a list (kourou.client.name_server_list), registering
-(kourou.serving.registration).
-
     http://rmqAddressServerDomain:8080/rocketmq/rmqAddressServerSubGroup
     http://rmqAddressServerDomain/rocketmq/rmqAddressServerSubGroup         if it names a port
 

@@ -1,10 +1,4 @@
-"""Is the event store's stream this log's, and not ahead of it?
-
-Lives here: the comparison at first contact, at a start and whenever the database comes back.
-May not live here: bringing it along (boot, projector), what a stream is (kourou.eventstore).
-
-State: none.
-"""
+"""Is the event store's stream this log's, and not ahead of it?"""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """What did operators and clients decide before this start?
 
-Lives here: the state of the control plane, from the event store, the control topic and the files
-that RocketMQ writes; and which of them is believed where they differ.
-May not live here: recovery of the log itself (kourou.store), changing anything in it.
-
     the log's control topic    decides, as far back as it reaches
     the event store            what came before that, and the history
     config/*.json              a store that never had a control topic (a RocketMQ broker wrote it),

@@ -1,10 +1,5 @@
 """A broker as a process, in whatever role: what outlives a tenure of its core.
 
-Lives here: listeners, pages, name servers and the link to a leader; which role comes next, and the
-order of a start, a change of role and a stop.
-May not live here: what is made anew with a role (kourou.serving.tenure), decisions (kourou.engine),
-bytes on disk (kourou.store), sockets (kourou.transport).
-
 State: soft (who is the leader, as far as name servers tell).
 """
 

@@ -1,13 +1,5 @@
 """The settings of a broker, under RocketMQ's names.
 
-Lives here: all keys of `broker.conf` as one class, and loading them. The keys themselves stand in
-kourou.serving.network_keys, .raft_keys, .traffic_keys and .store_keys and in
-kourou.service.replication_keys, each with its default, unit, range and
-sentence; `seed` is the default that the design documents state, `rocketmq` that of RocketMQ 4.9,
-and a reference page shows the three side by side.
-May not live here: where values come from and how they are printed (kourou.service.settings), what
-they do (each goes to the part it belongs to, in kourou.serving.wiring).
-
 RocketMQ's keys that do nothing here stand in kourou.service.rocketmq_keys.
 
 State: none; settings are read once. Keys marked dynamic may be changed while the broker runs, by

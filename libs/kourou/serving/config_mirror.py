@@ -2,10 +2,6 @@
 
 So does `kourou/filters.json`, which RocketMQ has no table for.
 
-Lives here: when they are written, and what somebody else wrote into them.
-May not live here: their bytes (kourou.store.config_json), atomic writing
-(kourou.store.config_files).
-
 State: projection. All files can be deleted; they come back with the next start or change.
 """
 

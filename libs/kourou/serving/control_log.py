@@ -1,10 +1,4 @@
-"""Reading control events back from the log, with lost ones told in this process's log.
-
-Lives here: that. May not live here: how they are read (kourou.engine.control_log), what becomes of
-them (boot replays, the projector copies).
-
-State: none.
-"""
+"""Reading control events back from the log, with lost ones told in this process's log."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """A follower's hands: a leader's bytes go to the end of the log.
 
-Lives here: that effect, and what is told back to the core.
-May not live here: which bytes are taken (kourou.replication.copying), the checks that they pass
-(kourou.store.chunks), a cut of the log, which ends the tenure (kourou.serving.tenure).
-
 State: soft; the log is the store's.
 """
 

@@ -1,8 +1,5 @@
 """What becomes of a traced send at the members that copy it, as spans below its `store`.
 
-Lives here: which sends are watched, and when a member's part begins and ends. May not live here:
-shipping and confirming (kourou.replication), the broker's other spans (kourou.serving.spans).
-
     ship       from the append until its bytes left for a member
     copy       from then until that member says that it has written them
     confirm    from the append until a majority of a Raft group has them on disk

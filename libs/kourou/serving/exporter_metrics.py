@@ -1,12 +1,7 @@
 """A broker's figures under the names of rocketmq-exporter, RocketMQ 4's page for Prometheus.
 
-Lives here: where each figure of kourou.telemetry.exporter_table is read. May not live here: asking
-clients and the time of a turn (kourou.serving.exporter_page), counting.
-
 Nothing is computed unless somebody asks for the page; then it costs a look at each queue of each
 group.
-
-State: none.
 """
 
 from __future__ import annotations

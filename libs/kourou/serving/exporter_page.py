@@ -1,8 +1,5 @@
 """The page of RocketMQ 4's exporter: what has to be asked and waited for before it can be made.
 
-Lives here: asking members how they run, how long a request waits, the sends of the last minute.
-May not live here: what is read of the broker (kourou.serving.exporter_metrics).
-
 The exporter is a client that asks each member of each group through its broker. Here the broker
 asks by itself, with the same request (307), and only when somebody wants this page.
 

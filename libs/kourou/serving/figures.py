@@ -1,8 +1,5 @@
 """What a broker tells of itself: runtime table, statistics, metrics.
 
-Lives here: which figures there are and where each is read. May not live here: counting
-(engine.traffic counts), how metrics are written down (kourou.telemetry).
-
 State: none beyond the time of start.
 """
 

@@ -1,8 +1,5 @@
 """The broker's hands: doing what its core decided.
 
-Lives here: one method an effect, the flush thread, log space, and what is told back to the core.
-May not live here: any decision.
-
 State: soft (which flush is under way, what is to be projected).
 
 Appends are written at once, and answers leave right behind them: a sender never waits for queues

@@ -1,10 +1,5 @@
 """Asking the event database about the past, off the loop, and coming back in time.
 
-Lives here: the threads that ask, what comes before a question (what was decided until now is
-flushed and projected), and how long anybody waits.
-May not live here: what is asked and told (kourou.engine.history_desk), answering from a store
-(kourou.eventstore.history_reader).
-
 State: soft. A question whose time is over is answered METADATA_UNAVAILABLE; the thread that still
 waits for the database ends by the database's own limits (decision 0031).
 """

@@ -5,11 +5,6 @@ there on; what was decided before is not among them. So another member tells it 
 (kourou.engine.log_beginning), which is written down durably before anything of the old log goes,
 and becomes this member's event store before its new log gets a first byte.
 
-Lives here: asking for it, again and again until somebody tells it, and carrying out what was
-written down, at a start.
-May not live here: when a log must begin anew (kourou.replication), the files
-(kourou.store.anew, where the whole order stands), whose tenure ends for it.
-
 State: soft; what must last is the intent of kourou.store.anew.
 """
 

@@ -1,10 +1,5 @@
 """A follower's connection to its leader, as one more carrier.
 
-Lives here: one connection, which comes back by itself; a leader's messages to inputs, and what the
-follower says to frames.
-May not live here: who leads (kourou.serving.broker_service asks), what either says
-(kourou.replication.copying).
-
 Each time a connection stands the leader is a new peer, so what was said over the last one belongs
 to nobody any more. What cannot leave at once is dropped: the leader asks again.
 

@@ -1,8 +1,5 @@
 """Where a broker listens, and what it tells others of that.
 
-Lives here: the carriers of one broker, bound as its settings say, and the addresses that follow.
-May not live here: what requests mean (kourou.engine), frames (kourou.service, kourou.protocol).
-
 State: soft.
 """
 

@@ -1,9 +1,5 @@
 """Somebody else's log, as one asks for it over the wire.
 
-Lives here: the questions of whoever copies a log without following it: what came before it, and its
-bytes. May not live here: where the copy goes (kourou.serving.late_beginning, kourou.cli.backup),
-the chunks that a leader ships (kourou.serving.leader_link).
-
 State: none but the connection.
 """
 

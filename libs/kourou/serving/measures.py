@@ -1,9 +1,5 @@
 """What a broker measures of itself while it works; a metrics page reads it, nothing waits on it.
 
-Lives here: how long requests, flushes and checkpoints take, and whose loop it is that turns.
-May not live here: counting what passes through (kourou.engine.traffic), the page
-(kourou.serving.metrics).
-
 State: soft.
 """
 

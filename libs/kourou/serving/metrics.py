@@ -1,10 +1,4 @@
-"""A broker's metrics under RocketMQ 5's names.
-
-Lives here: where each figure of kourou.telemetry.metric_table is read in a broker.
-May not live here: counting (the parts do), the page (kourou.telemetry.metrics).
-
-State: none.
-"""
+"""A broker's metrics under RocketMQ 5's names."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Identity, addresses and name servers of a broker.
-
-Lives here: those keys, and the addresses that follow from them.
-May not live here: other keys (kourou.serving.traffic_keys, kourou.serving.store_keys).
-
-State: none.
-"""
+"""Identity, addresses and name servers of a broker."""
 
 from __future__ import annotations
 

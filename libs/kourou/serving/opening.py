@@ -1,9 +1,5 @@
 """From a broker's settings to everything it finds on disk.
 
-Lives here: the order in which store, event store and control state are opened, and what refuses
-them. May not live here: recovery of the log (kourou.store), which source of the control state is
-believed (kourou.serving.boot).
-
 Whatever is refused before recovery begins is left as it was. All of it blocks: a start runs it in
 a thread, so that the pages of the broker answer meanwhile.
 

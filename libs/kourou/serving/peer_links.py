@@ -1,10 +1,5 @@
 """The links of a Raft group's member to all others.
 
-Lives here: two connections to each of them, what is dropped, and what becomes of a client's request
-that a follower brings to the leader.
-May not live here: what members say (kourou.replication.raft), who leads (whoever calls), the
-listener on which others are heard (kourou.serving.listening).
-
 State: soft.
 
 Messages of Raft go one way over one connection, questions that are answered (FETCH_LOG, clients'

@@ -1,8 +1,5 @@
 """Control events flow from the log into the event store, behind the data path's back.
 
-Lives here: how far the projection is, and the thread that drives it.
-May not live here: what the event store does with them.
-
 State: projection (in the database). While the database cannot be reached nothing else stops; the
 events wait in the log. Whenever it comes back it is asked anew how far it reaches, for it may come
 back as it was earlier (a backup, a replica that took over), and compared with the log.

@@ -1,10 +1,5 @@
 """A broker's membership of its Raft group: the member's core, and who performs what it wants.
 
-Lives here: feeding the member what happens to log, peers and clock, and doing what it asks for.
-May not live here: any decision of the member (kourou.replication.raft), sockets
-(kourou.serving.peer_links), the engine's core, which comes and goes with the member's role
-(kourou.serving.raft_service).
-
 The member lives as long as the process; heartbeats, votes and shipping go on while the engine's
 core is made anew. While the log is cut or begins anew no store is attached: the member asks for no
 write, no read and no flush then.

@@ -1,11 +1,4 @@
-"""The settings of a member of a Raft group, under the names that RocketMQ's DLedger has for them.
-
-Lives here: those keys, who the members are and where they meet.
-May not live here: what the figures are for (kourou.replication.raft), which service serves a member
-(its own check_role).
-
-State: none.
-"""
+"""The settings of a Raft node, under the names that RocketMQ's DLedger uses."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """A member of a Raft group as a process: a broker whose role its group decides.
 
-Lives here: which core the member's role asks for, one change after the other, and a stop that gives
-the lead away first.
-May not live here: what any broker's process does (kourou.serving.broker_service), the member
-(kourou.serving.raft_group), what a core does in its role (kourou.engine).
-
 Every start begins as a follower. A core that leads is deposed at once, in the very turn in which
 its member says so; what takes its place is made by one task, which asks the member what it is until
 the core is of that role:

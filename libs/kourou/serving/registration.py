@@ -1,9 +1,5 @@
 """Telling every name server which topics are here, every 30 seconds and whenever they change.
 
-Lives here: one connection and one task per name server; registering, and leaving.
-May not live here: what a name server does with it, where the list of them comes from
-(kourou.serving.address_server, or a setting).
-
 State: soft. A name server that cannot be reached is tried again with the next registration; the
 broker serves all the same.
 """

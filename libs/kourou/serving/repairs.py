@@ -1,9 +1,5 @@
 """Good bytes of other members in the place of damaged ones.
 
-Lives here: which damaged region is asked for, whom, and the checks that an answer passes.
-May not live here: finding damage and putting bytes back (kourou.store.copies), connections
-(kourou.serving.peer_links).
-
 Only confirmed bytes are taken, of the epoch that this member's log has there: members agree about
 those, so what a majority has wins, and damage at a minority never spreads. A round asks for every
 region before it rests, so what nobody can mend keeps nobody from mending what follows. That holds

@@ -1,11 +1,4 @@
-"""What a broker shows of its copies: role, epoch, who is in sync, how far each is behind.
-
-Lives here: where those figures of kourou.telemetry.metric_table are read.
-May not live here: other figures (kourou.serving.metrics), keeping them (engine.leading,
-engine.following).
-
-State: none.
-"""
+"""What a broker shows of its copies: role, epoch, who is in sync, how far each is behind."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Looking at the disk, and deleting what the core decided to delete.
 
-Lives here: the look once a second, the task and the thread that delete, writing ages down.
-May not live here: any decision (kourou.engine.retention_desk), the order of a deletion
-(kourou.store.retention).
-
 State: soft (when to look next, which deletion is under way).
 
 One deletion runs at a time. The loop goes on meanwhile: queues are looked at in slices, files are

@@ -1,9 +1,5 @@
 """How long requests take, from their arrival to their answer, in plain integers.
 
-Lives here: when a request arrived, and counting its answer by request, response and time.
-May not live here: which buckets there are (kourou.telemetry.metric_table), the page
-(kourou.serving.metrics).
-
 Every request passes here, so it may cost no more than two fields where its answer goes, one look at
 the clock and a few integers: well below a microsecond.
 

@@ -1,8 +1,5 @@
 """What a broker does for traced requests, as spans below those of its clients.
 
-Lives here: which spans are open, what belongs to them, when they end. May not live here:
-OpenTelemetry (kourou.telemetry), doing anything (kourou.serving.hands).
-
     store {topic}    a send, from its arrival to its answer; linked to the other traced messages
       append         the system call that wrote the batch
       wait           from then to the answer, if that waits for the disk or for a copy

@@ -1,10 +1,4 @@
-"""What a member of a Raft group is worth as a voter: what its disk says at a start, and the log.
-
-Lives here: the boot values of a member, lines for operators about a member without a vote.
-May not live here: when it gets one (kourou.replication.raft.joining).
-
-State: none.
-"""
+"""What a member of a Raft group is worth as a voter: what its disk says at a start, and the log."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Where a broker's store lies, when it is flushed, and how long it is kept.
-
-Lives here: those keys. May not live here: addresses (kourou.serving.network_keys), requests
-(kourou.serving.traffic_keys).
-
-State: none.
-"""
+"""Where a broker's store lies, when it is flushed, and how long it is kept."""
 
 from __future__ import annotations
 

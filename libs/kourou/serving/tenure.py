@@ -1,9 +1,5 @@
 """One tenure of a core: everything that is made anew when a broker starts, or changes its role.
 
-Lives here: core and loop of one role, how they are connected, the order in which they come and go.
-May not live here: what works on the open store in any role (kourou.serving.upkeep), listeners,
-pages and registration, which outlive a tenure (kourou.serving.broker_service); decisions.
-
 A change of role is the end of one tenure and the beginning of another on the same open store, by
 the code of a start: whatever a restart recovers, it recovers (decisions 0076 and 0084). The control
 state goes on, for it is what the log's events make of it in any role.

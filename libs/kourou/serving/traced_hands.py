@@ -1,8 +1,5 @@
 """A broker's hands, watched: what they do for traced requests becomes spans.
 
-Lives here: when to look at the clock. May not live here: what is done (kourou.serving.hands), spans
-(kourou.serving.spans).
-
 A broker without tracing has plain hands, so nothing here is asked on its hot path.
 
 State: soft.

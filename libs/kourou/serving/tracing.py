@@ -1,10 +1,4 @@
-"""Does this broker make spans?
-
-Lives here: that question, and what follows from it for the wiring. May not live here: spans
-(kourou.serving.spans), which are imported only if the answer is yes.
-
-State: none.
-"""
+"""Does this broker make spans?"""
 
 from __future__ import annotations
 

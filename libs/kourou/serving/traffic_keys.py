@@ -1,10 +1,4 @@
-"""Sending, pulling, and automatic creation of topics and groups.
-
-Lives here: those keys. May not live here: addresses (kourou.serving.network_keys), files
-(kourou.serving.store_keys).
-
-State: none.
-"""
+"""Sending, pulling, and automatic creation of topics and groups."""
 
 from __future__ import annotations
 

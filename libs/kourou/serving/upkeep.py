@@ -1,9 +1,5 @@
 """What works on an open store whoever leads: hands, event store, configuration files.
 
-Lives here: how these are made and closed, and whose core they serve just now.
-May not live here: a core and its loop (kourou.serving.tenure), which come and go above an open
-store; decisions.
-
 A change of role leaves all of this as it is, so that it takes milliseconds. Only a cut of the log
 closes the store and opens it again.
 

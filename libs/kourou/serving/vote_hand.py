@@ -1,8 +1,5 @@
 """The hand that writes a member's vote: in order, on disk before anybody is told.
 
-Lives here: the thread in which votes are written, and what is told when one is on disk.
-May not live here: the file (kourou.store.vote_file), whose vote it is (kourou.replication.raft).
-
 State: log: what it writes stands nowhere else.
 
 An election waits for this write, so it has a thread of its own: the loop's others may all be busy

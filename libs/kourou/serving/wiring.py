@@ -1,10 +1,4 @@
-"""Each part of the broker gets the settings that are its own.
-
-Lives here: the way from keys of `broker.conf` to the values that parts take.
-May not live here: a default (the settings have them), a rule.
-
-State: none.
-"""
+"""Each part of the broker gets the settings that are its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The commit service of transientStorePoolEnable: from memory to the log's files, by the clock.
 
-Lives here: when what is staged is written out, the thread that does it, and what is told then.
-May not live here: the staged bytes (kourou.store.staging), flushing (kourou.serving.hands).
-
     every commitIntervalCommitLog, if at least commitCommitLogLeastPages pages wait
     once commitCommitLogThoroughInterval has passed since the last time, whatever little waits
     and at once, when the last free buffer of the pool is taken

@@ -1,10 +1,5 @@
 """Beginning a member's log at another place than 0: where its leader's begins, or later.
 
-Lives here: the intent to do so, clearing what a store has of an older log, and making its first
-segment.
-May not live here: whether that must be (kourou.replication), fetching anything, what was decided
-before that place (kourou.engine.log_beginning; opaque bytes here).
-
 State: the intent, `<root>/kourou/beginning`, is log: written, it is carried out whatever happens.
 Format: docs/formats/replication.md.
 

@@ -1,9 +1,5 @@
 """RocketMQ's checkpoint file: three store times, for a RocketMQ broker that opens our store.
 
-Lives here: the 4,096 bytes of fact sheet §5.7.
-May not live here: our own recovery, which goes by position and never by time
-(kourou.store.recovery_point).
-
     0   8   store time of the newest record in the flushed commit log, ms
     8   8   store time of the newest record in the flushed consume queues, ms
     16  8   store time of the last record of the last full index file, ms; 0 before one is full

@@ -1,10 +1,4 @@
-"""How far the projections were when a checkpoint was decided on, and what may be said of it then.
-
-Lives here: the figures, and the recovery point that follows from them.
-May not live here: where they come from, making anything durable (kourou.store.store).
-
-State: none.
-"""
+"""How far the projections had come when a checkpoint was planned, and what it may promise."""
 
 from __future__ import annotations
 

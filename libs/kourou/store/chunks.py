@@ -1,9 +1,5 @@
 """Log bytes as they travel between members: whole records of one segment, and what closes it.
 
-Lives here: what a chunk is, cutting one out of a log, and the check that every chunk passes before
-a follower stores it.
-May not live here: who ships what to whom (kourou.replication), writing (kourou.store.copies).
-
 State: none, but for what was checked last (`LastRun`, soft).
 
 A chunk is the log's own bytes, so that followers are byte for byte what their leader is. Of a

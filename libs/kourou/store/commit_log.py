@@ -1,11 +1,5 @@
 """The commit log: every record of every topic, in one sequence of bytes.
 
-Lives here: the segments, where the log starts and ends, appending, flushing, and the fence that
-falls when a flush fails. Its bytes are described in docs/formats/commit-log.md.
-May not live here:
-numbering of records (kourou.engine.appends), what a record looks like (kourou.protocol.record),
-where a log ends after a crash (kourou.store.survey).
-
 State: log.
 
 Invariants:  start <= flushed <= written <= end <= allocated_end     (positions)

@@ -1,9 +1,5 @@
 """The `config` directory: tables that a RocketMQ broker reads, and sometimes wrote.
 
-Lives here: which files there are, and reading each from whichever of its copies is whole.
-May not live here: their bytes (kourou.store.config_json), how they are written and known as ours
-(kourou.store.shared_files), what to do about a foreign change.
-
 State: projection. The tables follow from the control events in the log; what follows from nothing
 here is what another broker wrote, hence `<root>/kourou/config_hashes.json`.
 

@@ -1,11 +1,5 @@
 """The tables that RocketMQ keeps as JSON, in exactly the bytes it writes.
 
-Lives here: topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json (fact sheet
-§5.7) to and from values.
-May not live here: files (kourou.store.config_files), what the tables mean.
-
-State: none.
-
 RocketMQ's library prints objects with tabs and one member a line, fields in alphabetical order, but
 a map with integer keys with all members behind the opening brace and the closing one on a line of
 its own:

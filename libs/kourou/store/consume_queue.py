@@ -1,9 +1,5 @@
 """One queue of one topic: the ordinal of a message leads to its place in the log.
 
-Lives here: minimum and maximum offset of a queue, and what happens to gaps, cuts and repeats.
-May not live here: which file holds which unit (kourou.store.queue_files), which records make which
-units (kourou.store.dispatch), the table of all queues (kourou.store.queue_table), reading records.
-
 State: projection. Every unit follows from one record of the commit log; all files can be deleted
 and come back byte for byte.
 

@@ -1,10 +1,5 @@
 """The replication half of a store: what members of a group read from and write to one another.
 
-Lives here: chunks out of the log and into it, damaged regions on their way, repair of records from
-another member's bytes, and whole segments.
-May not live here: what a chunk is (kourou.store.chunks), cutting a diverged tail
-(kourou.store.cutting), who leads and who follows (kourou.replication).
-
 State: log and quarantine, through their own modules.
 
 A follower's store is written by `append_chunk` as a leader's is by `append`; everything behind

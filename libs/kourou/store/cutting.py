@@ -1,9 +1,5 @@
 """Cutting a tail of the log that the group never confirmed: it must not come back.
 
-Lives here: what is checked, saved and written down before a cut, and the cut itself.
-May not live here: where histories part (kourou.replication), the projections, which recovery brings
-to the same end (kourou.store.recovery).
-
 State: the intent, `<root>/kourou/cut`, is log: written, it is carried out whatever happens. What
 was cut off, `<root>/kourou/diverged/`, is for the operator. Format: docs/formats/replication.md.
 

@@ -1,11 +1,5 @@
 """What the store asks of a file system, as two small protocols.
 
-Lives here: `File` and `Disk`, the atomic replacement of a small file, and the one place that turns
-an OSError into an error that says who must act.
-May not live here: an implementation
-(kourou.store.real_disk for the machine's own, kourou.testing.disk for one that tears and drops
-writes by seed), file names (kourou.store.paths).
-
 Both implementations pass tests/contract/test_disk.py. What they promise:
 
     write       changes what readers of the same file see at once, and what a power loss leaves only

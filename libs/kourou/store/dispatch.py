@@ -1,8 +1,5 @@
 """What a record becomes in the projections: one code path, live and at every rebuild.
 
-Lives here: from a batch of records to queue units and index entries, and which queues grew by it.
-May not live here: how units and entries lie in files, where the records come from.
-
 State: soft, a position: everything below `end` has been dispatched. The projections themselves say
 what they hold, so a batch may be dispatched again: what is there already is left alone.
 

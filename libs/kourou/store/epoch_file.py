@@ -1,10 +1,5 @@
 """Which epoch each part of the log belongs to: `<root>/kourou/epochs`.
 
-Lives here: the file of (epoch, start position) pairs, trimming it, and making it again from the
-control records that open epochs.
-May not live here: what epochs mean and how two histories are compared (kourou.replication), the
-record itself (the engine's events).
-
 State: projection of the records in the log that open an epoch. Lost, it is made again from those
 that the log still has; what came before the oldest of them counts as epoch 0 then, whose end nobody
 else agrees with, so at worst a member is told to begin anew. Format: docs/formats/replication.md.

@@ -1,8 +1,5 @@
 """That this store failed, for the process that comes next: `<root>/kourou/last-fault`.
 
-Lives here: writing and reading that note.
-May not live here: what is done about a fault (kourou.store.commit_log, kourou.serving.hands).
-
 State: soft; lost, nobody is told of the fault any more.
 
 A process whose disk failed ends within moments, and as a rule something starts it again: who looks

@@ -1,8 +1,5 @@
 """`<root>/kourou/filters.json`: the filters of consumer groups, for when their events are gone.
 
-Lives here: reading and writing the file. May not live here: what a filter is
-(kourou.engine.filters), when the file is written (the service).
-
 State: projection of the control events. It is read when neither the log nor an event store has them
 any more, and says up to which event it goes, so that what the log still has is applied once.
 """

@@ -1,8 +1,5 @@
 """When is it time to flush, or to write out? RocketMQ's rule as a pure function (F097-F105).
 
-Lives here: the rule for ASYNC_FLUSH, for the consume queues and for staged appends.
-May not live here: flushing; SYNC_FLUSH, where a waiting sender is the reason to flush.
-
     every `interval_ms`, if at least `least_pages` pages are dirty
     and once `thorough_ms` have passed since the last flush, whatever little is dirty
     and, unless the policy is `timed`, with every append to which the same applies, WOKEN_PAUSE_MS

@@ -1,10 +1,5 @@
 """Did somebody else write to this store since we last did? What its small files say of that.
 
-Lives here: comparing RocketMQ's checkpoint and `config/*.json` with what we wrote last.
-May not live here: what the log says (kourou.store.recovery), importing what is different.
-
-State: none.
-
 A RocketMQ broker that ran on our store knows nothing of `<root>/kourou/`. It leaves a checkpoint
 with its own store times and tables whose hashes we never wrote. What follows from a sign depends on
 how the store was left: see `_another_wrote` in kourou.store.recovery.

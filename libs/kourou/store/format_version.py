@@ -1,8 +1,5 @@
 """Which version of our own files a store has, so that an older program leaves a newer store alone.
 
-Lives here: `<root>/kourou/format.json`: `{"format": 1}`.
-May not live here: the versions of RocketMQ's files; those do not change.
-
 A store without the file is RocketMQ's, or empty: it is opened by RocketMQ's rules and gets the
 file.
 """

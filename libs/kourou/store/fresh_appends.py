@@ -1,8 +1,5 @@
 """What was appended a moment ago and is not projected yet, still at hand.
 
-Lives here: which pieces of the log need not be read again for their projection.
-May not live here: projecting them (kourou.store.dispatch).
-
 State: soft. Whatever is not here, or does not follow what was projected last, is read from the log.
 """
 

@@ -1,9 +1,5 @@
 """One file of the key index: a hash table on disk whose chains lead from newer to older messages.
 
-Lives here: adding entries, walking a chain, cutting, what of a file is true after a crash.
-May not live here: the layout of the bytes (kourou.store.index_layout), which keys a record has
-(kourou.store.dispatch), the sequence of files (kourou.store.key_index).
-
 State: projection. Format: docs/formats/key-index.md (fact sheet §5.6), RocketMQ's bytes exactly.
 
 Entries are written at once, in order, one write a batch. Slots of a file that grows are kept in

@@ -1,8 +1,5 @@
 """The bytes of an index file: header, slots, entries (fact sheet §5.6).
 
-Lives here: layouts and sizes.
-May not live here: files themselves (kourou.store.index_file).
-
     offset 0          header, 40 bytes
     40                slots, 4 bytes each: the number of the newest entry, 0 for none
     40 + 4 * slots    entries, 20 bytes each; entry 0 is never used

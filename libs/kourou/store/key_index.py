@@ -1,11 +1,5 @@
 """From a key to the messages that carry it: the sequence of index files.
 
-Lives here: which file takes the next entry, names of files, looking through them newest first,
-flushing, cutting, and what happens when the index cannot keep up.
-May not live here: the layout of a file (kourou.store.index_file), which keys a record has
-(kourou.store.dispatch), checking that a found record really has the key (the caller: hashes
-collide).
-
 State: projection. It can be deleted and is rebuilt from the commit log, byte for byte.
 
 Invariants:  covered <= seen: every key of the records below `covered` is in a file

@@ -1,9 +1,5 @@
 """Thousands of files, a bounded number of file descriptors.
 
-Lives here: opening a file when it is first touched, closing the one that has rested longest, and
-knowing which files were written since the last flush.
-May not live here: what the files contain.
-
 State: soft. Which files are open, and which are dirty; both are rebuilt by use.
 
 One thread writes; any thread may read, and any thread may call `flush`. A file that somebody works

@@ -1,10 +1,4 @@
-"""What stands between a path and a store: the lock, the directories, the files that lie there.
-
-Lives here: the steps of opening that come before recovery, and what their failures mean.
-May not live here: recovery (kourou.store.recovery), the life of an open store (kourou.store.store).
-
-State: none.
-"""
+"""What stands between a path and a store: the lock, the directories, the files that lie there."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """The only place that knows what files of a store are called (RocketMQ 4.9's names; fact sheet
 §5.1).
 
-Lives here: the directory tree and the names of segments, queue files and our own files.
-May not live here: what is in them.
-
     <root>/commitlog/00000000000000000000     records; the name is the position of the first byte
     <root>/consumequeue/<topic>/<queue id>/   units; the name is the byte offset in the queue
     <root>/index/yyyyMMddHHmmssSSS            the key index

@@ -1,8 +1,5 @@
 """Regions of the log that hold no readable record, remembered so that nobody stumbles twice.
 
-Lives here: `<root>/kourou/quarantine.json` and the questions asked of it.
-May not live here: finding such regions (kourou.store.survey).
-
 State: projection. Lost, the regions are found again when they are read.
 
 The bytes of a region stay as they are, for whoever wants to repair them. Offsets in it are never

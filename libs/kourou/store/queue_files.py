@@ -1,8 +1,5 @@
 """The files of one queue, seen as one long array of 20-byte units.
 
-Lives here: the layout of a unit, which file holds which offset, adding, removing and wiping files.
-May not live here: what an offset means, how far a queue goes (kourou.store.consume_queue).
-
 State: projection, see kourou.store.consume_queue. Format: docs/formats/consume-queue.md.
 
 File n holds the units of offsets [n * file_units, (n + 1) * file_units); its name is the byte

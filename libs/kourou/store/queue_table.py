@@ -1,8 +1,5 @@
 """All queues of a broker's log, and the files they share a bound of descriptors for.
 
-Lives here: finding queues on disk, making new ones, and what is done to all of them at once.
-May not live here: what happens inside one queue (kourou.store.consume_queue).
-
 State: projection. The whole directory can be deleted and is rebuilt from the commit log.
 
 Loading, appending and cutting belong to the one thread that writes; `flush_all` may be called from

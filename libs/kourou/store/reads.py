@@ -1,9 +1,5 @@
 """Reading: from an offset, a key or a time to whole, verified records.
 
-Lives here: what the engine may ask of a store (kourou.engine.ports.StoreView), over log, queues and
-index.
-May not live here: writing, recovery, what a consumer is answered (kourou.engine.pulls).
-
 State: none but counters.
 
 Invariants:  a record leaves this module only if it is whole and the one that was asked for

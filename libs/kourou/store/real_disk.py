@@ -1,8 +1,5 @@
 """The machine's own file system, behind the protocols of kourou.store.disk.
 
-Lives here: every call of `os`, `mmap` and `fcntl` that the store makes.
-May not live here: what the files mean.
-
 State: none but open files.
 
 A new file gets its length under a hidden name and is renamed when it is complete, so nobody ever

@@ -1,9 +1,5 @@
 """Opening a store: from what the last run left behind to a log and projections that agree.
 
-Lives here: which way to recover, and acting on what the survey found.
-May not live here: looking for the end of the log (kourou.store.survey), who wrote small files
-(kourou.store.foreign), the projections' own loading.
-
 State: none. Everything goes by position; neither file times nor store times decide anything.
 
 Four ways, told apart by our recovery file and RocketMQ's `abort`:

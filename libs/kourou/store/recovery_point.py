@@ -1,8 +1,5 @@
 """How far the log is flushed and projected: from where recovery starts.
 
-Lives here: `<root>/kourou/recovery`, 4,096 bytes in eight sectors, of which four are used.
-May not live here: recovery itself (kourou.store.recovery); RocketMQ's checkpoint.
-
 State: projection. Lost, the whole log is read once at the next start.
 
 A sector is 4 bytes "KRP1", then big-endian, 8 bytes each: sequence, flushed position, position up

@@ -1,12 +1,4 @@
-"""Reading the log again, in order, to project it.
-
-Lives here: the walk over records that were verified before, around damaged regions; what a damaged
-record still claims; where records begin; bringing a key index that fell behind up to date.
-May not live here: judging bytes (kourou.store.survey), what a record becomes
-(kourou.store.dispatch).
-
-State: none.
-"""
+"""Reading the log again, in order, to project it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """The old end of the log: what is deleted, in which order, and what must not go with it.
 
-Lives here: the steps of a deletion, the space that is kept in reserve, the memory of where queues
-end whose messages are gone.
-May not live here: what is to be deleted and when (kourou.engine.retention), ages
-(kourou.store.retention_ages), threads (the service's hands).
-
 State: none while no deletion runs; `queue-ends.json` is a projection of records that are gone.
 
 The order, so that readers never miss what they were promised and a crash anywhere leaves a store

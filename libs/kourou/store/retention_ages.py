@@ -1,10 +1,5 @@
 """How long ago was each log segment written to last? Not what a wall clock says.
 
-Lives here: the ages of closed segments, `<root>/kourou/ages.json`, and the notice that somebody set
-the wall clock.
-May not live here: which age is too old (kourou.engine.retention), what goes with a segment
-(kourou.store.retention).
-
 State: soft, with a file that lets it survive a restart. Lost, ages begin with the files' times of
 modification, as RocketMQ takes them. Format: docs/formats/retention.md.
 

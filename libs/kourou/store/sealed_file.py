@@ -1,8 +1,5 @@
 """A small file of ours that must never lie: sealed with a checksum, kept twice.
 
-Lives here: the seal, and the two copies, `<name>` and `<name>.bak`.
-May not live here: what is in it (kourou.store.epoch_file, vote_file, cutting).
-
 State: none of its own; its users say which kind theirs is.
 
     4 bytes magic, then big-endian: 8 bytes sequence, 4 bytes length of the body; the body; 4 bytes

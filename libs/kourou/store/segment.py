@@ -1,8 +1,5 @@
 """One file of the commit log.
 
-Lives here: reading and writing bytes of one segment by position in the log.
-May not live here: which segments there are, where the log ends (kourou.store.commit_log).
-
 State: log.
 """
 

@@ -1,8 +1,5 @@
 """A segment of the log on its way here from another member.
 
-Lives here: the file that it grows in, outside the log: `StorePaths.incoming`/<segment>.
-May not live here: asking for the bytes, making it part of the log (kourou.store.commit_log).
-
 State: soft. Whatever lies there is checked before it is used, and can be fetched again.
 
 The file has a segment's length, is reserved on disk and has a segment's name, so that it can take

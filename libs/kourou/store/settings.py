@@ -1,9 +1,4 @@
-"""How a store is laid out and read, as values.
-
-Lives here: what a store must be told.
-May not live here: names of configuration keys
-(the services map theirs onto these), limits that formats fix (kourou.model.limits).
-"""
+"""How a store is laid out and read, as values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Small files that another program writes too: whole after every crash, and known as ours or not.
 
-Lives here: writing them, their copies, and noticing that somebody else has written to them.
-May not live here: what stands in them, what to do about a foreign change.
-
 State: projection. The hashes follow from what we wrote; lost, every file counts as foreign.
 
 A file is written as `X.tmp`, fsynced and renamed over `X`; before that the old content goes to

@@ -1,10 +1,5 @@
 """Which of the records that were read does a test of their properties let through?
 
-Lives here: asking the test, and where a read ends that has found enough.
-May not live here: what the test is (kourou.filtering), reading and verifying (kourou.store.reads).
-
-State: none.
-
 Records are verified before they are tested: a damaged property must not make a message disappear
 that was wanted. It is reported as damaged, like any other.
 """

@@ -1,9 +1,5 @@
 """Bytes that are appended to the log and not yet written to its file (transientStorePoolEnable).
 
-Lives here: a bounded pool of buffers as large as a segment, and which segment each one stands for.
-May not live here: when they are written to the file (the service decides), writing itself
-(kourou.store.commit_log).
-
 State: log, and the only part of it that dies with the process: what lies here and nowhere else is
 lost by a kill. RocketMQ calls it the transient store pool and means the same.
 

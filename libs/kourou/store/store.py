@@ -1,8 +1,5 @@
 """The store of one broker: log, queues, index, and the files that tell how they were left.
 
-Lives here: opening, closing, and the order in which the parts are written and flushed.
-May not live here: what the parts do; they have a module each.
-
 State: log (kourou.store.commit_log) and projections of it.
 
     append     the log, or memory before it                   the loop's thread

@@ -1,8 +1,5 @@
 """Where does the log end, and what in it cannot be read? Looking only: nothing is changed here.
 
-Lives here: the walk over records from a known boundary, and the judgement of what fails its check.
-May not live here: acting on it (kourou.store.recovery).
-
 State: none. The result follows from the bytes, the flushed position and the known regions; neither
 file times nor store times are looked at.
 

@@ -1,11 +1,5 @@
 """Finding the way in a queue's units: where they end, and which is the first at a position.
 
-Lives here: searches over `QueueFiles`, all of them by halving, since ten thousand queues are
-searched when a broker starts.
-May not live here: any change of a file.
-
-State: none.
-
 A *real* unit names a record; a *filler* keeps an offset. Real units ascend in position. Fillers
 have position 0 and may stand anywhere, so a search that meets one goes on to the next real unit.
 """

@@ -1,12 +1,5 @@
 """Is what lies there a whole record, and the one that a queue's unit promises?
 
-Lives here: the checks that every record passes on its way to a reader and through recovery:
-checksums, and its own word about position, topic, queue and offset.
-May not live here: finding records (kourou.store.reads), the work on many of them
-(kourou.protocol.kernel).
-
-State: none.
-
 RocketMQ 4.9 writes no checksum over the whole record, only over the body, so a record without one
 may be sound, or may be one of ours whose last bytes were overwritten. It passes only if its
 properties are well formed to the end: what a torn or rotten sector leaves is not.

@@ -1,8 +1,5 @@
 """For whom this member voted last: `<root>/kourou/vote`.
 
-Lives here: reading and writing it.
-May not live here: when a vote is given (kourou.replication).
-
 State: log, in the sense that nothing else knows it: it is written before the vote is sent, and lost
 it cannot be made again. Format: docs/formats/replication.md.
 

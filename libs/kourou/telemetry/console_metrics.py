@@ -1,9 +1,4 @@
-"""The metrics of the console, for the table of metrics.
-
-Lives here: their rows. May not live here: values (kourou_console).
-
-State: none.
-"""
+"""The metrics of the console, for the table of metrics."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
 """The names of rocketmq-exporter, RocketMQ 4's page for Prometheus, that a broker of ours serves.
 
-Lives here: the table, and what is left out and why. May not live here: values
-(kourou.serving.exporter_metrics).
-
 They are on `/metrics?names=exporter` of a broker, so that dashboards made for RocketMQ 4 work. A
 figure that this broker does not have is left out: a 0 would be read as one.
-
-State: none.
 """
 
 from __future__ import annotations

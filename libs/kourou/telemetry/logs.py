@@ -1,8 +1,5 @@
 """Log lines: one JSON object a line, or text for people.
 
-Lives here: how lines look, that nobody can forge one, and which trace they belong to.
-May not live here: what is worth a line.
-
 Everything logs through the standard library, so libraries' lines look the same. Control characters
 are escaped before a line is written: a client id with a line break in it must not make a second
 line. Never log a secret or a message's body.

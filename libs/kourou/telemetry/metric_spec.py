@@ -1,10 +1,4 @@
-"""What is said of one metric, and which services there are.
-
-Lives here: the types of the table of metrics. May not live here: a metric
-(kourou.telemetry.metric_table).
-
-State: none.
-"""
+"""What is said of one metric, and which services there are."""
 
 from __future__ import annotations
 

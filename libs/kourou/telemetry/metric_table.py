@@ -1,12 +1,8 @@
 """Every metric of Kourou: name, kind, labels, sentence, and which service shows it.
 
-Lives here: the table. May not live here: values (kourou.telemetry.metrics).
-
 Names starting with `rocketmq_` are those of RocketMQ 5, with its labels, so that dashboards made
 for it work. Ours start with `kourou_`. The reference page is made from this table, and a test
 compares it with what running services answer.
-
-State: none.
 """
 
 from __future__ import annotations

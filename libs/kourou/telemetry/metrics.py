@@ -1,9 +1,5 @@
 """The page of a process's figures, in the text format of Prometheus.
 
-Lives here: families of samples, histograms, and how a page is made of them.
-May not live here: which metrics there are (kourou.telemetry.metric_table), counting: whoever counts
-has plain integers and says what they are when somebody looks.
-
 A page is a snapshot of one moment, made on the thread that asks, which is the thread that counts.
 
 State: none, but for what a Histogram has counted (soft).

@@ -4,8 +4,6 @@
         ...                                     # OTEL_EXPORTER_OTLP_ENDPOINT = collector.endpoint
         spans = collector.wait_for(lambda spans: len(spans) == 3)
 
-Lives here: receiving and decoding. May not live here: what spans should be there.
-
 It is for what begins and ends with one process: the demo, tests (kourou_rigs.otlp). Whoever
 wants to look at traces for longer runs a real one (docs/tracing.md). It listens on loopback only,
 and keeps RECEIVED_SPANS_MAX spans.

@@ -1,12 +1,8 @@
 """The names that spans and their attributes have: OpenTelemetry's conventions for messaging.
 
-Lives here: every such name, once. May not live here: making spans (kourou.telemetry.tracing).
-
 The conventions (semantic-conventions 1.44) are still in development and have been renamed before,
 so the strings stand here instead of being taken from a package that is itself a beta. What they
 have no name for begins with `kourou.`.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Spans: made, ended, exported in the background; the only home of OpenTelemetry.
 
-Lives here: who is traced, one span's life, which context is current in the application.
-May not live here: when a span begins and ends (the client and the services know), names
-(kourou.telemetry.span_names), where spans go (kourou.telemetry.tracing_setup).
-
 Who is traced is decided before any object of OpenTelemetry is made:
 
     the caller has a sampled span     yes, below it

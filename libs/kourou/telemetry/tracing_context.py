@@ -1,12 +1,7 @@
 """A trace context in its two forms: 25 bytes of a frame's header, and W3C's `traceparent`.
 
-    00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
-       trace id, 16 bytes               span id, 8       flags: bit 0 says sampled
-
-Lives here: both forms and the test of the sampled bit. May not live here: OpenTelemetry; this is
-what the hot paths of a process without tracing may look at.
-
-State: none.
+00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+   trace id, 16 bytes               span id, 8       flags: bit 0 says sampled
 """
 
 from __future__ import annotations

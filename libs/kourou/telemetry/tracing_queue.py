@@ -1,8 +1,5 @@
 """The way of a span from its end to the collector, bounded and counted.
 
-Lives here: what stands before and behind OpenTelemetry's batching processor. May not live here:
-batching and OTLP themselves.
-
     span ends -> BoundedQueue -> BatchSpanProcessor (its own thread) -> CountingExporter -> OTLP
 
 Invariant: exported + failed <= handed; handed - exported - failed <= the queue's bound.

@@ -1,8 +1,5 @@
 """Is there tracing, and where do spans go?
 
-Lives here: OpenTelemetry's environment variables and our settings, the exporter with its bounded
-queue, what the tracings of one process share. May not live here: spans (kourou.telemetry.tracing).
-
 The standard variables win over our settings, so that a platform can turn tracing on and off:
 
     OTEL_SDK_DISABLED=true                        off

@@ -4,9 +4,6 @@
     kourou_chaos.kill()                    the broker is gone; restart() brings it back
     kourou_chaos.fill_disk()               sends are refused until mend_disk()
 
-Lives here: the orders, and taking them all back (`heal`). May not live here: how a fault does what
-it does (kourou.testing.faulty_server, memory_disk, cluster_broker).
-
 A fault of the network is met on the broker's side, by every client alike. Where no broker is named,
 all of them are meant; `kill` and `restart` want a name if there are several.
 

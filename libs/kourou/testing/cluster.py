@@ -5,10 +5,6 @@
             mq.send("orders", b"...")
         cluster.chaos.kill("broker-a")
 
-Lives here: which services there are, starting and stopping them, clients and topics for tests.
-May not live here: one broker's life (kourou.testing.cluster_broker), faults (kourou.testing.chaos),
-time (kourou.testing.cluster_clock), questions (kourou.testing.sent).
-
 It is the code that runs as processes: the services' own wiring, with a clock that can be moved and,
 unless storage is "disk", a disk in memory. Everything runs on one thread of its own and so is there
 in well under 200 ms; what a service needs is imported when the first cluster is made.

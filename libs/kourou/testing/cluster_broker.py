@@ -1,8 +1,5 @@
 """One broker of a cluster in this process: started, killed, started again on the same store.
 
-Lives here: its settings, its disk, its port and its faults, which outlive the service itself.
-May not live here: other brokers (kourou.testing.cluster), what a broker does.
-
 State: soft; messages lie on the disk.
 """
 

@@ -3,8 +3,6 @@
     kourou_clock.advance(minutes=30)     all that happens within 30 minutes happens, in its order
     kourou_clock.leap(hours=72)          it is 72 hours later at once, as after a suspended machine
 
-Lives here: how far time moves at once. May not live here: the clock itself (kourou.testing.travel).
-
 `advance` goes in steps, and after each lets what it set off settle: heartbeats go out and are
 answered before the next step, so nobody is taken for dead. A step is a fiftieth of the way, 20 ms
 at least and 2 s at most, which is less than any default timeout: a request that is under way while

@@ -1,8 +1,5 @@
 """One filter server of a cluster in this process: started, stopped, started again.
 
-Lives here: its settings and its life. May not live here: the broker it belongs to
-(kourou.testing.cluster_broker), what a filter server does.
-
 The service runs on the cluster's thread; the filters run where they always run, in jailed processes
 that a zygote forks. The service is imported when the first one starts.
 

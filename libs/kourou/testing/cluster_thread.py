@@ -1,8 +1,5 @@
 """The thread on which the services of a cluster run, and the clients of its address with them.
 
-Lives here: running work there from any other thread, and ending it.
-May not live here: what runs there (kourou.testing.cluster).
-
 It is the I/O thread that clients would otherwise make for themselves (kourou.client.io_thread),
 with a loop whose time can be moved; so services and clients live by one clock.
 

@@ -1,9 +1,5 @@
 """A file system in memory that loses power, fails and fills up by seed.
 
-Lives here: `SimDisk`, the adversary of the store's crash tests. It passes the same contract tests
-as the real disk (tests/contract/test_disk.py).
-May not live here: knowledge of what is stored.
-
 State: soft. Everything is a function of the seed and of the calls made.
 
 What a power loss leaves (`crash`): of every 512-byte sector written since the file's last fdatasync

@@ -1,8 +1,5 @@
 """A broker's listener on whose wire requests and answers get lost, late or cut off.
 
-Lives here: which frames a fault is about, and what becomes of them. May not live here: what the
-broker does with those that arrive; when a fault is ordered (kourou.testing.chaos).
-
 A frame is judged on the broker's side, where it has left the network: what is dropped was sent, and
 what is answered into a cut was done. So clients of every kind meet the same faults.
 

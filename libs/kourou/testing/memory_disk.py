@@ -1,9 +1,5 @@
 """A disk in memory that several threads may use, broken and filled while a broker runs on it.
 
-Lives here: `MemoryDisk`, a SimDisk with a lock and with faults that last until they are mended. It
-passes the contract of disks (tests/contract). May not live here: what a power loss leaves
-(kourou.testing.disk), when a fault comes (kourou.testing.chaos).
-
 State: soft.
 """
 

@@ -1,9 +1,5 @@
 """A real broker that can be killed inside a living process.
 
-Lives here: `MortalBroker`, the broker's own wiring with a listener that has faults, with word to
-those who wait for something to happen, and with an end that leaves what a killed process leaves.
-May not live here: what a broker does, which broker is killed when (kourou.testing.cluster).
-
 State: soft.
 """
 

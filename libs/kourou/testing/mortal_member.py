@@ -1,9 +1,5 @@
 """A member of a Raft group that can be killed inside a living process.
 
-Lives here: `MortalMember`; kourou.testing.mortal_broker has the rest of it. It has a module of its
-own, so that clusters without a group do not load what a group needs.
-May not live here: what a member does, which one is killed when (kourou.testing.cluster).
-
 State: soft.
 """
 

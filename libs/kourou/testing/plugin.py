@@ -4,10 +4,6 @@
         checkout(kourou_broker.address, "A-1")          # your code
         assert kourou_sent.one("orders", tag="paid").keys == ("A-1",)
 
-Lives here: fixtures, and when what they made is taken down. May not live here: what they make
-(kourou.testing.cluster and its neighbours), which is imported when a fixture is first used, so that
-a run without them pays next to nothing.
-
 It is found by its entry point; pytest is all it needs. No fixture is a coroutine, so async tests
 work with pytest-asyncio, with anyio, and with `asyncio.run`.
 

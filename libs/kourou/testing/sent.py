@@ -4,9 +4,6 @@
     kourou_sent.none("refunds")
     kourou_sent.consumed("orders", group="billing")
 
-Lives here: the questions, how long they wait, what a failed one says.
-May not live here: sending and consuming; brokers (kourou.testing.cluster).
-
 Answers come from the brokers' own stores, up to what a consumer would be shown, and count from the
 moment the fixture was made: what earlier tests sent is not looked at. A question that waits is
 asked again whenever a broker has done something, never by the clock; only its patience (`within_s`)

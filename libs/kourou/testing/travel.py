@@ -1,8 +1,5 @@
 """Time that passes when a test says so, for real services and clients on one event loop.
 
-Lives here: a clock that goes with the machine's and can be moved forward, and an event loop whose
-timers follow it. May not live here: how far to move at once (kourou.testing.cluster_clock).
-
 Every timer of the loop (`call_later`, `asyncio.sleep`, `asyncio.timeout`) counts by the clock, so
 what waits for an hour is due as soon as the clock was moved by an hour. Between moves time passes
 as it always does. What sleeps elsewhere, in threads or on other loops, does not notice.

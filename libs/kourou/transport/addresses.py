@@ -1,10 +1,4 @@
-"""Addresses as people write them, and where a server may listen.
-
-Lives here: reading them, and the one rule about networks that every carrier keeps: what is open to
-others and not encrypted must be wanted. May not live here: sockets.
-
-State: none.
-"""
+"""Addresses as people write them, and where a server may listen."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A client's connection in clear text for a thread that waits for each reply on the socket itself.
 
-Lives here: dialling, the handshake, one message out and one back. May not live here: event loops,
-which server to ask, what messages mean.
-
 The thread reads only while it waits for a reply. So the greeting says ZMTP 3.0, which has no
 probes: a server neither asks for signs of life nor misses them. Whether the connection still stands
 is looked at before it is used again (`is_fresh`).

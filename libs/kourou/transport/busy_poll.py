@@ -1,7 +1,5 @@
 """After work an event loop looks for more for a moment before it sleeps, where that pays.
 
-Lives here: when to look, and when not to. May not live here: what work is.
-
 A processor without work sleeps, and to wake one up takes 5 to 60 µs, the more so in a virtual
 machine. Whoever asks one thing after another waits for that twice in each round trip. So whoever
 expects input within microseconds keeps its loop awake for a window. Where nothing comes within one,

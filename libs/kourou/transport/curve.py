@@ -1,16 +1,11 @@
 """Encrypted connections between parties that know each other's keys: ZeroMQ's CURVE.
 
-Lives here: what a listener and a connection need, and what a failed handshake means. May not live
-here: files (kourou.transport.curve_keys), sockets (kourou.transport.zmq_socket).
-
 A server has a pair and a list of clients; a client has a pair and knows the server's public key
 before it dials. Either side can tell a stranger at the handshake, so no request of a stranger is
 ever read. The same pair may serve a process as a server and as a client.
 
 A handshake that fails looks to the library's user as silence. So the monitor's events are read
 here, and a request ends with what is wrong and what to do about it.
-
-State: none.
 """
 
 from __future__ import annotations

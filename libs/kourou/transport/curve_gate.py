@@ -1,8 +1,5 @@
 """Who may come in by CURVE: the one that ZeroMQ asks at each handshake, one for a process.
 
-Lives here: the authenticator of a process, and which listener lets in whom. May not live here: the
-files of keys (kourou.transport.curve_keys), what a socket is told (kourou.transport.curve).
-
 ZeroMQ asks an address inside the process (ZAP, https://rfc.zeromq.org/spec/27/). Without an answer
 there it would let in any key, so sockets insist on one (ZAP_ENFORCE_DOMAIN), and each listener has
 a domain of its own. The answer is given by a thread, so that a busy loop keeps nobody waiting; it

@@ -1,8 +1,5 @@
 """Files of CURVE keys: a pair of one's own, the public keys of servers, those of clients let in.
 
-Lives here: reading and making such files, and which key belongs to whom. May not live here: sockets
-(kourou.transport.curve), who is asked at a handshake (kourou.transport.curve_gate).
-
 Files are certificates as pyzmq and CZMQ have them: NAME.key holds the public half, NAME.key_secret
 both. A public file may say under `metadata` for which servers it stands:
 

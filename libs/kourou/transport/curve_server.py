@@ -1,8 +1,5 @@
 """An encrypted ZeroMQ listener: a ROUTER socket of libzmq on an event loop.
 
-Lives here: receiving, sending, noticing lost peers, and refusing those that misbehave.
-May not live here: what frames mean; `on_frames` gets them decoded, header unread.
-
 To its owner it is a kourou.transport.zmq_server.ZmqServer.
 
 Receiving: all that has arrived (bounded per turn of the loop) is handed over in one call, since a

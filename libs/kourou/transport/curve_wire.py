@@ -1,7 +1,5 @@
 """A client's encrypted connection: a DEALER socket of libzmq, watched by its monitor.
 
-Lives here: one socket and its events. May not live here: requests, reconnecting.
-
 A socket carries one connection and is thrown away with it; the library's own reconnecting is not
 used, so nothing that was queued for a lost connection leaves on the next one.
 

@@ -1,7 +1,5 @@
 """Waking an event loop for a ZeroMQ socket, whose descriptor tells of changes and not of states.
 
-Lives here: when to look at a socket. May not live here: what to do with what it holds.
-
 The descriptor of a ZeroMQ socket becomes readable once when its state changes, and reading *or
 sending* may swallow that signal. So after each look the socket's EVENTS are asked again, and
 whoever sends outside a look calls `touched`, which asks once per turn of the loop. A look that

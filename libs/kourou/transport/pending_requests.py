@@ -1,7 +1,5 @@
 """The requests of one connection that have not ended yet: in flight, or waiting to leave.
 
-Lives here: which answer belongs to which request, and whose time is up. May not live here: sockets.
-
 Invariants: correlations grow in the order of `submit`, and requests leave in that order, so all
 that waits has a higher correlation than all that left; `waiting_bytes` is the sum over what waits.
 

@@ -1,8 +1,5 @@
 """Log lines that a hostile or broken peer cannot turn into a flood.
 
-Lives here: at most so many lines a kind and interval, and the count of those left out.
-May not live here: what is worth a line.
-
 State: soft.
 """
 

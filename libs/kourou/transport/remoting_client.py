@@ -1,9 +1,5 @@
 """One TCP connection to a server that speaks RocketMQ's frames: requests out, answers matched.
 
-Lives here: dialling, numbering requests, matching answers, deadlines, and what a lost connection
-means for what was under way.
-May not live here: which server to ask, retries, what requests mean.
-
 Outcomes are those of kourou.transport.zmq_client: what never left is Unavailable, what left and was
 not answered is TimedOut or UnknownOutcome. A connection that was lost is dialled anew with the next
 request.

@@ -1,8 +1,5 @@
 """RocketMQ's frames, cut out of what comes on one TCP connection.
 
-Lives here: where a frame ends, and who does not speak this protocol.
-May not live here: reading and writing (transport.tcp_link), what a header says.
-
 State: soft.
 """
 

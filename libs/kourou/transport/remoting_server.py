@@ -1,8 +1,5 @@
 """A TCP listener for RocketMQ's frames: what it hands over, and whom it closes.
 
-Lives here: the rules of this protocol. May not live here: sockets (transport.tcp_server), what
-frames mean; `on_frames` gets them cut, header unread.
-
 A connection on which nothing moves for `idle_ms`, one that takes as long for a single frame, and
 one whose bytes are no frames, is closed with a line in the log.
 

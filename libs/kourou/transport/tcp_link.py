@@ -1,8 +1,5 @@
 """One TCP connection of a listener or a client: bytes that come, bytes that are to leave.
 
-Lives here: the unfinished frame, the queue of unsent bytes, and how long either has waited.
-May not live here: the event loop (transport.tcp_server), where a frame ends (the subclasses).
-
 Frames are views of the bytes that were read: a read may hold many, and none is copied. Only a frame
 that is not whole yet is kept aside, in a buffer that the socket itself fills.
 

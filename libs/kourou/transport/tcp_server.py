@@ -1,8 +1,5 @@
 """A TCP listener on an event loop: whole bursts of frames in, answers out.
 
-Lives here: accepting, reading, writing, noticing lost peers, and closing those that misbehave.
-May not live here: one protocol's frames and rules (transport.remoting_server, .zmq_server).
-
 Receiving: each connection that has something is read once a turn of the loop, and all frames of all
 of them are handed over in one call, since a batch is the unit of work.
 

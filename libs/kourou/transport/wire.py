@@ -1,10 +1,4 @@
-"""The interface between a client connection and the socket under it, in clear text or encrypted.
-
-Lives here: the two sides of that seam, and how patient a connection is.
-May not live here: sockets (kourou.transport.zmtp_wire, kourou.transport.curve_wire), requests.
-
-State: none.
-"""
+"""The interface between a client connection and the socket under it, in clear text or encrypted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """One connection to one server: requests out, answers matched, deadlines kept.
 
-Lives here: the requests in flight on a connection, and when it is thrown away.
-May not live here: sockets (transport.wire), which server to ask, retries, what requests mean.
-
 A request ends in exactly one of these:
 - an answer arrives: a reply, whatever its code;
 - it never left (no connection, or a full pipe, until the deadline): Unavailable. It surely did not

@@ -1,8 +1,5 @@
 """One ZeroMQ context per process, and never a parent's after a fork.
 
-Lives here: the context all sockets of this process are made from.
-May not live here: sockets, options.
-
 A context owns I/O threads, and threads do not survive a fork: a child that used its parent's
 context would wait for ever on threads that do not exist. So the process id is part of the key.
 

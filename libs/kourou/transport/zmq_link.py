@@ -1,8 +1,5 @@
 """One connection as a server sees it: whose it is, what waits to be sent, how often it misbehaved.
 
-Lives here: the bounded queue of one peer, the tables that find a link, and the cutting of a
-connection. May not live here: the socket.
-
 ZeroMQ names connections by a routing id which the server assigned (five bytes, the first zero). A
 peer that chose its own id is refused: whoever takes a fixed id first shuts its owner out.
 

@@ -1,8 +1,5 @@
 """What happens to the connections under a socket: made, ready, refused, lost.
 
-Lives here: the reading of a socket's monitor and the names of what it tells.
-May not live here: what to do about it.
-
 The library reconnects, greets and gives up on its own; this is the only way to hear of it. Events
 carry the descriptor of the connection, by which a server tells whose connection ended.
 

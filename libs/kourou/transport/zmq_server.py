@@ -1,8 +1,5 @@
 """A ZeroMQ listener: what it hands over, and whom it closes.
 
-Lives here: the rules of this listener. May not live here: sockets (transport.tcp_server), the
-protocol (transport.zmtp), what frames mean; `on_frames` gets them decoded, header unread.
-
 It is what a ROUTER is for others: any DEALER is served. A peer whose messages are no frames of ours
 is cut off after PEER_FAULTS_MAX of them, one that does not greet after HANDSHAKE_MS_MAX, and one
 that is silent although it was asked for a sign of life after PEER_SILENT_PROBES_MAX seconds.

@@ -1,12 +1,7 @@
 """The two kinds of libzmq socket that Kourou uses, with the options that keep them honest.
 
-Lives here: making and configuring ROUTER and DEALER sockets, and one message in or out.
-May not live here: bursts, waiting, what a message means, addresses (kourou.transport.addresses).
-
 ZeroMQ's defaults lie: a full ROUTER drops silently, frames are unlimited, a request queued during a
 cut is delivered long after its sender gave up. Each option below removes one of these.
-
-State: none.
 """
 
 from __future__ import annotations

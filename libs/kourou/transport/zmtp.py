@@ -10,9 +10,6 @@ Source: rfc.zeromq.org/spec/37. Any ZeroMQ library since 4.0 is at the other end
 Kourou reads and writes its sockets itself, because libzmq hands each message to a thread of its own
 and back (decision 0100). Encrypted connections are libzmq's (transport.curve_server, .curve_wire).
 
-Lives here: messages cut out of a stream, messages as bytes, the handshake, and probes.
-May not live here: reading and writing (transport.tcp_link), what messages mean.
-
 State: soft.
 """
 

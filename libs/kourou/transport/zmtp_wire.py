@@ -1,7 +1,5 @@
 """A client's connection in clear text: dialled, read and written on the event loop itself.
 
-Lives here: dialling, the handshake's time, probes. May not live here: requests, reconnecting.
-
 State: soft. All calls belong on the loop on which it was opened.
 """
 

@@ -1,7 +1,4 @@
-"""The broker as a process: a broker's parts in the role of a leader.
-
-Lives here: its name, its keys and its exit. May not live here: wiring (kourou.serving).
-"""
+"""The broker as a process: a broker's parts in the role of a leader."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Who may ask what: bearer tokens where they are configured, and else only pages of our own.
 
-Lives here: reading the file of tokens, comparing, and the checks that keep a foreign web page in
-somebody's browser from using this gateway. May not live here: which right an operation needs.
-
     [[token]]
     name = "ci"                      # shown in logs and histories
     right = "write"                  # read, write or admin; each includes those before it

@@ -1,7 +1,5 @@
 """Since when which alarm has held.
 
-Lives here: remembering. May not live here: the rules (kourou_console.alarm_rules).
-
 State: soft. An alarm that is gone for one round is forgotten, and begins anew if it returns.
 """
 

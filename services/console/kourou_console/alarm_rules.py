@@ -1,11 +1,6 @@
 """When something needs an operator, and what to tell that operator.
 
-Lives here: the thresholds, the rules, the sentences; all pure. May not live here: asking brokers
-(kourou_console.sampler), remembering since when (kourou_console.alarm_book).
-
 A figure that is not known raises no alarm of its own; that it is not known is one.
-
-State: none.
 """
 
 from __future__ import annotations

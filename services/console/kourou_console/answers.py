@@ -1,9 +1,4 @@
-"""Values and errors as HTTP answers.
-
-Lives here: how they are written. May not live here: which answer it is.
-
-State: none.
-"""
+"""Values and errors as HTTP answers."""
 
 from __future__ import annotations
 

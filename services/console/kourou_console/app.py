@@ -1,8 +1,5 @@
 """The console as a process: its parts, connected.
 
-Lives here: wiring, and the order in which parts come and go. May not live here: operations
-(kourou_console.api), connections (kourou_console.connections).
-
 It keeps nothing of its own on disk: whatever it says it has asked the cluster, and what it holds
 for its callers (leases, jobs, samples) is lost with it and made good by the cluster's own rules.
 Where no name server answers it starts, says so on /readyz, and answers 503.

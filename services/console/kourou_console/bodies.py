@@ -1,7 +1,5 @@
 """A request's body: read within its bounds of size, time and memory, and decompressed.
 
-Lives here: the bounds. May not live here: what bodies mean.
-
 A body is refused by its Content-Length before a byte of it is read, and one without a length, or a
 compressed one, as soon as it is too large. All bodies under way share a budget. Work on large
 bodies is done one at a time, one in each turn of the event loop, so that a hundred of them at once

@@ -1,10 +1,4 @@
-"""Who calls, what came with the call beside parameters and body, and answers that are no JSON.
-
-Lives here: these values. May not live here: reading them from a request (kourou_console.dispatch),
-deciding who may do what (kourou_console.access).
-
-State: none.
-"""
+"""Who calls, what came with the call beside parameters and body, and answers that are no JSON."""
 
 from __future__ import annotations
 

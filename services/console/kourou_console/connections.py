@@ -1,8 +1,5 @@
 """What a connection to the gateway may cost: time, memory, and a place.
 
-Lives here: deadlines and counts below aiohttp's own parser, and which work ends with its caller.
-May not live here: requests' content, answers.
-
     no complete header    cut off after 5 s, or earlier when places are short: who has asked nothing
                           makes room for a newcomer, the oldest first
     between two requests  closed after 75 s, and likewise when places are short

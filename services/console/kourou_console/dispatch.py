@@ -1,11 +1,7 @@
 """From an HTTP request to an operation's handler, and back.
 
-Lives here: what happens to a request of the API between its header and its answer, in this order:
-
     route, rights, a place among the requests under way, a span,
     parameters, body, handler, answer
-
-May not live here: what operations do; connections (kourou_console.connections); pages.
 
 State: soft, who is under way (kourou_console.figures).
 """

@@ -1,7 +1,5 @@
 """A message as it comes by HTTP: raw with headers, or in a JSON envelope.
 
-Lives here: both forms, and what they become. May not live here: sending.
-
     raw       the body is the message's; Kourou-Tag, Kourou-Key (may be repeated),
               Kourou-Property-NAME, Kourou-Order-Key, Kourou-Delay-Ms, Kourou-Delay-Level
     envelope  Content-Type: application/json; {"body": …, "tag": …, "keys": […], …}
@@ -9,8 +7,6 @@ Lives here: both forms, and what they become. May not live here: sending.
 An envelope's `body` that is a JSON string is stored as that text; any other JSON value as the very
 JSON that was sent; `body_base64` is for bytes. A header that begins with Kourou- and is none of
 these is refused: a typing error must not pass for a message without a tag.
-
-State: none.
 """
 
 from __future__ import annotations

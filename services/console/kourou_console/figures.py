@@ -1,8 +1,5 @@
 """What the gateway counts: requests, their time, who was refused, how late its event loop is.
 
-Lives here: the counts and where they stand on /metrics. May not live here: counting in an
-operation; chapters have figures of their own in their parts (kourou_console.gateway).
-
 State: soft.
 """
 

@@ -1,14 +1,9 @@
 """What every request meets first: is it for us, who asks, and is it the API or a page.
 
-Lives here: that order, and the few pages that are made here. May not live here: operations
-(kourou_console.dispatch), who may ask (kourou_console.access), files (kourou_console.pages).
-
-    /v1/…                 the API
-    /openapi.json /docs   its description, for programs and for people
-    /healthz /readyz      for those that keep the service running; they need no token
-    everything else       the web console's files; they need no token, the API behind them does
-
-State: none.
+/v1/…                 the API
+/openapi.json /docs   its description, for programs and for people
+/healthz /readyz      for those that keep the service running; they need no token
+everything else       the web console's files; they need no token, the API behind them does
 """
 
 from __future__ import annotations

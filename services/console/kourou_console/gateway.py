@@ -1,8 +1,5 @@
 """What the operations of the API have to work with.
 
-Lives here: the object that holds it, and the parts that chapters keep in it between two calls.
-May not live here: any operation.
-
 A chapter that has to remember something (leases, samples, jobs) makes a class of it that takes the
 gateway, and asks for its one instance by `gateway.part(ThatClass)`. It is made when it is first
 asked for, or with the service if it stands in kourou_console.operations.STARTED, and closed with

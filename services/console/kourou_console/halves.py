@@ -1,8 +1,5 @@
 """Transactions in two calls: their ids, what was decided, and honest answers to brokers that ask.
 
-Lives here: the id that a caller keeps, the decisions a broker has not heard yet, the check. May not
-live here: HTTP (kourou_console.api.transactions), telling a broker (kourou.client.transactions).
-
 An id names the half message's place, so that any gateway of the same producer group can decide it:
 nothing of a transaction is kept here alone. A broker that asks gets the caller's word if it was
 given (and the broker had not heard it), else none: then it asks again, and gives the half message

@@ -1,8 +1,5 @@
 """A request that is sent again does not do its work again: Idempotency-Key.
 
-Lives here: what was asked lately under which key, and the message ids made of keys. May not live
-here: sending.
-
 Two memories work together. This gateway remembers, for a quarter of an hour, what it answered; so a
 repeat costs nothing and gets the same answer. And a message's id is made of its key, so a broker
 that has the message recognises it by itself (engine.repeats): also when this gateway was restarted

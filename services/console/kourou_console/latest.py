@@ -1,8 +1,5 @@
 """The newest messages of a topic, over all its queues.
 
-Lives here: reading queues from their ends and merging them by store time. May not live here: the
-call (kourou_console.api.messages), ranges of time (kourou_console.time_pages).
-
 Queues are read backwards, a step of each in turn: its last few messages, then twice as many before
 them, and so on while older ones can still be among the newest `count`. What has been read waits in
 one pool, which keeps the newest: `count` of them, and MESSAGES_PAGE_BYTES_MAX bytes beside a single
@@ -11,8 +8,6 @@ larger one. So what is read beyond what is shown is a few messages of each queue
 Messages are ordered by when they were stored; those of one broker and the same millisecond by their
 place in its log. Within a queue times do not go forward towards its beginning, though a broker's
 clock may: a message counts as no newer than those behind it.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The locks of a group's dead-letter queues, held for as long as a redrive looks and sends.
 
-Lives here: taking them, refreshing them, noticing that they are lost, giving them back.
-May not live here: what is done meanwhile (kourou_console.redrives), what locks are at brokers.
-
 They are taken before anybody looks which letters wait: a selection that is older than the lock may
 name letters that another gateway has sent since.
 

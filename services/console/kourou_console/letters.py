@@ -1,8 +1,5 @@
 """Dead letters that nobody has dealt with: pages of them, their causes, selections.
 
-Lives here: reading a group's dead-letter topic from the mark on (kourou.client.admin_dead_letters),
-and what a selection means. May not live here: sending letters again (kourou_console.redrives).
-
 State: none; the mark is at the brokers.
 """
 

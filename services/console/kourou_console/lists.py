@@ -1,11 +1,6 @@
 """What every list of the API has in common, and asking several brokers for one answer.
 
-Lives here: the shape of lists and of what is missing, asking all brokers at once with a time limit
-for each. May not live here: any one question.
-
 A broker that does not answer in time is named in `missing`, and the others' answers stand.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """How much of the bodies of messages one answer shows: one budget for all of them.
 
-Lives here: counting what is shown as it lies in the answer, and inflating compressed bodies so far
-and no further. May not live here: the shape of a message (kourou_console.message_views).
-
 Few bytes of a log may be many of an answer: a body may have been compressed, and a control
 character has six bytes in JSON. So what counts is what the answer has of a body. Of bodies beyond
 the budget nothing is shown, as if `body_max` had been 0, and those that were compressed are not

@@ -1,15 +1,10 @@
 """What became of a message, as spans of a waterfall.
 
-Lives here: how records of message traces, the stored message and the groups' progress become spans.
-May not live here: reading any of them.
-
-    send                  by the producer's trace; else from birth to store time
-     ├─ store             at the broker; how long nobody says
-     ├─ transaction       its end, if it had one
-     └─ consume           each call of a handler, by the consumers' traces; a group without a trace
-                          has one span without times, which says how far the group has come
-
-State: none.
+send                  by the producer's trace; else from birth to store time
+ ├─ store             at the broker; how long nobody says
+ ├─ transaction       its end, if it had one
+ └─ consume           each call of a handler, by the consumers' traces; a group without a trace
+                      has one span without times, which says how far the group has come
 """
 
 from __future__ import annotations

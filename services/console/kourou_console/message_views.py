@@ -1,13 +1,8 @@
 """A stored message as JSON: what every chapter of the API that shows messages answers.
 
-Lives here: the shape. May not live here: looking messages up, how much of a body is shown
-(kourou_console.message_bodies).
-
 A body that is UTF-8 is text, any other one base64; just one of the two is there, and neither of a
 body that cannot be read, which says why. A body that was cut says so, and is cut between two
 characters.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""The API's description (OpenAPI 3.1), made of the operations and their types.
-
-Lives here: from Operation values to a JSON document. May not live here: the page for people
-(kourou_console.reference), any operation.
-
-State: none.
-"""
+"""The API's description (OpenAPI 3.1), made of the operations and their types."""
 
 from __future__ import annotations
 

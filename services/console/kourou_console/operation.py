@@ -1,12 +1,7 @@
 """One call of the public HTTP API, as a value: where it is, what it takes, what it answers.
 
-Lives here: the type. May not live here: reading a request, writing an answer
-(kourou_console.dispatch), the operations themselves (the modules of kourou_console.api).
-
 The OpenAPI description and the reference page are made of these values, so what is not said here
 is not there.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""All operations of the API, chapter by chapter.
-
-Lives here: one line a chapter. May not live here: an operation.
-
-State: none.
-"""
+"""All operations of the API, chapter by chapter."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """What a change of a topic does to its order setting at the name servers.
 
-Lives here: the setting that is to stand there afterwards, and how that is said. May not live here:
-what changes at brokers (kourou_console.api.topic_changes).
-
 The setting is of the whole topic, whichever brokers a change names: it says how many queues each
 broker has, and producers write to no others. So it is made only where every broker tells how many
 it has, and it follows where their number changes.

@@ -1,8 +1,5 @@
 """The web pages: files of one folder, read once, served with an ETag and a strict policy.
 
-Lives here: which files there are, their types, their headers. May not live here: the pages
-themselves (kourou_console/static), the API.
-
 Everything is read when the service starts, so no request reaches the file system and none can name
 a file that is not there. What a browser may do with a page stands in the policy: load from here and
 nowhere else, run no script that stands in a page, be framed by nobody.

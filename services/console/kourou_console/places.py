@@ -2,15 +2,11 @@
 
     checksum of the queues' names (4 bytes)  time in ms (6 bytes)  a varint for each queue
 
-Lives here: both directions. May not live here: reading.
-
 A text belongs to one list of queues, in their order. For another list (queues were added, a broker
 is gone) only its time is left of it: how far the reader had come by the clock of the brokers.
 
 A queue whose broker did not say where it begins is *silent*. It is in the text all the same, or the
 next one would be of another list; its place is still to be asked for, by the text's time.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Errors as HTTP says them: a status, and problem details (RFC 9457) with our codes.
 
-Lives here: which error has which status, and the body of such an answer. May not live here:
-writing it (kourou_console.dispatch).
-
     Rejected       4xx    the caller must change something
     Unavailable    503    nothing was done; later it may work. Throttled is 429
     UnknownOutcome 504    it may have been done
@@ -10,8 +7,6 @@ writing it (kourou_console.dispatch).
     anything else  500    a bug, which is logged here and not told there
 
 A class of a chapter says by an attribute `http_status` which status is its own.
-
-State: none.
 """
 
 from __future__ import annotations

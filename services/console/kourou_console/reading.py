@@ -1,10 +1,4 @@
-"""A request's parameters and JSON body become Structs, or an error that names what is wrong.
-
-Lives here: percent-decoding, which names may come, conversion. May not live here: HTTP itself
-(kourou_console.dispatch), what parameters mean.
-
-State: none.
-"""
+"""A request's parameters and JSON body become Structs, or an error that names what is wrong."""
 
 from __future__ import annotations
 

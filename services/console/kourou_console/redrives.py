@@ -1,8 +1,5 @@
 """Jobs that send dead letters to their groups again, one outcome for each letter.
 
-Lives here: running them, their rate, stopping them, what became of each letter. May not live here:
-what a letter is (kourou_console.letters), sending one (kourou.client.admin_dead_letters).
-
 A job is done only if every letter it selected was sent. One that could not be read or sent leaves
 it failed, and its outcome says why; one that was stopped says which letters were not sent. A letter
 stays where it lies, log and all, so it can be sent again: `deal_with` moves the group's mark, and

@@ -1,11 +1,6 @@
 """The API's reference for people, as one HTML page without a script.
 
-Lives here: from the description to HTML. May not live here: the description
-(kourou_console.openapi). The same description as Markdown: docs/generators/http.py.
-
 Every problem's `type` leads into this page, to `#code-16` or `#http-413`.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """What the HTTP parser refuses, in words that say which header it was and what to do.
 
-Lives here: reading the parser's own words. May not live here: headers that were parsed
-(kourou_console.envelopes), the answer (kourou_console.connections).
-
 The parser shows the line as Python writes bytes. A header can hold no control character but the
 tab, whatever its name: so a property with one must come another way.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Which operation a method and a path mean.
 
-Lives here: a tree of path segments. May not live here: HTTP, operations.
-
 A segment that stands there literally goes before one in braces, so /v1/messages/recent would be
 found before /v1/messages/{id}.
 

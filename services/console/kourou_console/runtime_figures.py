@@ -1,11 +1,6 @@
 """What a broker's runtime table says, as numbers.
 
-Lives here: texts -> figures, rates between two tables, quantiles of histograms. May not live here:
-asking brokers (kourou_console.sampler).
-
 What a broker does not tell, as one of another make, is None and never 0.
-
-State: none.
 """
 
 from __future__ import annotations

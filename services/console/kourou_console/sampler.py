@@ -1,8 +1,5 @@
 """Asks every broker for its figures at an interval, and keeps the last hour of them.
 
-Lives here: whom to ask, what for, and for how long; sums over brokers. May not live here: texts to
-figures (kourou_console.runtime_figures), the columns (kourou_console.samples), alarms' rules.
-
 Each broker has a time limit of its own, so one that hangs costs the others nothing; the next round
 begins when its time has come, never before the last one has ended. A figure of the whole suite is
 told only if every registered broker told its part. Dead letters are counted every SLOW_ROUNDS

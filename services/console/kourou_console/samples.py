@@ -1,7 +1,5 @@
 """Figures of the last hour, as columns of numbers.
 
-Lives here: keeping and reading them. May not live here: asking for them (kourou_console.sampler).
-
 A round is a row: when it was, and a number for each series, or none. A series is one column of
 doubles. Where two rounds lie further apart than they should, a row of nothing is told between them,
 so that a chart shows the gap.

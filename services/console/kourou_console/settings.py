@@ -1,9 +1,4 @@
-"""What operations may know of the service's settings.
-
-Lives here: those values. May not live here: keys and files (kourou_console.config).
-
-State: none.
-"""
+"""What operations may know of the service's settings."""
 
 from __future__ import annotations
 

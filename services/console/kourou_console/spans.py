@@ -1,13 +1,8 @@
 """One span for each traced request of the API, below the caller's own.
 
-Lives here: when it begins and ends, and what stands in it. May not live here: OpenTelemetry
-(kourou.telemetry); what the client does for the request has spans of its own below this one.
-
     {method} {path}    SERVER, from the request's header to its answer
 
 A caller's `traceparent` says whether its request is traced; without one the sampling ratio does.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Following a topic: one reader of all its queues, for somebody who looks on.
 
-Lives here: reading ahead, a little; where the reader stands; queues that come. May not live here:
-server-sent events (kourou_console.api.tail).
-
 The log is the buffer: what the one who looks on has not taken is not read, but for READ_AHEAD
 messages of READ_AHEAD_BYTES, and one more of each queue. Whoever stops taking is cut off by the
 connection, and may resume where it stood.

@@ -1,8 +1,5 @@
 """Messages of all queues of a topic by their store time, page by page.
 
-Lives here: merging queues, and where the next page begins. May not live here: the call
-(kourou_console.api.messages).
-
 A page never passes over what a slower queue may still have: it ends at the earliest of the times up
 to which each queue has been read. So it may be short, even empty where a filter lets little
 through; only a cursor of None says that there is no more.
@@ -11,8 +8,6 @@ What has been read waits in one pool for all queues, which keeps the earliest me
 them, and MESSAGES_PAGE_BYTES_MAX bytes beside a single larger one. A queue of which one was pushed
 out is *cut* there: it is read no further, and the next page begins with that message. A later
 message of any queue is not taken in after that, so the page is still without a gap.
-
-State: none.
 """
 
 from __future__ import annotations

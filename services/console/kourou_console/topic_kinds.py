@@ -1,10 +1,4 @@
-"""Which kind of topic a name is of.
-
-Lives here: kinds by prefix and reserved name. May not live here: what one may do with them
-(brokers decide).
-
-State: none.
-"""
+"""Which kind of topic a name is of."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Which decisions no broker takes back, whatever is forced, and what taking back the others does.
-
-Lives here: both by an event's type and what it is about, so that nobody is offered what will be
-refused. May not live here: undo itself, and what may be refused because of what has changed since
-(brokers decide).
-
-State: none.
-"""
+"""Which changes cannot be undone, even by force, and what undoing the others does."""
 
 from __future__ import annotations
 

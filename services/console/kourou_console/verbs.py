@@ -1,10 +1,6 @@
 """Which operations do what `kourou admin` does.
 
-Lives here: the table, and the reasons for what is not there. May not live here: operations.
-
 A test compares it with the commands and with the operations, so neither side can grow alone.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """What waits at brokers: delayed messages, and half messages of open transactions.
 
-Lives here: reading the topics in which they wait, and telling what is done with already. May not
-live here: the calls (kourou_console.api.waiting).
-
     delayed     SCHEDULE_TOPIC_XXXX, a queue for each level: from where the broker has delivered
                 (request 45) to the end; due is store time and the level's delay
     halves      RMQ_SYS_TRANS_HALF_TOPIC from where the broker has come (its group's progress), less
@@ -10,8 +7,6 @@ live here: the calls (kourou_console.api.waiting).
 
 Reading is bounded (WAITING_READ_MAX of a queue), and the answer says if there is more. What is read
 is what readers see: a message that is being delivered at this moment may be shown, or not.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Does the cluster answer? Asked again and again, for /readyz.
 
-Lives here: the question and its period. May not live here: what is made of the answer.
-
 State: soft, the last answer.
 """
 

@@ -1,10 +1,4 @@
-"""The settings of what the console watches: how often, and when it raises an alarm.
-
-Lives here: those keys; the console's settings class inherits them. May not live here: the rules
-(kourou_console.alarm_rules).
-
-State: none.
-"""
+"""The settings of what the console watches: how often, and when it raises an alarm."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Records that were judged before their consumer asked for them, and how far ahead that pays.
 
-Lives here: what is left of a judged run behind the answer that was made of it, and for how long it
-may be used. May not live here: judging (kourou_filter_server.runner), answers
-(kourou_filter_server.pulls).
-
     upstream   1,000 messages, one question and a few batches
     consumer   32 of them, as it asked for; its next pull, at the very next offset, gets 32 more
 

@@ -1,9 +1,4 @@
-"""The filter server as a process: its parts, connected.
-
-Lives here: wiring, and the order in which parts come and go.
-May not live here: decisions (kourou_filter_server.core), workers (kourou_filter_server.hands),
-sockets (kourou.transport).
-"""
+"""The filter server as a process: its parts, connected."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The filters of the broker, as it told them last, and how new that knowledge is.
 
-Lives here: asking for them, whether one may run, quarantines that the broker does not know yet.
-May not live here: running anything (kourou_filter_server.pool).
-
 Nothing is judged on knowledge that is older than the connection to the broker: after it was away,
 pulls wait for its answer. Meanwhile, between a change and the answer that tells it, what was told
 before holds.

@@ -1,8 +1,5 @@
 """The settings of a filter server, under RocketMQ's names where it has them.
 
-Lives here: every key with its default, range and sentence, and what follows from several keys.
-May not live here: where values come from and how they are printed (kourou.service.settings).
-
 State: none; settings are read once.
 """
 

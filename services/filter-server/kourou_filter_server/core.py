@@ -1,7 +1,5 @@
 """What a filter server decides: something happened, this is to be done.
 
-Lives here: which part of the core hears of what. May not live here: any of those decisions, hands.
-
     pulls        one pull's way from its arrival to its answer
     runner       one filter: its worker, the next one, what waits for it
     slots        how many workers there are, and who has one

@@ -1,10 +1,4 @@
-"""Which processor cores filters may keep busy, so that one is left to everybody else.
-
-Lives here: what the setting says, as numbers of cores. May not live here: putting a process on them
-(kourou_filter_server.jail.limits), lists of cores (kourou.service.cores).
-
-State: none.
-"""
+"""Which processor cores filters may keep busy, so that one is left to everybody else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """What follows when a filter does what no filter may do: strikes, and in the end quarantine.
 
-Lives here: when strikes are too many, and telling the broker so until it knows.
-May not live here: what counts as a strike (kourou_filter_server.runner, .pulls).
-
 The version is in quarantine here at once, and at every filter server when the broker has recorded
 it, which is an event of its log. It comes out of it when somebody enables it again.
 

@@ -1,10 +1,4 @@
-"""What a filter server's core asks of the world, in the order in which it must be done.
-
-Lives here: one value for each thing it may ask for. May not live here: how it is done
-(kourou_filter_server.hands, .upstream).
-
-State: none.
-"""
+"""What a filter server's core asks of the world, in the order in which it must be done."""
 
 from __future__ import annotations
 

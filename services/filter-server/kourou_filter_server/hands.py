@@ -1,9 +1,5 @@
 """A filter server's hands in the jail: workers started, asked, ended; the zygote kept alive.
 
-Lives here: from effects to the zygote and its workers, and back to inputs. May not live here: how
-many workers there are and what they judge (the core), how they are spoken to (zygote_link.py,
-worker_link.py).
-
 Whatever happens to a worker that the core knows is told to it once. When the zygote ends, its
 workers end with it; it is started again, and who wants a worker meanwhile waits.
 

@@ -1,10 +1,4 @@
-"""What can happen to a filter server: the inputs of its core.
-
-Lives here: one value for each thing that can happen, beside those of every service
-(kourou.engine.inputs). May not live here: where it comes from (hands, timers, carriers).
-
-State: none.
-"""
+"""What can happen to a filter server: the inputs of its core."""
 
 from __future__ import annotations
 

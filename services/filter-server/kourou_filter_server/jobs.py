@@ -1,8 +1,5 @@
 """Messages that wait to be judged: one run of records, as far as it is judged.
 
-Lives here: a run with its verdicts, and who wants them. May not live here: which worker judges it
-when (kourou_filter_server.pool), what follows from verdicts (kourou_filter_server.pulls).
-
 Invariant: `verdicts` has a byte for each record that is judged, from the first on without a gap.
 
 State: soft.

@@ -1,9 +1,5 @@
 """Which layers of the jail this machine has, and how the filter server starts what is jailed.
 
-Lives here: the trial of all layers, from outside; the sentence that refuses to start without them;
-the command line of the process that is the zygote.
-May not live here: the trials themselves (jail/probes.py), talking to a zygote (zygote_link.py).
-
 State: none. Imports nothing heavy, since `kourou doctor` asks here, too.
 """
 

@@ -1,10 +1,4 @@
-"""A filter server's figures, on /metrics and on /statistics.
-
-Lives here: where each figure of kourou.telemetry.metric_table is read in a filter server.
-May not live here: counting (kourou_filter_server.statistics), the page (kourou.telemetry.metrics).
-
-State: none.
-"""
+"""A filter server's figures, on /metrics and on /statistics."""
 
 from __future__ import annotations
 

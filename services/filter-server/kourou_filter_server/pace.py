@@ -1,7 +1,5 @@
 """How many messages a filter is given at a time, by how long it took for others lately.
 
-Lives here: that number. May not live here: what else bounds a batch (kourou_filter_server.runner).
-
 A quick filter gets large batches, which cost it and us least. A slow one gets few messages, and so
 does one of which nothing is known: its row moves in small steps, its deadline, which grows with the
 batch, comes soon, and the pulls behind it come one after the other and not all at once, when the

@@ -1,9 +1,4 @@
-"""What a filter server's core is told about how much it may do, and for how long.
-
-Lives here: the figures. May not live here: where they come from (kourou_filter_server.config).
-
-State: none.
-"""
+"""What a filter server's core is told about how much it may do, and for how long."""
 
 from __future__ import annotations
 

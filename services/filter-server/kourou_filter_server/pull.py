@@ -1,8 +1,5 @@
 """One consumer's pull under way, and the places in a queue that its answer names.
 
-Lives here: what is known of one pull. May not live here: what becomes of it
-(kourou_filter_server.pulls).
-
 State: soft.
 """
 

@@ -1,8 +1,5 @@
 """What is a consumer's pull answered, and when?
 
-Lives here: one pull's way: to the broker, to the filter, to its answer, perhaps several times.
-May not live here: which worker judges (kourou_filter_server.runner), sockets.
-
     a pull comes   its filter may run?  no: FILTER_FAILED, the offset stays
     ahead          an earlier answer went on there, and that is judged: it leaves at once
     upstream       the same pull, to the broker, without the filter, for more than was asked for

@@ -1,10 +1,4 @@
-"""Where the records of a run begin and end.
-
-Lives here: cutting a run of stored records by their sizes. May not live here: reading anything else
-of a record, but for its offset in its queue: what a record means is the worker's matter.
-
-State: none.
-"""
+"""Where the records of a run begin and end."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Telling the broker that this filter server is there, and hearing which filters it has.
 
-Lives here: when to register, and when to leave. May not live here: the connection
-(kourou_filter_server.upstream).
-
 A filter server registers over the connection on which it wants to be told of changes; the broker
 drops it when that ends, or after 30 s of silence.
 

@@ -1,9 +1,5 @@
 """One filter: the worker that runs it, the one that shall replace it, and what waits to be judged.
 
-Lives here: which version runs, batches, and finding the message at which a worker ended.
-May not live here: what becomes of a message that cannot be judged (kourou_filter_server.pulls), how
-many workers there may be (kourou_filter_server.slots).
-
 Reload: the worker of the former version serves until that of the new one is ready. One that was
 disabled or quarantined serves no more.
 

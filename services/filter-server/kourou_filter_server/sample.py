@@ -1,8 +1,5 @@
 """The last messages of a topic, over all its queues, for a dry run.
 
-Lives here: which messages these are, and fetching them. May not live here: judging them
-(kourou_filter_server.trial).
-
 Each queue gives the same share; what short queues cannot give, the others do. Messages are pulled
 by a group that exists everywhere and commits nothing, so nobody's progress is touched.
 

@@ -1,8 +1,5 @@
 """How many workers there may be, and whose turn it is to have one.
 
-Lives here: the numbers of workers, the limit on them, and who has to give one up.
-May not live here: what a worker is for (kourou_filter_server.runner, .trial).
-
 Invariant: never are there more workers than `workers_max`, counted from StartWorker to EndWorker or
 WorkerEnded.
 

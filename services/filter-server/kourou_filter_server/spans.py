@@ -1,8 +1,5 @@
 """What a filter server does for traced pulls, as spans below those of their consumers.
 
-Lives here: which spans are open, what belongs to them, when they end. May not live here:
-OpenTelemetry (kourou.telemetry), doing anything (kourou_filter_server.hands, .upstream).
-
     filter {topic}   a pull, from its arrival to its answer; the broker's spans are below it
     judge {topic}    a batch at a worker, from its way there to its verdicts; below each traced
                      message that was in it

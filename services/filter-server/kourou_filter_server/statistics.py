@@ -1,8 +1,5 @@
 """What filters have done in this filter server: plain integers, by group, name and version.
 
-Lives here: counting. May not live here: how figures are written down (kourou_filter_server.metrics,
-kourou.protocol.filter_bodies).
-
 State: soft; it begins with the process.
 """
 

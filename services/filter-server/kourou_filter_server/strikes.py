@@ -1,8 +1,5 @@
 """How often a filter did what a filter must not do, lately.
 
-Lives here: counting within a window. May not live here: what counts as a strike, and what follows
-from too many (kourou_filter_server.pulls, .quarantine).
-
 State: soft. A filter server that starts again counts from none; what it found before is in the
 broker's log, as the quarantine of a version.
 """

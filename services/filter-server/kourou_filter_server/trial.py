@@ -1,8 +1,5 @@
 """TRY_FILTER: what a filter says of the last messages of a topic, and what that costs.
 
-Lives here: dry runs: their source, their worker, their end. May not live here: which messages are
-tried (kourou_filter_server.sample).
-
 A dry run has a worker of its own, which ends with it; what it does counts for nobody. Messages are
 tried one by one, so each has its own verdict and its own cost; a message over which the worker ends
 costs a new worker, three times, then the dry run is over. It is bounded in time, and what it found

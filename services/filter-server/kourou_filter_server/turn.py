@@ -1,8 +1,5 @@
 """What all parts of the core share: what time it is, what is to be done, who asked the broker what.
 
-Lives here: the list of effects of one turn, and the questions to the broker that are open.
-May not live here: any decision.
-
 State: soft: the open questions.
 """
 

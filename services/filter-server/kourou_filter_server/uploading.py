@@ -1,9 +1,5 @@
 """REGISTER_MESSAGE_FILTER_CLASS (302): RocketMQ's old way to bring a filter along.
 
-Lives here: checking such an upload, handing it to the broker, and which filter a group named last
-for a topic, since pulls of those clients do not say it. May not live here: versions, rules about
-sources: both are the broker's.
-
 State: soft. Those clients upload again with their heartbeats.
 """
 

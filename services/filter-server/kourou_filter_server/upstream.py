@@ -1,8 +1,5 @@
 """The connection to the broker: questions out, answers and news in.
 
-Lives here: one ZeroMQ connection, over which this filter server is registered, asks, pulls and is
-told of changes. May not live here: what is asked (the core decides), retries.
-
 A question that cannot leave within CONNECT_WAIT_MS ends: a broker that is away is said to be away
 at once. Pulls are asked again by their consumers.
 

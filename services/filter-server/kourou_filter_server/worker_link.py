@@ -1,9 +1,5 @@
 """The filter server's end of one worker: batches out, verdicts back, and the clock.
 
-Lives here: one socket and one process descriptor; the deadline; what counts as a lie.
-May not live here: when workers are started, replaced or given up (workers.py), frames' layout
-(jail/wire.py), forking (the zygote does it).
-
 The worker may be in the hands of a hostile filter, all of it. So a reply is never decoded, only
 compared: it comes after the whole request, has its number, its count and its exact width, and holds
 nothing but verdicts. Anything else is a lie and ends the worker, as does being late.

@@ -1,10 +1,4 @@
-"""What a worker may answer, and nothing else: fixed widths, compared and not decoded.
-
-Lives here: the two replies there are, and what is a lie in them.
-May not live here: sockets, deadlines and what is done to a liar (worker_link.py).
-
-State: none.
-"""
+"""What a worker may answer, and nothing else: fixed widths, compared and not decoded."""
 
 from __future__ import annotations
 

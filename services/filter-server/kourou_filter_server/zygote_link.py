@@ -1,8 +1,5 @@
 """The filter server's end of the zygote: starting it, asking it for workers, hearing how they end.
 
-Lives here: one child process, its control socket, and the workers it has forked for us.
-May not live here: talking to a worker (worker_link.py), how many workers there are and whose.
-
 State: soft.
 
 Invariants: a worker that this object does not know is killed as soon as it is heard of; when the

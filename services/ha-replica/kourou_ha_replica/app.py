@@ -1,7 +1,4 @@
-"""A replica as a process: a broker's parts in the role of a follower, which may be promoted.
-
-Lives here: its name, its keys and its exit. May not live here: wiring (kourou.serving).
-"""
+"""A replica as a process: a broker's parts in the role of a follower, which may be promoted."""
 
 from __future__ import annotations
 

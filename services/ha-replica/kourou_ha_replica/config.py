@@ -1,10 +1,4 @@
-"""The settings of a replica, or of a member of a Raft group: a broker's, with another role.
-
-Lives here: what brokerRole and brokerId must be here.
-May not live here: any other key (kourou.serving.config).
-
-State: none.
-"""
+"""The settings of a replica, or of a member of a Raft group: a broker's, with another role."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The name server as a process: its parts, connected.
-
-Lives here: wiring, and the order in which parts come and go.
-May not live here: decisions (kourou_namesrv.core), sockets (kourou.transport).
-"""
+"""The name server as a process: its parts, connected."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """What a name server decides: a request comes in, an answer comes out.
 
-Lives here: one method per request.
-May not live here: the tables of brokers and topics (kourou_namesrv.routes), changes of the
-key/value settings (kourou_namesrv.key_value_handler), sockets, files, clocks.
-
 State: soft (routes, promotions just heard of), projection of an event store (key/value settings).
 """
 

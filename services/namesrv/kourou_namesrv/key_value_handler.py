@@ -1,8 +1,5 @@
 """Changes of the key/value settings: decided, made durable by the service, then answered.
 
-Lives here: the order of changes, and who is told what.
-May not live here: what may be set (kourou_namesrv.key_values), where it is kept.
-
 One change is under way at a time, since each is decided on the state that the one before left.
 
 State: a projection (the settings) and soft (which changes wait).

@@ -1,7 +1,5 @@
 """The name server's settings for clients: namespace -> key -> value.
 
-Lives here: the state, the decisions and how an event changes it. May not live here: who asks.
-
 State: projection of KeyValuePut and KeyValueDeleted; a name server has no commit log, so its event
 store is where they are written first. Owned and changed in place by `evolve`.
 """

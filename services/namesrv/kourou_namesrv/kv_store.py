@@ -1,8 +1,5 @@
 """Where key/value settings are kept: an event store, and RocketMQ's file beside it.
 
-Lives here: loading, recording and writing `kvConfig.json`.
-May not live here: what may be set (kourou_namesrv.key_values).
-
 The event store decides and has the history. `kvConfig.json` is its projection in RocketMQ's format,
 so that a RocketMQ name server can be started on it, and back: what somebody else wrote there, told
 by the hashes in `<name>.written`, is imported as events.

@@ -1,10 +1,5 @@
 """Who registers with a name server, and may it lead?
 
-Lives here: how a broker is told apart, and when a leader is refused because another one was
-promoted meanwhile.
-May not live here: who is alive (kourou_namesrv.routes), how settings are kept
-(kourou_namesrv.key_value_handler).
-
 A promotion is kept among the key/value settings, so an old leader that comes back years later is
 refused, too, and the history tells who was promoted when:
 

@@ -1,9 +1,5 @@
 """Which brokers are alive, and which topics they have.
 
-Lives here: the tables, what a registration changes in them, who is dropped when, and what a route
-is.
-May not live here: requests and replies (kourou_namesrv.core), sockets.
-
 A broker is known by its name and id; what it registers stands until it unregisters, its connection
 closes, or it is silent for 120 s by the monotonic clock. Name servers know nothing of one another.
 

@@ -1,8 +1,5 @@
 """The Spark service as a process: its parts, connected.
 
-Lives here: wiring, and the order in which parts come and go. May not live here: what queries
-compute (jobs), how they are started (queries, runner).
-
 Java is a child of this process and dies with it, however it ends: the gateway ends when the pipe
 that is its input does. If Java dies, this process ends, too, to be started again.
 """

@@ -1,8 +1,5 @@
 """What the service's queries have done, as events in an event store of its own.
 
-Lives here: the events, and their projection from the read model's list of batches. May not live
-here: that list, which is written in the same transaction as the rows (read_model).
-
 The list is what happened, the events are its history without end: an event is written after the
 commit of its batch, and what a crash kept from being written is written at the next start. So a
 batch is one event, whatever happens between.

@@ -3,11 +3,7 @@
     bucket 0           0 ms
     bucket n           above BASE ** (n - 2), up to BASE ** (n - 1) ms: 1 is up to 1 ms
 
-Lives here: that arithmetic. May not live here: Spark (jobs.latency has the same as a column), SQL.
-
 A percentile is told as its bucket's upper bound: at most a tenth too high, never too low.
-
-State: none.
 """
 
 from __future__ import annotations

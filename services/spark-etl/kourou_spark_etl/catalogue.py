@@ -1,10 +1,4 @@
-"""The jobs there are, and what each may be told: a table without Spark.
-
-Lives here: names, options with their ranges, default subscriptions, the tables that a job writes.
-May not live here: what a job computes (kourou_spark_etl.jobs), the job file (job_file).
-
-State: none.
-"""
+"""The jobs there are, and what each may be told: a table without Spark."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
 """`kourou spark-etl run|list|status|stop`: the service, and what one wants to know of it.
 
-Lives here: these four and their arguments. May not live here: the service (kourou_spark_etl.app).
-
-    run -c FILE --jobs FILE …    the service; as other services, with their arguments
-    list --jobs FILE             the queries of a job file, which is checked
-    status [--admin URL]         what the queries of a running service do
-    stop [--wait S]              end it in peace: batches under way are finished
-
-State: none.
+run -c FILE --jobs FILE …    the service; as other services, with their arguments
+list --jobs FILE             the queries of a job file, which is checked
+status [--admin URL]         what the queries of a running service do
+stop [--wait S]              end it in peace: batches under way are finished
 """
 
 from __future__ import annotations

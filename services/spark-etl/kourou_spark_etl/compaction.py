@@ -1,8 +1,5 @@
 """Small files of a lake become large ones, under the eyes of its readers.
 
-Lives here: which files are merged, merging, the switch to them, deleting what was replaced. May not
-live here: the lake's layout (kourou_spark_etl.lake_files).
-
     1  a partition's files that are smaller than wanted are written into new ones, in merged/
     2  the next manifest names these, and what they replace; its renaming is the switch
     3  what was replaced longer ago than the grace period is deleted

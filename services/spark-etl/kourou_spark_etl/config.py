@@ -1,8 +1,5 @@
 """The settings of the Spark service.
 
-Lives here: every key with its default, range and sentence, and what follows from several keys.
-May not live here: queries; they stand in the job file (kourou_spark_etl.job_file).
-
 State: none; settings are read once.
 """
 

@@ -1,10 +1,4 @@
-"""`format("kourou")`: what Spark is told of Kourou.
-
-Lives here: the data source as Spark knows it. May not live here: reading (source),
-writing (sink).
-
-State: none.
-"""
+"""`format("kourou")`: what Spark is told of Kourou."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """What each query has done, counted: for /metrics and /statistics.
 
-Lives here: counts a query, and both pages made of them. May not live here: where figures come from.
-
 Spark's listener, the queries' threads and the page's thread meet here, so there is a lock.
 
 State: soft.

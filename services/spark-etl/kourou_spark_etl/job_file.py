@@ -8,9 +8,6 @@
     [queries.orders.options]
     file_mib = 256
 
-Lives here: what may stand in it, and the error for everything else. May not live here: running
-(kourou_spark_etl.queries), what a subscription may be (source.options, which is asked).
-
 State: none; the file is read once.
 """
 

@@ -1,7 +1,5 @@
 """How far groups are behind, asked of the brokers.
 
-Lives here: from a cluster's answers to samples. May not live here: what they mean (jobs.backlog).
-
 Groups are asked for one by one: a broker that knows nothing of one says so without harm to others.
 
 State: soft: an open client.

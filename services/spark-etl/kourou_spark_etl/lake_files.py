@@ -4,9 +4,6 @@
     merged/topic=…/date=…/        files that were made of several of those
     manifests/000000000007.json   which merged files hold rows, and which incoming ones they replace
 
-Lives here: reading the sink's log and the manifest, and a DataFrame of it all. May not live here:
-merging (kourou_spark_etl.compaction).
-
 The rows of the lake are those of the newest manifest's files, and of every committed incoming file
 that it does not replace. What a manifest replaces stays for the grace period, so that whoever has
 read an older manifest still finds its files.

@@ -1,7 +1,5 @@
 """Spark tells of each batch; the service hears it.
 
-Lives here: the listener. May not live here: what is made of it (kourou_spark_etl.app).
-
 Spark calls from a thread of its own, and later than the batch was done; what comes here must
 neither raise nor wait for long. Later means: perhaps when the query's next attempt has begun, of
 which it says nothing; so the run counts that each query was last started as.

@@ -1,10 +1,4 @@
-"""What this machine must have for Spark, and what to type where it has not.
-
-Lives here: looking for packages and for Java. May not live here: anything that needs either of them
-to be imported; `kourou doctor`, `kourou up` and the service ask before they load Spark.
-
-State: none.
-"""
+"""What this machine must have for Spark, and what to type where it has not."""
 
 from __future__ import annotations
 

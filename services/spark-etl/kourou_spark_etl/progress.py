@@ -1,9 +1,4 @@
-"""What Spark tells of each batch, as numbers: for metrics, events and spans.
-
-Lives here: reading a progress report, which is JSON. May not live here: Spark, counting.
-
-State: none.
-"""
+"""What Spark tells of each batch, as numbers: for metrics, events and spans."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """From a query of the job file to a stream of Spark's.
 
-Lives here: for each job what it reads, which function it runs, and where its rows go. May not live
-here: the functions (jobs), when a query is started and stopped (runner), SQL (read_model).
-
 Rows that go to the read model pass through foreachBatch: the batch is written in one transaction
 with its number, so that Spark may run it again as often as it likes. Rows of a lake go through
 Spark's file sink, whose log does the same.

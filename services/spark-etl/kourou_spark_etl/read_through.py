@@ -1,9 +1,4 @@
-"""All of a frame, read and given to nobody: for whoever measures reading.
-
-Lives here: that one action. May not live here: stop-watches (kourou_bench).
-
-State: none.
-"""
+"""All of a frame, read and given to nobody: for whoever measures reading."""
 
 from __future__ import annotations
 

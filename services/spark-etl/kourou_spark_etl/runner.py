@@ -1,7 +1,5 @@
 """One query's thread: it starts the query, waits for its end, starts it again, stops it in peace.
 
-Lives here: that thread. May not live here: what a query is (queries), pauses (supervision).
-
 In peace means: the batch that is under way is finished, if it is in time; then the query is
 stopped. A batch that is cut off is run again at the next start, and counts once all the same.
 

@@ -1,7 +1,5 @@
 """The one way to a Spark session: for the service, its jobs, the benchmark and the tests.
 
-Lives here: what a session is told at its start. May not live here: queries.
-
 A session is local (`local[2]`) or on a cluster (`spark://host:7077`) by its master alone. Spark's
 Python processes run the interpreter that runs this, so that they find this package; workers of a
 cluster have it at the same path, or the variable PYSPARK_PYTHON says where all of them have one.

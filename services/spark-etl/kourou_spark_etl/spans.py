@@ -1,8 +1,5 @@
 """Spans of micro-batches, linked to the traces of messages that were in them.
 
-Lives here: from a batch's progress to a span. May not live here: OpenTelemetry (kourou.telemetry),
-picking contexts out of messages (kourou_spark_etl.queries observes them, a bounded number).
-
 A batch has no parent: it is as much below each of its messages as below any other. So it begins a
 trace of its own and is linked with theirs. In the trace of each message that it was told of, one
 span says the same, linked with the batch: so a message's own trace shows that it became rows.

@@ -1,8 +1,5 @@
 """What becomes of a query: it runs, fails, waits, runs again.
 
-Lives here: its states, the pauses between attempts. May not live here: Spark, threads, clocks;
-times are passed in.
-
     waiting -> starting -> running -> ended       (a trigger that ends by itself, or told to)
                   |           |
                   '-----------'--> failed -> starting …

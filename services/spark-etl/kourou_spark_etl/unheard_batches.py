@@ -1,7 +1,5 @@
 """Batches of a lake that Spark has committed and could not tell of: a crash came in between.
 
-Lives here: finding them, by Spark's own files. May not live here: noting them (app).
-
 Spark tells of a batch after its commit, and never again. Batches that go to tables are numbered
 with their rows; those of a lake are known by the checkpoint's list of commits alone.
 

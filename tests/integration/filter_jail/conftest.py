@@ -1,9 +1,4 @@
-"""A real zygote with real jailed workers, for filters that mean harm.
-
-Lives here: asking one filter about messages, and what must hold after each, whatever it did: the
-zygote lives, the worker is gone, no process is left, and another group's filter judges as before.
-The sources are handed over unchecked: the rules of kourou.filtering.python_rules are not the wall.
-"""
+"""A real zygote with real jailed workers, for filters that mean harm."""
 
 from __future__ import annotations
 

@@ -9,10 +9,6 @@
     give_orders(path, Orders())                        all is well
 
 Monotonic time is the machine's own: no order touches it.
-
-Lives here: orders, and reading them. May not live here: what a full disk refuses
-(kourou_rigs.failing_disk), anything a member does.
-State: none; the orders lie in the file.
 """
 
 from __future__ import annotations

@@ -5,9 +5,6 @@
         assert answer.status == 200
         answer.json["message_id"]
 
-Lives here: starting and ending it, requests, events of a stream. May not live here: a cluster
-(kourou.testing.cluster), what a test compares.
-
 It is the service's own wiring on a loop and a thread of its own, with real HTTP on loopback.
 
 State: soft.

@@ -4,9 +4,6 @@
         scene.console.address      # host:port of the web pages and the API
         scene.sent                 # id of a message that was traced and consumed
 
-Lives here: topics, messages, groups that lag, fail and disagree, an open transaction, a filter, a
-history. May not live here: what a test looks for, a browser.
-
 Two brokers with a replica each, clients and the console, all in this process. A filter is there if
 the machine can run filters in their jail; else the page of filters is empty.
 

@@ -1,8 +1,4 @@
-"""A broker's mind without hands: the real core over a store in memory, driven by a test's clock.
-
-Lives here: `MemoryStore` (the engine's read port over appended bytes) and `Engine` (the core with
-its effects applied). The real store passes the same contract tests.
-"""
+"""A broker's mind without hands: the real core over a store in memory, driven by a test's clock."""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
 """A real broker process whose disk fails, dies or fills up as ordered.
 
-    python -m kourou_rigs.failing_broker --fail-sync 7 -c broker.conf -n 127.0.0.1:19876
-
-Lives here: reading what was ordered; all other arguments are the broker's own. May not live here:
-the faults (kourou_rigs.failing_disk), anything a broker does.
-
-State: none.
+python -m kourou_rigs.failing_broker --fail-sync 7 -c broker.conf -n 127.0.0.1:19876
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """The machine's own disk, with one fault that comes when it was ordered.
 
-Lives here: `FailingDisk` for real processes on real files, where kourou.testing.disk would need the
-process's memory. Without a fault ordered it passes the contract of disks (tests/contract).
-May not live here: the process it runs in (kourou_rigs.failing_broker).
-
 Faults are counted over the files that lie in one folder of the store, so what else is synced by
 the clock moves nothing. What an ordered fault does:
 

@@ -1,8 +1,5 @@
 """A filter server's core by itself: inputs are given by hand, effects are looked at.
 
-Lives here: the few steps that every test of it begins with. May not live here: chance, and checks
-of answers (kourou_rigs.filter_world).
-
 State: soft.
 """
 

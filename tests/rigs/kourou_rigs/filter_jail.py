@@ -1,8 +1,5 @@
 """Simulated workers, whose filters do whatever their messages say (kourou_rigs.filter_records).
 
-Lives here: starting, judging and ending them, in the time that chance gives. May not live here: who
-wants them (kourou_filter_server.core, in kourou_rigs.filter_world).
-
 State: soft.
 """
 

@@ -2,9 +2,6 @@
 
     size, …, queue offset, …, wanted, does
 
-Lives here: such records for simulations (kourou_rigs.filter_world), and the notes of a run.
-May not live here: whole records (kourou_rigs.records).
-
 `wanted` has one bit for versions with even numbers and one for odd ones; `does` is what a message
 does to odd versions: even ones are mended.
 

@@ -4,11 +4,6 @@
     world.run(seconds=30)
     assert world.done
 
-Lives here: a simulated broker with queues and filters, consumers that pull and check each answer.
-May not live here: workers (kourou_rigs.filter_jail), what messages do to them
-(kourou_rigs.filter_records), any decision of a filter server (kourou_filter_server.core, which
-runs here as it is).
-
 State: soft; all chance comes from the seed.
 """
 

@@ -1,8 +1,4 @@
-"""Does something in a forked child and brings home what came of it.
-
-Lives here: the fork, and bringing home; for tests of what cannot be undone: limits, namespaces,
-seccomp, signals. May not live here: what is tried. State: none.
-"""
+"""Does something in a forked child and brings home what came of it."""
 
 from __future__ import annotations
 

@@ -12,10 +12,6 @@
     dense         offsets have no gap and begin at 0
     repeated      a value stands in one place, however often it was tried
     unseen        each group was handed all that was acknowledged
-
-Lives here: these rules, in time n log n. May not live here: rows (kourou_rigs.send_history), how
-they came to be.
-State: none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """An HTTP server that gives out a list of name servers, well or badly.
 
-Lives here: a server of raw answers, and answers that are not whole. May not live here: assertions.
-
 State: soft.
 """
 

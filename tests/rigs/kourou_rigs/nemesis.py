@@ -5,10 +5,6 @@
 The first fault of a seed is the seed-th of the table, so that so many seeds meet them all; the
 others, how long each lasts and whom it meets, are left to chance. Each strike ends with all wires
 flowing, all processes up and sends acknowledged again.
-
-Lives here: faults, their order, how long they last. May not live here: how they are done
-(kourou_rigs.raft_processes).
-State: soft; all chance comes from the seed.
 """
 
 from __future__ import annotations

@@ -4,11 +4,7 @@
         ...                                     # OTEL_EXPORTER_OTLP_ENDPOINT = collector.endpoint
         spans = collector.wait_for(lambda spans: len(spans) == 3)
 
-Lives here: its name in this kit. May not live here: what it does (kourou.telemetry.otlp_receiver).
-
 Needs the package opentelemetry-proto, which comes with `kourou[otlp]`.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """A static pair in memory: two real cores, and a wire between them that a test holds in its hands.
 
-Lives here: that pair, its wire, and what may happen to both.
-May not live here: any rule of replication.
-
 What one says waits in a list until `deliver`, so a test may look at it, lose it with the
 connection, or let one side die first. A loss of power takes from a log what was not flushed.
 """

@@ -1,9 +1,5 @@
 """A leader's store and that of a member that parted from it, on disks in memory.
 
-Lives here: both, what is written to them, and what readers see of one. For tests of what becomes of
-a tail that the leader never had.
-May not live here: cutting it off (kourou.store.cutting).
-
 State: soft.
 """
 

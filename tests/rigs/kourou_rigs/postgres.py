@@ -3,9 +3,6 @@
     with PostgresServer() as server:
         store = EventStore.open(server.new_database())
 
-Lives here: a throw-away cluster of Debian's programs, and what can happen to its processes.
-May not live here: tables.
-
 It has no port: its socket, like its files, lies in a folder that only its user may enter. Root
 cannot run PostgreSQL, so root gives the folder to another user and the server runs as that one.
 

@@ -4,9 +4,6 @@
         prometheus.wait_for("up == 1")
         found = prometheus.query("rocketmq_topic_number")
 
-Lives here: finding Debian's programs, starting, asking and ending one server. May not live here:
-which rules and dashboards there are.
-
 State: soft; what the server stores lies in the folder that was given.
 """
 

@@ -1,8 +1,5 @@
 """Queues in memory with the face of `client.admin.reading`, for tests of what reads several.
 
-Lives here: messages by queue, and reads of a bounded number. May not live here: brokers
-(kourou.testing.cluster).
-
 State: soft.
 """
 

@@ -4,9 +4,6 @@
     engine = Engine(role=QuorumLeaderRole(7, quorum))
     quorum.confirm(engine)                               # a majority has all that was appended
 
-Lives here: answers of the port kourou.engine.ports.Quorum. May not live here: elections, bytes
-(kourou_rigs.raft_world).
-
 State: soft.
 """
 

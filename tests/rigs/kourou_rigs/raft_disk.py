@@ -3,9 +3,6 @@
 The log is made of cells of eight bytes, one a record: epoch, kind, value. A cell of zeros was never
 written. Everything is in memory; a process that is killed leaves `pages` as they are, a power loss
 keeps of what was not flushed whatever chance says: all, nothing, or some cells of it.
-
-Lives here: pages, flushes, cuts, votes, recovery. May not live here: time, messages, rules.
-State: soft.
 """
 
 from __future__ import annotations

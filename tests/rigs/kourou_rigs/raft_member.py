@@ -5,9 +5,6 @@
     assert kit.sent(AskVote)
 
 Its disk is done at once, unless `disk` is False.
-
-Lives here: one member, and what others say to it. May not live here: other members (raft_world).
-State: soft.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The network of a simulation: late, twice, out of order, not at all.
-
-Lives here: which links are cut, the fate of one message. May not live here: what is sent.
-State: soft.
-"""
+"""The network of a simulation: late, twice, out of order, not at all."""
 
 from __future__ import annotations
 

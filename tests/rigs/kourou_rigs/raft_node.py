@@ -4,9 +4,6 @@ The shell does what a real one has to, in the order a real one has to: it append
 record some time after the member leads, when its engine is ready, and takes no client's message
 before; it says `Appended` before any message that comes later, joins flushes, forgets a flush that
 a cut has overtaken, and asks `may_acknowledge` right before each answer.
-
-Lives here: the shell, its clock, what clients are owed. May not live here: faults (raft_world).
-State: soft; the disk stays when the process dies.
 """
 
 from __future__ import annotations

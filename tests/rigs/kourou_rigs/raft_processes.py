@@ -10,10 +10,6 @@
 Every member listens on an address of its own (127.0.0.11 and so on). The others find it at a proxy,
 one for each direction of each pair, and so do clients, who are told the proxy's address by the name
 server. So each wire can be cut, one way or both, without a word to the system's network.
-
-Lives here: processes, wires, orders to members, who leads. May not live here: which fault comes
-when (kourou_rigs.nemesis), load (kourou_rigs.recorded_load).
-State: soft; logs lie in the folder.
 """
 
 from __future__ import annotations

@@ -12,9 +12,6 @@
     no word without a vote   who lost its disk votes for nobody before it has all that is confirmed
 
 What a lost disk had counts as held until its member has a vote again: till then it elects nobody.
-
-Lives here: the rules, told what happens by the nodes. May not live here: what happens.
-State: soft.
 """
 
 from __future__ import annotations

@@ -6,10 +6,6 @@ For a while members are killed, lose power, are stopped, handed over, cut off; m
 repeated and late; disks are slow or fail; clocks run apart. (Wall clocks may step as they like: no
 member ever reads one.) The rules (raft_rules) are checked at every step. Then all heals, and within
 a bounded time there is one leader, a new message is acknowledged, and all logs are the same.
-
-Lives here: the order of events, the faults of a seed, clients. May not live here: what a member or
-its disk does.
-State: soft; all chance comes from the seed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Everything that stands in a topic, read over the network as an application would.
-
-Lives here: `read_topic`. May not live here: assertions about what was read.
-
-State: none.
-"""
+"""Everything that stands in a topic, read over the network as an application would."""
 
 from __future__ import annotations
 

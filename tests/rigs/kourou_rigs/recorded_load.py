@@ -7,10 +7,6 @@
 
 Four producers send one message after the other: two keep to a queue, two go where they like. What
 was refused before it was stored is FAIL, SEND_OK is OK, all else is UNKNOWN and never sent again.
-
-Lives here: sending, reading, writing down. May not live here: what must hold
-(kourou_rigs.history_rules), what fails (kourou_rigs.nemesis).
-State: soft.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Stored records for tests and benchmarks, without a broker.
-
-Lives here: a little log in memory that numbers messages as a broker does.
-May not live here: anything random; the same calls give the same bytes.
-"""
+"""Stored records for tests and benchmarks, without a broker."""
 
 from __future__ import annotations
 

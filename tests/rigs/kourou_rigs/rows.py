@@ -1,9 +1,4 @@
-"""A message as a row of the Spark source, by what a consumer is told of it.
-
-Lives here: the translation, for tests that compare both. May not live here: Spark.
-
-State: none.
-"""
+"""A message as a row of the Spark source, by what a consumer is told of it."""
 
 from __future__ import annotations
 

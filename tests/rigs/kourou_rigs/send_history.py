@@ -7,10 +7,6 @@
 
 Values are unique in a run. Times are milliseconds of one monotonic clock. What is not known to have
 failed may have happened: a timeout, a lost connection, "stored, but no majority has it yet".
-
-Lives here: rows, their file, silences after faults. May not live here: what must hold for them
-(kourou_rigs.history_rules), who sends and reads.
-State: soft.
 """
 
 from __future__ import annotations

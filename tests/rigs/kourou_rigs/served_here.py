@@ -1,8 +1,5 @@
 """A broker's service in the process of a test: real listeners, a real store, and one client.
 
-Lives here: starting and ending it, its inner parts by name, and plain requests.
-May not live here: faults (kourou.testing.mortal_broker), what a test compares.
-
 State: soft.
 """
 

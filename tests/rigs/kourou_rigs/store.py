@@ -1,10 +1,5 @@
 """Writing to a store as a broker does, without a broker.
 
-Lives here: `StoreWriter`, which numbers, places and stamps records exactly as the engine does,
-settings for stores that fit into a test, copying a log as replication does, and reading a topic
-back.
-May not live here: assertions.
-
 State: soft.
 """
 

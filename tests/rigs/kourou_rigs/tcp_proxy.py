@@ -11,10 +11,6 @@
 Held bytes stay in the sockets' buffers, as on a network that loses everything: whoever sends
 notices when those are full, or when nothing is answered. The end of a connection is held like its
 bytes.
-
-Lives here: one listener, its connections, both ways of each. May not live here: who is behind it,
-which wire is cut when (kourou_rigs.nemesis).
-State: soft. Everything runs on the loop that opened it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Transactions at a broker's mind without hands, as RocketMQ's client makes them.
-
-Lives here: half messages, their ends, and what a broker has of them. May not live here: tests.
-"""
+"""Transactions at a broker's mind without hands, as RocketMQ's client makes them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A broker in memory that answers a client's requests (see kourou_rigs.wire_cluster).
 
-Lives here: what it keeps and how it answers. May not live here: connections, and anything a real
-broker decides about permissions, retention or durability.
-
 State: soft. Everything runs on the client's I/O thread; a test changes it by plain attributes.
 """
 

@@ -9,9 +9,6 @@
 Name server and brokers stand behind the client's own seam for connections. Every request and answer
 is encoded and decoded as on the wire, so what is left out is only ZeroMQ.
 
-Lives here: the name server, and connections. May not live here: what brokers answer
-(kourou_rigs.wire_broker).
-
 State: soft. Everything runs on the client's I/O thread; a test changes it by plain attributes.
 """
 

@@ -1,8 +1,5 @@
 """A filter server in memory beside a broker in memory (see kourou_rigs.wire_cluster).
 
-Lives here: a pull that becomes the broker's, and a smaller answer. May not live here: running
-anybody's Python, which a test says instead: `passes`.
-
 State: soft. Everything runs on the client's I/O thread; a test changes it by plain attributes.
 """
 

@@ -1,8 +1,5 @@
 """The filters that a broker in memory keeps (see kourou_rigs.wire_broker).
 
-Lives here: versions by group and name, and which one runs. May not live here: what a real broker
-decides about them (kourou.engine.filters), judging messages (kourou_rigs.wire_filter_server).
-
 State: soft.
 """
 

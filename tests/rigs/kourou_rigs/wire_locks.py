@@ -1,8 +1,5 @@
 """The queue locks of a broker in memory (see kourou_rigs.wire_broker).
 
-Lives here: who holds which queue of which group. May not live here: time (no lock lapses here but
-by a test's hand), recording.
-
 State: soft. A test looks into `holders` and changes it.
 """
 

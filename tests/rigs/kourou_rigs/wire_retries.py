@@ -1,11 +1,4 @@
-"""What a broker in memory makes of messages that were not consumed.
-
-Lives here: from a consumer's request to the queue and the draft that are stored, as a broker
-decides it, but without delays: a retry comes at once. May not live here: keeping them
-(kourou_rigs.wire_broker).
-
-State: none.
-"""
+"""What a broker in memory makes of messages that were not consumed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What each administrative command does: one question to the client's admin, one report.
-
-Lives here: functions from an open client to a report; the rarer ones have modules of their own.
-May not live here: arguments (the modules of commands), the requests themselves
-(kourou.client.admin).
-"""
+"""What each administrative command does: one question to the client's admin, one report."""
 
 from __future__ import annotations
 

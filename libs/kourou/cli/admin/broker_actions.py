@@ -1,8 +1,4 @@
-"""What the commands about brokers, clusters and name servers do: a question or a few, one report.
-
-Lives here: functions from an open client to a report. May not live here: arguments
-(kourou.cli.admin.broker_commands).
-"""
+"""Admin commands for brokers, clusters and name servers: a few requests and a report each."""
 
 from __future__ import annotations
 

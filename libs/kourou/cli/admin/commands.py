@@ -1,7 +1,4 @@
-"""`kourou admin`: all commands, by family.
-
-Lives here: the list of families, whose import makes their commands. May not live here: any command.
-"""
+"""`kourou admin`: all commands, by family."""
 
 from __future__ import annotations
 

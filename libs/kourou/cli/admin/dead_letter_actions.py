@@ -1,8 +1,4 @@
-"""What the commands about dead letters do.
-
-Lives here: which of them are meant, and what is told. May not live here: reading and sending them
-(kourou.client.admin_dead_letters).
-"""
+"""What the commands about dead letters do."""
 
 from __future__ import annotations
 

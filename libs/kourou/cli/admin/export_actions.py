@@ -1,8 +1,5 @@
 """What operators take home as a file: topics and groups, settings, figures.
 
-Lives here: the three files and what is in them. May not live here: arguments
-(kourou.cli.admin.broker_commands).
-
 The names in the files are RocketMQ's, so that tools that read its exports read ours. A file is
 written beside its name and renamed: nobody reads half of one.
 """

@@ -1,9 +1,4 @@
-"""What the commands about filters do: a question to the client's admin, and one report.
-
-Lives here: functions from an open client to a report, and reading a source from a file. May not
-live here: arguments (kourou.cli.admin.filter_commands), what a source may say
-(kourou.filtering.python_rules; the broker says it at an upload).
-"""
+"""What the commands about filters do: a question to the client's admin, and one report."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`kourou admin filter …`: the commands about filters in Python, and their arguments.
-
-Lives here: names and letters. May not live here: what a command does
-(kourou.cli.admin.filter_actions), which is imported when one is called.
-"""
+"""`kourou admin filter …`: the commands about filters in Python, and their arguments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`kourou admin`: the commands about groups, their members and their progress.
-
-Lives here: names and letters. May not live here: what a command does (kourou.cli.admin.actions,
-group_actions), which is imported when one is called.
-"""
+"""`kourou admin`: the commands about groups, their members and their progress."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What the commands about messages do: one question or a few, one report.
-
-Lives here: functions from an open client to a report. May not live here: arguments
-(kourou.cli.admin.message_commands).
-"""
+"""What the commands about messages do: one question or a few, one report."""
 
 from __future__ import annotations
 

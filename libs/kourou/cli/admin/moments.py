@@ -1,7 +1,4 @@
-"""Times as operators type them.
-
-Lives here: text to milliseconds and back. May not live here: the clock of the machine.
-"""
+"""Times as operators type them."""
 
 from __future__ import annotations
 

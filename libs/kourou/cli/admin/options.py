@@ -1,8 +1,5 @@
 """What all administrative commands share: their options' letters and names, and how they report.
 
-Lives here: option types, mqadmin's way to write true and false, asking and showing once or again
-and again. May not live here: any one command.
-
 Letters and long names are mqadmin's; ours stand beside them where they are shorter.
 """
 

@@ -1,8 +1,4 @@
-"""What the commands about leaders and their copies do: a question or a few, one report.
-
-Lives here: functions from an open client to a report. May not live here: arguments
-(kourou.cli.admin.replica_commands).
-"""
+"""What the commands about leaders and their copies do: a question or a few, one report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """What an administrative command found, as a table for people or JSON for programs.
 
-Lives here: one shape for all answers. May not live here: questions.
-
 A terminal gets a table with a frame; a pipe gets aligned columns, which `awk` takes apart; `--json`
 gives one object a row, or `{"remark": …}` where there is nothing but words. Who did not answer is
 named on standard error.

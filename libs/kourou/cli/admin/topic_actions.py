@@ -1,8 +1,4 @@
-"""What the rarer commands about topics do: one question or a few to the client's admin, one report.
-
-Lives here: functions from an open client to a report. May not live here: arguments
-(kourou.cli.admin.topic_commands).
-"""
+"""The less frequent admin commands for topics: a few requests and a report each."""
 
 from __future__ import annotations
 

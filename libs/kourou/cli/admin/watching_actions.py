@@ -1,8 +1,4 @@
-"""What the commands do that try a cluster out or keep an eye on it.
-
-Lives here: functions from an open client to a report. May not live here: arguments
-(kourou.cli.admin.watching_commands).
-"""
+"""What the commands do that try a cluster out or keep an eye on it."""
 
 from __future__ import annotations
 

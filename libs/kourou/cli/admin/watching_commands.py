@@ -1,8 +1,4 @@
-"""`kourou admin`: the commands that try a cluster out or keep an eye on it, and their arguments.
-
-Lives here: names and letters. May not live here: what a command does
-(kourou.cli.admin.watching_actions), which is imported when one is called.
-"""
+"""`kourou admin`: the commands that try a cluster out or keep an eye on it, and their arguments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What `kourou admin why` does: one question, one report.
-
-Lives here: from an open client to a report. May not live here: arguments
-(kourou.cli.admin.why_commands), the reasoning (kourou.client.explain).
-"""
+"""What `kourou admin why` does: one question, one report."""
 
 from __future__ import annotations
 

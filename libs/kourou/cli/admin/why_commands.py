@@ -1,8 +1,4 @@
-"""`kourou admin why` and its arguments.
-
-Lives here: names and letters. May not live here: what it does (kourou.cli.admin.why_actions), which
-is imported when it is called.
-"""
+"""`kourou admin why` and its arguments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The folder of a backup: its manifest, what came before its log, and the segments.
 
-Lives here: writing pieces of the log to it, each checked, and reading them back.
-May not live here: asking a broker (taking), making a store of it (restoring).
-
 State: log, see manifest. Format: docs/formats/backup.md.
 
     <folder>/manifest.json

@@ -1,7 +1,5 @@
 """What a backup has: `manifest.json` of its folder.
 
-Lives here: its fields, its bytes. May not live here: the log (folder), asking a broker (taking).
-
 State: log of the backup: only what stands here counts, whatever files have beyond. It is replaced
 atomically, behind the bytes that it names. Format: docs/formats/backup.md.
 """

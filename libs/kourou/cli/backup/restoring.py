@@ -1,8 +1,5 @@
 """`kourou restore`: a store made of a backup, which a broker opens and Spark reads. Nobody serves.
 
-Lives here: the order in which such a store is made, and what is compared on the way.
-May not live here: the backup's files (folder), recovery (kourou.store).
-
 The store grows in `<target>.restoring`, and gets its name when all of it is on disk: what has the
 name is whole, and a restore that was interrupted is begun anew by the next one. State: none.
 

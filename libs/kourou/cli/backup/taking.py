@@ -1,9 +1,5 @@
 """`kourou backup`: a copy of a live broker's log, up to what it has confirmed.
 
-Lives here: finding the broker, is it the log that was copied before, and the loop that asks for
-piece after piece while the one before is written.
-May not live here: files (folder), the requests (kourou.serving.log_source).
-
 A run copies up to what was confirmed when it began, so that it ends under any load. The next one
 goes on there. State: none; the folder's manifest says how far it is.
 """

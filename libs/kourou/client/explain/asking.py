@@ -1,8 +1,5 @@
 """Questions about one message: bounded, side by side, and none of them fails the others.
 
-Lives here: who may be asked for each broker, asking, and what could not be had. May not live here:
-which questions there are (finding, copies, group_facts).
-
 A broker's leader is asked; where none answers, any member of its log that does, which may be
 behind. A question that fails leaves its name and its reason in `missing`.
 

@@ -1,11 +1,6 @@
 """Every reason why a message is where it is: its code, and what to do.
 
-Lives here: the codes, their titles, how bad each is, and the advice. May not live here: when one
-holds (kourou.client.explain.verdict).
-
 Codes are stable: programs compare them. docs/why.md has each with what to do.
-
-State: none.
 """
 
 from __future__ import annotations

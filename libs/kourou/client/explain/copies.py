@@ -1,10 +1,4 @@
-"""All stored copies of one message: sent, delayed, half, retried, dead.
-
-Lives here: what a stored record is a copy of, where others are, and what they say of delay,
-transaction and safety. May not live here: finding the first one (kourou.client.explain.finding).
-
-State: none.
-"""
+"""All stored copies of one message: sent, delayed, half, retried, dead."""
 
 from __future__ import annotations
 

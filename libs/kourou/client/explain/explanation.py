@@ -1,10 +1,4 @@
-"""An explanation as it is told: what programs read, over HTTP and from `--json`.
-
-Lives here: the values that travel, and how they are made of facts and verdicts. May not live here:
-what follows from facts (kourou.client.explain.verdict), words for a terminal (text).
-
-State: none.
-"""
+"""An explanation as it is told: what programs read, over HTTP and from `--json`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
 """What was asked about one message, and what came back.
 
-Lives here: the facts as plain values. May not live here: asking (kourou.client.explain.gather and
-its neighbours), what follows from them (kourou.client.explain.verdict).
-
 None is a fact that could not be had, never a no: what is missing stands in `Facts.missing` with the
 reason. Times are ms since the epoch, sizes and positions bytes.
-
-State: none.
 """
 
 from __future__ import annotations

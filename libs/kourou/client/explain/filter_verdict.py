@@ -1,12 +1,7 @@
 """What a group's subscription says of a message: its tag, its properties, its filter.
 
-Lives here: the rules about wanting. May not live here: parsing and judging (kourou.filtering), what
-else a group does.
-
 Tags and SQL92 are judged here, by the code that brokers and clients judge with. A filter in Python
 runs at a filter server only, so its word is among the facts, or missing.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Finding the message that a text names.
 
-Lives here: what a text can mean (a place, an offset message id, a unique or a business key), in
-this order, and looking there. May not live here: its other copies (kourou.client.explain.copies).
-
-    topic/broker/queue@offset     one queue of one broker: what is not there can be told exactly
-    32 or 56 hexadecimal digits   an offset message id, if it names a broker that is registered
-    anything else                 a key, looked up in the topic named, or in all of them
-
-State: none.
+topic/broker/queue@offset     one queue of one broker: what is not there can be told exactly
+32 or 56 hexadecimal digits   an offset message id, if it names a broker that is registered
+anything else                 a key, looked up in the topic named, or in all of them
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
 """`client.admin.explain`: ask everything about one message, and say why it is where it is.
 
-Lives here: the order of the questions. May not live here: any one of them (finding, copies,
-group_facts), the rules (verdict).
-
-    who answers -> the message -> its topic's groups -> its copies -> each group -> verdict
-
-State: none.
+who answers -> the message -> its topic's groups -> its copies -> each group -> verdict
 """
 
 from __future__ import annotations

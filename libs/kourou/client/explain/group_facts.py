@@ -1,10 +1,4 @@
-"""What brokers and members tell about one group and one message.
-
-Lives here: these questions, each asked only where a rule makes use of its answer. May not live
-here: the rules (kourou.client.explain.group_verdict), the message itself.
-
-State: none.
-"""
+"""What brokers and members tell about one group and one message."""
 
 from __future__ import annotations
 

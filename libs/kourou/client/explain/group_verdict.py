@@ -1,9 +1,5 @@
 """What one consumer group made of a message, or what keeps it from having it.
 
-Lives here: the rules of one group and their order. May not live here: what keeps a message from all
-groups (kourou.client.explain.verdict), filters (kourou.client.explain.filter_verdict), members that
-have its queue (kourou.client.explain.member_verdict).
-
 The order, and why:
 
     1  dead letters, retries     the group had it, and what became of it is written in the log
@@ -17,8 +13,6 @@ The order, and why:
 
 Within 4 what is recorded (a reset, a skip) comes before what is concluded (a filter that would say
 no now, where the group began), and "consumed" is what is left.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""What the members of a group do with a message's queue.
-
-Lives here: the rules about members: who has the queue, and why whoever has it does not go on. May
-not live here: what a member wants (kourou.client.explain.filter_verdict).
-
-State: none.
-"""
+"""What the members of a group do with a message's queue."""
 
 from __future__ import annotations
 

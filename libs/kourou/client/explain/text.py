@@ -1,10 +1,4 @@
-"""An explanation as lines for a terminal.
-
-Lives here: the order of the lines: the answer, what to do about it, the groups, where it lies, what
-is missing. May not live here: what is said (kourou.client.explain.verdict).
-
-State: none.
-"""
+"""An explanation as lines for a terminal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """What follows from the facts about a message: why it is where it is.
 
-Lives here: the rules and their order. May not live here: asking (kourou.client.explain.gather),
-what one group made of it (kourou.client.explain.group_verdict).
-
 The order, and why:
 
     1  it was not found     nothing else can be said
@@ -15,8 +12,6 @@ The order, and why:
 
 The first that holds is the answer; the others stand behind it. A rule holds only if the facts say
 so: what is unknown makes none true.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Moments, lengths of time and counts as words.
-
-Lives here: these texts. May not live here: what is said with them.
-
-State: none.
-"""
+"""Moments, lengths of time and counts as words."""
 
 from __future__ import annotations
 

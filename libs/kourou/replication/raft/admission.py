@@ -8,9 +8,6 @@
 
 What a joining member answers keeps its bytes coming, and counts for nothing else: no confirmation,
 no lease, no election. An answer of before its loss is known by its older round.
-
-Lives here: this table. May not live here: the member's own side (joining.py).
-State: soft; a leader learns it again from the first answer.
 """
 
 from __future__ import annotations

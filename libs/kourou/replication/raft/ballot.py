@@ -6,10 +6,6 @@ leaves while a vote is being written: it is held, and goes when all that was to 
 With the vote stands what this member is worth as a voter: `joining` while it has none, because what
 it promised before may be lost (joining.py); `lived` from the moment in which others may count on
 bytes that it has.
-
-Lives here: epoch, vote, standing, messages held. May not live here: who deserves a vote
-(kourou.replication.raft.voting).
-State: log (the vote file); what is held is soft.
 """
 
 from __future__ import annotations

@@ -7,9 +7,6 @@ have another vote since (joining.py).
 A pre-candidate changes nothing anywhere. Answers to it are votes of another kind and never count as
 votes. A candidate enters a new epoch and votes for itself; that vote counts, and the question goes
 out, when the ballot is on disk.
-
-Lives here: asking and counting. May not live here: how others judge (voting.py).
-State: soft; the vote itself is the ballot's.
 """
 
 from __future__ import annotations

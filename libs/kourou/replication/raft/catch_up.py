@@ -3,9 +3,6 @@
 Confirmed bytes are the same at every member, so they may come from any of them: other followers are
 asked first, the leader last. One question at a time; after one who does not answer in time, or has
 nothing, the next one is asked when the leader says again that there is something to fetch.
-
-Lives here: whom to ask, and for what. May not live here: what is done with the bytes (follower.py).
-State: soft.
 """
 
 from __future__ import annotations

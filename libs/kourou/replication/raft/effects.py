@@ -1,9 +1,4 @@
-"""What a member of a Raft group may ask for. They are performed in their order.
-
-Lives here: one value for each thing it may ask for. May not live here: how it is done.
-
-Lives here: the effects. May not live here: when one is wanted. State: none.
-"""
+"""What a member of a Raft group may ask for. They are performed in their order."""
 
 from __future__ import annotations
 

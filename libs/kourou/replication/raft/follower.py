@@ -8,10 +8,6 @@ else is written. What is confirmed is never cut; a member that should do so stop
 
 What it answers counts only what was compared with this leader's log in this epoch (`matched`): an
 older tail beyond says nothing. One answer a batch, and one after each flush.
-
-Lives here: chunks, answers, when to stand for election. May not live here: comparison of logs
-(own_log.py), fetching from other members (catch_up.py).
-State: soft.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """A leader that lets another member lead.
 
-    asked     new writes are refused; the target gets what it lacks
-    sent      the target has all: StandNow goes out, and nothing is acknowledged any more
-    over      the target leads, which this member hears as a higher epoch; or one election timeout
-              is over, and this member goes on leading, in a new round (lease.py says why)
-
-Lives here: these steps. May not live here: the lease.
-State: soft.
+asked     new writes are refused; the target gets what it lacks
+sent      the target has all: StandNow goes out, and nothing is acknowledged any more
+over      the target leads, which this member hears as a higher epoch; or one election timeout
+          is over, and this member goes on leading, in a new round (lease.py says why)
 """
 
 from __future__ import annotations

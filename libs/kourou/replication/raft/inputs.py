@@ -1,11 +1,7 @@
 """What may happen to a member of a Raft group.
 
-Lives here: one value for each thing that may happen. May not live here: where it comes from.
-
 The shell hands these over in the order in which they happened; above all, `Appended` comes before
 any message that arrived after the append.
-
-Lives here: the inputs. May not live here: what follows from one. State: none.
 """
 
 from __future__ import annotations

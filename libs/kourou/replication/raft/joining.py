@@ -18,10 +18,6 @@ older leader and has told a newer one. This holds while fewer members have lost 
 make a majority impossible; else an operator must say that the group begins anew (`born_anyway`).
 
 That it is joining is written down before it takes a byte: a log that has some looks like any other.
-
-Lives here: when a log's owner must join, a member's own side of both ways.
-May not live here: the leader's side (admission.py), what is written down (ballot.py).
-State: soft; that it is joining is the ballot's.
 """
 
 from __future__ import annotations

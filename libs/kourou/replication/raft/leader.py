@@ -3,11 +3,6 @@
 Confirmed is what a majority has flushed, its own flush included, as soon as that majority reaches
 into its own epoch. What an older epoch left counts only together with a record of this one: else a
 member without it could still win an election and cut it.
-
-Lives here: shipping, counting, staying or giving up. May not live here: what is known of a follower
-(kourou.replication.progress), how long it may be sure of itself (lease.py), giving way to another
-member (hand_over.py).
-State: soft.
 """
 
 from __future__ import annotations

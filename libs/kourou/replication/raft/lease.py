@@ -8,9 +8,6 @@ other member gets the votes of a majority that includes this follower.
 A leader that asks another member to stand at once (StandNow) suspends its lease: voters who have
 heard no later round than the one named there vote although the leader lives. If the other one does
 not take over, a new round begins, and only answers to that one or later ones count again.
-
-Lives here: rounds, their times, the lease. May not live here: messages, members' progress.
-State: soft. Times are monotonic milliseconds of one machine and never travel.
 """
 
 from __future__ import annotations

@@ -20,10 +20,6 @@ flushed, by a majority, and the leader that counted them had a record of its own
     any            the disk failed, or confirmed would be cut stopped
 
 `TRANSITIONS` is this table; the role changes in `become` and nowhere else.
-
-Lives here: the switch by input and message, epochs, roles. May not live here: what a role does
-(follower.py, campaign.py, leader.py), who gets a vote (voting.py).
-State: soft but for the ballot and the log, which are given at the start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What a member knows of its own log, and how bytes of a leader fit to it.
 
-Lives here: ends, epochs, and the comparison with a chunk. May not live here: bytes, messages.
-
 The ends run ahead of the disk in one way only: bytes that an effect of this very batch is about to
 write count as written (never as flushed), so that the chunk after them fits.
 

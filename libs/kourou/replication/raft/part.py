@@ -1,10 +1,4 @@
-"""What all roles of a member have in common: what may come to each, and what none of them takes.
-
-Lives here: the base of the roles, with "not mine" for everything; why a role changes.
-May not live here: any decision.
-
-State: none.
-"""
+"""What all roles of a member have in common: what may come to each, and what none of them takes."""
 
 from __future__ import annotations
 

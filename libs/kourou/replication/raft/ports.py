@@ -1,9 +1,4 @@
-"""What a member asks of the world while it decides: chance, and bytes to ship.
-
-Lives here: these questions. May not live here: who answers them.
-
-Lives here: what others implement. May not live here: an implementation. State: none.
-"""
+"""What a member asks of the world while it decides: chance, and bytes to ship."""
 
 from __future__ import annotations
 

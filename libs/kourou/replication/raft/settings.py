@@ -1,8 +1,4 @@
-"""What a member of a Raft group is told at its start.
-
-Lives here: figures and their relations. May not live here: where they are read from.
-State: none.
-"""
+"""What a member of a Raft group is told at its start."""
 
 from __future__ import annotations
 

@@ -12,9 +12,6 @@ whom it has heard. It gives way to a hand-over that the leader itself has asked 
 
 A pre-vote is judged by the same rules and changes nothing: it asks whether an election would do any
 good, so that a member that was cut off does not disturb the others with its high epoch.
-
-Lives here: the judgement. May not live here: counting votes (campaign.py), the vote's way to disk
-(ballot.py). State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""What needs an operator now.
-
-Lives here: GET /v1/alarms. May not live here: the rules (kourou_console.alarm_rules).
-
-State: none.
-"""
+"""What needs an operator now."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A broker's settings, and what an operator may have it do.
 
-Lives here: settings, write permission, cleaning, counters, progress of all groups. May not live
-here: looking at brokers (kourou_console.api.cluster), leading (kourou_console.api.leaders).
-
 State: none. Changed settings are events of the broker, as is their reason.
 """
 

@@ -1,10 +1,4 @@
-"""Looking at a queue: messages from an offset on.
-
-Lives here: GET …/queues/{broker}/{queue}/messages. May not live here: following a topic
-(kourou_console.api.tail), looking messages up (kourou_console.api.messages).
-
-State: none.
-"""
+"""Looking at a queue: messages from an offset on."""
 
 from __future__ import annotations
 

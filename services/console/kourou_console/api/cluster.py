@@ -1,10 +1,4 @@
-"""Which brokers there are, who leads them, who follows, and how they are.
-
-Lives here: GET of clusters, brokers, copies and runtime figures. May not live here: changing any of
-it (kourou_console.api.brokers, replicas).
-
-State: none.
-"""
+"""Which brokers there are, who leads them, who follows, and how they are."""
 
 from __future__ import annotations
 

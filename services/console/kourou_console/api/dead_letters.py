@@ -1,9 +1,4 @@
-"""Dead letters: which there are and why, sending a selection again, export.
-
-Lives here: what these calls take and answer. May not live here: jobs (kourou_console.redrives).
-
-State: none.
-"""
+"""Dead letters: which there are and why, sending a selection again, export."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Letting dead letters go.
 
-Lives here: that, with a preview. May not live here: looking at them and sending them again
-(kourou_console.api.dead_letters).
-
 A letter is named by its offset id, which is that of one place: a letter that was sent again and
 died again has its producer's id twice, and only one of the two may be meant.
 

@@ -1,9 +1,4 @@
-"""Why a message is where it is: one operation.
-
-Lives here: its parameters. May not live here: the reasoning (kourou.client.explain).
-
-State: none.
-"""
+"""Why a message is where it is: one operation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Filters uploaded, enabled, disabled, rolled back, tried.
 
-Lives here: decisions about filters, each with a preview, and dry runs. May not live here: what a
-filter's source may say (brokers say it at an upload).
-
 State: none. What is decided is an event at each broker, with its reason.
 """
 

@@ -1,8 +1,5 @@
 """Filters: the Python that groups uploaded, looked at.
 
-Lives here: which there are, their versions, sources and figures. May not live here: deciding about
-them (kourou_console.api.filter_changes).
-
 State: none. Every broker keeps filters itself, so everything is told by broker.
 """
 

@@ -1,8 +1,5 @@
 """Consumer groups: which there are, how they are set, made, changed, deleted.
 
-Lives here: groups as brokers have them. May not live here: members (kourou_console.api.members),
-progress (kourou_console.api.offsets).
-
 State: none. What is decided is an event at each broker, with its reason.
 """
 

@@ -1,12 +1,7 @@
 """What was decided at brokers, what held when, and taking a decision back.
 
-Lives here: pages of history over brokers, states as of a moment, undo. May not live here: what can
-be undone (brokers decide).
-
 Every broker has a history of its own, in which events are numbered from 0. A page over several of
 them is ordered by time; its cursor says where each broker is to go on.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""How far a group is in a queue, as it is answered everywhere.
-
-Lives here: the shape, and what is computed for it. May not live here: asking.
-
-State: none.
-"""
+"""How far a group is in a queue, as it is answered everywhere."""
 
 from __future__ import annotations
 

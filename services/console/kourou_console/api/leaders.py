@@ -1,8 +1,5 @@
 """Who leads a broker: handing over, promoting.
 
-Lives here: both, each with a preview. May not live here: looking at copies
-(kourou_console.api.cluster), whether one may lead (brokers decide).
-
 State: none. Leaders and epochs are records of the broker's log.
 """
 

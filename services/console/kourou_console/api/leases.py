@@ -1,8 +1,5 @@
 """Consuming by leases: receive, ack, extend, retry, dead-letter.
 
-Lives here: what these calls take and answer. May not live here: leases themselves
-(kourou_console.leases).
-
 State: none; the part `Leases` has it.
 """
 

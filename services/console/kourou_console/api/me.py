@@ -1,9 +1,4 @@
-"""Who the caller is, what it may do, what is there.
-
-Lives here: GET /v1/me. May not live here: tokens (kourou_console.access).
-
-State: none.
-"""
+"""Who the caller is, what it may do, what is there."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The members of groups, and producers: who is connected, how each runs, whether they agree.
-
-Lives here: asking members, and comparing what they subscribe. May not live here: progress
-(kourou_console.api.offsets).
-
-State: none.
-"""
+"""The members of groups, and producers: who is connected, how each runs, whether they agree."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Messages by id, by key, by time, the latest; their bodies; what became of one.
-
-Lives here: what these calls take and answer. May not live here: the pages of a time range
-(kourou_console.time_pages), the ends of queues (kourou_console.latest), spans
-(kourou_console.message_spans).
-
-State: none.
-"""
+"""Messages by id, by key, by time, the latest; their bodies; what became of one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Name servers: which answer, their settings, and the keys and values that they keep.
 
-Lives here: both. May not live here: routes (kourou_console.api.topics).
-
 State: none. Name servers do not tell each other, so a change goes to each of them.
 """
 

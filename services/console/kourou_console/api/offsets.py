@@ -1,8 +1,5 @@
 """How far groups are, and moving them.
 
-Lives here: lag in messages and time, resets, skips, clones, each with a preview. May not live here:
-committing, which consumers do.
-
 State: none. A reset is an event at each broker, with its reason.
 """
 

@@ -1,9 +1,4 @@
-"""The whole suite at a glance.
-
-Lives here: GET /v1/overview. May not live here: sampling (kourou_console.sampler).
-
-State: none.
-"""
+"""The whole suite at a glance."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Trying a cluster out: how long sends take, and taking its tables home.
 
-Lives here: probes, exports. May not live here: sampling what passes anyway.
-
 State: none. A probe's messages are stored like any others.
 """
 

@@ -1,12 +1,7 @@
 """Producing: one message, or a batch that is stored as a whole or not at all.
 
-Lives here: these two operations. May not live here: the forms of a message
-(kourou_console.envelopes), repeats (kourou_console.idempotence), transactions.
-
 All requests share one client, so messages that come at the same time travel to a broker in one
 frame, whoever sent them.
-
-State: none.
 """
 
 from __future__ import annotations

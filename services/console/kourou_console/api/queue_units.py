@@ -1,9 +1,4 @@
-"""What a consume queue keeps of its messages: positions, sizes, tag codes.
-
-Lives here: looking into a queue. May not live here: the messages (kourou_console.api.browsing).
-
-State: none.
-"""
+"""What a consume queue keeps of its messages: positions, sizes, tag codes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Figures of the last hour.
-
-Lives here: GET /v1/series. May not live here: keeping them (kourou_console.samples).
-
-State: none.
-"""
+"""Figures of the last hour."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
 """The Spark pipeline: its queries, and the tables that they fill.
 
-Lives here: passing on what spark-etl's admin pages tell. May not live here: SQL, Spark.
-
 Where no pipeline is configured (`sparkEtlAddress`), or it does not answer, `available` is false and
 `why` says so.
-
-State: none.
 """
 
 from __future__ import annotations

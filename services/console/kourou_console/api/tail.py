@@ -1,7 +1,5 @@
 """Following a topic by server-sent events.
 
-Lives here: GET /v1/topics/{topic}/tail. May not live here: reading (kourou_console.tails).
-
     event: message    id: where the reader stands       data: a message
     event: gap        messages that cannot be shown, or a queue that cannot be read now
     event: error      data: problem details; the stream ends

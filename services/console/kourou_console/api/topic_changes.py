@@ -1,8 +1,5 @@
 """Topics made, changed, deleted.
 
-Lives here: each with a preview of what it changes or loses, and order settings. May not live here:
-whether a change is allowed (brokers decide, and say why not).
-
 State: none. What is decided is an event at each broker, with its reason.
 """
 

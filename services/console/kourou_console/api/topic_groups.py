@@ -1,10 +1,4 @@
-"""Who consumes a topic, how fast, and how its queues would be shared.
-
-Lives here: groups of a topic, counters of topics and their groups, shares. May not live here:
-groups themselves (kourou_console.api.groups).
-
-State: none.
-"""
+"""Who consumes a topic, how fast, and how its queues would be shared."""
 
 from __future__ import annotations
 

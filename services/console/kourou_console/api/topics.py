@@ -1,10 +1,4 @@
-"""Topics: which there are, how they are set, where their queues are and what is in them.
-
-Lives here: looking. May not live here: changing them (kourou_console.api.topic_changes), their
-messages.
-
-State: none.
-"""
+"""Topics: which there are, how they are set, where their queues are and what is in them."""
 
 from __future__ import annotations
 

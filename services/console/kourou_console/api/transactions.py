@@ -1,10 +1,4 @@
-"""Transactions in two calls: a half message now, its fate later.
-
-Lives here: these operations. May not live here: what an id is, brokers' questions
-(kourou_console.halves).
-
-State: none.
-"""
+"""Transactions in two calls: a half message now, its fate later."""
 
 from __future__ import annotations
 

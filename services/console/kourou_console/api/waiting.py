@@ -1,9 +1,4 @@
-"""What waits: delayed messages, and open transactions.
-
-Lives here: what these calls take and answer. May not live here: reading (kourou_console.waiting).
-
-State: none.
-"""
+"""What waits: delayed messages, and open transactions."""
 
 from __future__ import annotations
 

@@ -8,9 +8,6 @@
                                                 <-------------------
                                                  no broker takes it
 
-Lives here: the states and what leads from one to the other. May not live here: time itself, where
-messages come from, telling brokers (kourou_console.leases.member).
-
 Invariants:
   - a message is in one state, and under one lease at most
   - a lease's number is given once; what it named stays what it was (`ended` says how it ended)

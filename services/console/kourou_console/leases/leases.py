@@ -1,9 +1,5 @@
 """All groups of which this gateway is a member, and the way from a lease's token to its group.
 
-Lives here: joining a group at the first receive, refusing what does not fit together, finding a
-lease, leaving groups that nobody asks for. May not live here: one group (kourou_console.leases.
-member), what HTTP says (kourou_console.api.leases).
-
 All members of a group have to subscribe the same, or messages are lost to those who want them: a
 receive whose filter, or order, is not that of its group here is refused (409), and so is one whose
 filter is not that of the group's members elsewhere.

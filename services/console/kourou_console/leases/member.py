@@ -1,9 +1,5 @@
 """One group of which this gateway is a member: its messages, who holds them, who waits for some.
 
-Lives here: the hands of one group's leases: joining, handing out, settling, looking after what
-expired, leaving. May not live here: the states of leases (kourou_console.leases.book), which groups
-there are (kourou_console.leases.leases), HTTP.
-
 Promises (at least once):
   - a group's offset goes on only behind what was acknowledged, or is with the brokers again
   - what is under lease when this process dies, or leaves the group, is delivered again

@@ -1,9 +1,5 @@
 """Between a group's member in the client library and the leases: how messages cross, both ways.
 
-Lives here: two runners (kourou.client.handlers) that call no handler but hand messages over to the
-gateway's loop, and what they hand over. May not live here: who gets them
-(kourou_console.leases.member).
-
 Without order every message is handed over for itself. In order the library hands over *turns* of a
 queue; of each turn one message is lent, and when something became of it the turn is given back, so
 the next message of that queue comes after that, and not before.

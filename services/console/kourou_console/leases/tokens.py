@@ -2,8 +2,6 @@
 
     gateway (6 bytes)  number (8 bytes)  signature (12 bytes)      as base64url, 35 characters
 
-Lives here: making and reading them. May not live here: what a lease is.
-
 The signature keeps anybody from settling a lease that was not given to them; the gateway's number
 is drawn at its start, so a token of another one, or of a life before, is told from a wrong one.
 

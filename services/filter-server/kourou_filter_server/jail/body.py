@@ -1,8 +1,5 @@
 """Decompresses bodies inside the jail: zlib, LZ4 frames, Zstandard (fact sheet §4.4).
 
-Lives here: the three formats, and the bound on what a body may grow to.
-May not live here: where a body lies in its record (view.py).
-
 What a filter sees is what a consumer sees, so the rules are those of kourou.protocol.compression,
 written again because nothing of Kourou is inside the jail; a test holds the two side by side. LZ4
 and Zstandard are no part of Python: they are here if the zygote found them, and a body whose codec

@@ -1,10 +1,4 @@
-"""Capabilities: all of them given away, so that nothing the process does is done as root.
-
-Lives here: emptying the bounding, ambient, effective, permitted and inheritable sets.
-May not live here: which uid the process has; that is settled by whoever started the service.
-
-State: none.
-"""
+"""Capabilities: all of them given away, so that nothing the process does is done as root."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Descriptors: a jailed process has /dev/null three times and one socket, and nothing else open.
-
-Lives here: putting the socket in its place and closing the rest.
-May not live here: what is spoken over the socket (wire.py).
-
-State: none.
-"""
+"""Descriptors: a jailed process has /dev/null three times and one socket, and nothing else open."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Asks the kernel for what Python 3.11 has no function for.
-
-Lives here: the C library, prctl, and errors that say which call was refused and with which word.
-May not live here: what the calls are for (the modules of the walls).
-
-State: none.
-"""
+"""Asks the kernel for what Python 3.11 has no function for."""
 
 from __future__ import annotations
 

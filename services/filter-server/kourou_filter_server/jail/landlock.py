@@ -1,8 +1,5 @@
 """Landlock: no file can be opened, made, moved or listed, whatever rights the process has.
 
-Lives here: a ruleset that names every right the running kernel knows of, and grants none of them.
-May not live here: what is allowed, since that is nothing.
-
 Beside files it takes away TCP (from ABI 4), and abstract sockets and signals to processes outside
 (from ABI 6). State: none.
 """

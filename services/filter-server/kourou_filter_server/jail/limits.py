@@ -1,8 +1,5 @@
 """Resource limits: memory, processor, stack, files, processes, locks and cores of one worker.
 
-Lives here: what a worker may have, and setting it so that it cannot be raised again.
-May not live here: the time a batch may take; the parent watches that.
-
 RLIMIT_CPU needs care, since an honest worker lives for weeks. Its soft limit is an *allowance*,
 which the zygote renews while the parent finds the worker in order; seccomp keeps the worker itself
 from changing a limit or catching SIGXCPU. So a worker that spins behind its parent's back, or while

@@ -1,10 +1,4 @@
-"""Lineage: a process dies with the one that started it, gains no rights and cannot be looked into.
-
-Lives here: the parent-death signal, no_new_privs, dumpable, and signals back at their defaults.
-May not live here: ending processes on purpose; whoever holds their descriptor does that.
-
-State: none.
-"""
+"""A worker process ends with its parent, gains no privileges and cannot be inspected."""
 
 from __future__ import annotations
 

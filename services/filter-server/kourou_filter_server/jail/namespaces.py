@@ -1,10 +1,4 @@
-"""Namespaces: the process sees no network, no shared memory of others and no host name of ours.
-
-Lives here: which namespaces, and leaving for new ones.
-May not live here: mapping of users; none is written, so in its own namespace the process is nobody.
-
-State: none.
-"""
+"""Namespaces: the process sees no network, no shared memory of others and no host name of ours."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Finds out which walls this kernel, and whatever contains us, lets us put up.
 
-Lives here: one trial for each wall, in a forked child, by its effect and not by its return value.
-May not live here: what is done when one is missing (kourou_filter_server.layers, the zygote).
-
 State: none; the asking process is left as it was.
 """
 

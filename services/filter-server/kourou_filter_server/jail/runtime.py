@@ -1,8 +1,5 @@
 """Runs an uploaded filter over batches of messages, inside the jail.
 
-Lives here: from a source to its functions, from records to verdicts, and what is told of errors.
-May not live here: frames and the socket (the worker's loop), walls, what a message looks like.
-
 A filter is a module with `match(message, context) -> bool`, or with one class that has it as a
 method; beside it, optional, `set_up(context)` and `match_batch(messages, context) -> list[bool]`,
 which is then asked instead.

@@ -1,8 +1,5 @@
 """The names that an uploaded filter begins with, and the modules that it may import.
 
-Lives here: its builtins, its `import`, and what the zygote loads before the first worker is forked.
-May not live here: judging messages (runtime.py), the walls.
-
 None of this is the boundary. Python gives any object a way to every other, so a filter that wants
 `os` gets it; what keeps it in are the walls of the process. This is for those who mean no harm: a
 filter that opens a file fails with a sentence on the first day, and not with EPERM on the second.

@@ -1,8 +1,5 @@
 """The list of system calls that a worker may make; every other one fails with EPERM.
 
-Lives here: the list, its numbers by architecture, and the filter program made of it.
-May not live here: which arguments Python passes; what it cannot do, it is told by EPERM.
-
 The list is what a CPython needs that only computes and speaks over one socket that it has already.
 It cannot open or close anything, start a thread or a process, send a signal or change how it takes
 one, raise a limit, look at another process, or make memory executable. State: none.

@@ -1,8 +1,5 @@
 """What a filter sees of a message: a read-only view of one stored record (fact sheet §4.1).
 
-Lives here: the view, and where the fields of a record lie.
-May not live here: who runs the filter (runtime.py), decompression (body.py).
-
 A view costs next to nothing until it is asked. A batch of records arrives as one piece of bytes;
 a view knows where in it its record begins and ends, the first question reads the head with one
 `struct` call, and properties, body and JSON are taken apart when somebody wants them, once. The

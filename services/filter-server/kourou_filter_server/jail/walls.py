@@ -1,8 +1,5 @@
 """Puts up all the walls around a worker, in the one order that works.
 
-Lives here: the order, and what is left of it without a sandbox.
-May not live here: how a wall is made (a module each).
-
 The order is forced: leaving for a user namespace gives capabilities, so they go after it, and it
 may make the kernel forget the parent-death signal, so that is asked for again; Landlock needs a
 descriptor, so the limit on descriptors comes later; Landlock and seccomp need no_new_privs;

@@ -1,8 +1,5 @@
 """The bytes between the filter server, the zygote and the workers (docs/formats/filter-worker.md).
 
-Lives here: layouts, and their limits, for both sides.
-May not live here: sockets and what is done about a frame that is wrong.
-
 All integers are little-endian. What a worker sends has a fixed width, so that reading it is a
 comparison and never a decoder. State: none.
 """

@@ -1,8 +1,5 @@
 """A worker's life: walls, then one filter, then batches until its parent has had enough.
 
-Lives here: what a freshly forked process does, and the frames it reads and writes.
-May not live here: what a filter is (runtime.py), the layout of frames (wire.py), the walls.
-
 From the moment the source has been read, everything in this process may be in the filter's hands,
 this loop included. So nothing here protects the parent: it believes no byte, and keeps the time.
 

@@ -1,8 +1,5 @@
 """The zygote: a small process of its own that forks workers, and sees them end.
 
-Lives here: its start, its loop, and what it tells the filter server.
-May not live here: anything a filter runs (worker.py, in a child); the filter server's decisions.
-
 It is exec'd with an empty environment and without the filter server's memory, so a worker inherits
 no key, no address and no descriptor. It loads what filters may import while files can still be
 read, which also makes a worker's start a fork and not a start of Python. It is one thread, and

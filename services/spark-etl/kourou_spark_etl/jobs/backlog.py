@@ -1,9 +1,4 @@
-"""Backlogs: how far groups are behind, whether that grows, and when it will be over.
-
-Lives here: rates of samples. May not live here: asking brokers (kourou_spark_etl.lag_samples).
-
-State: none.
-"""
+"""Backlogs: how far groups are behind, whether that grows, and when it will be over."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Dead letters: how many, of which group, why, and where they came from.
-
-Lives here: counting a batch. May not live here: adding batches up, which the read model does; so it
-needs no watermark, and a letter that is years late counts.
-
-State: none.
-"""
+"""Dead letters: how many, of which group, why, and where they came from."""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
 """What is known beside the flights: airlines, airports, planes and weather of the same data set.
 
-Lives here: reading those files into small DataFrames. May not live here: what is done with them
-(kourou_spark_etl.jobs.flights).
-
 The package is found and its files read; it is never imported (it needs what new Pythons lack).
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The demo's flights: delays by carrier, route and hour, in windows of event time.
 
-Lives here: reading a flight's message, joining what is known of its airline, airports, plane and
-weather, and adding up. May not live here: where those tables come from (flight_tables).
-
 A flight counts in the window of its scheduled departure, whenever its message comes, up to the
 watermark: what is later than that is left out, and Spark counts it.
 

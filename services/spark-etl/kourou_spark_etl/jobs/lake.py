@@ -1,10 +1,4 @@
-"""The lake: every message as a row of Parquet, in folders by topic and day.
-
-Lives here: the columns and their partitions. May not live here: writing, which is Spark's file sink
-(kourou_spark_etl.queries), and merging small files (kourou_spark_etl.compaction).
-
-State: none.
-"""
+"""The lake: every message as a row of Parquet, in folders by topic and day."""
 
 from __future__ import annotations
 

@@ -3,10 +3,6 @@
     born ---- store ----> stored ---- wait ----> handler begins ---- handle ----> handler ends
       '---- send: the whole call, as the producer's trace tells it
 
-Lives here: samples of the four stages, and their counts by size. May not live here: percentiles,
-which are computed of the counts when somebody asks (kourou_spark_etl.read_model.questions): counts
-of batches add up, percentiles do not.
-
 `store` is told by the messages themselves; the others by message traces (RMQ_SYS_TRACE_TOPIC), that
 clients send if they are told to. A trace of a consumption names no topic, so that it is joined with
 its message, for as long as the option `wait` says.

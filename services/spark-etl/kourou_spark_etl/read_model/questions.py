@@ -4,11 +4,7 @@
     /tables/backlog?consumer_group=g&order=-at_ms&limit=10
     /tables/latency_percentiles?topic=orders&since_ms=…
 
-Lives here: from a question to SQL to rows. May not live here: HTTP (kourou.service.admin_http).
-
 Column names are looked up and values are bound, so nothing of a question becomes SQL.
-
-State: none.
 """
 
 from __future__ import annotations

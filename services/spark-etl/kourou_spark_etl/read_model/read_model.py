@@ -1,8 +1,5 @@
 """The read model: what queries have computed, written batch by batch, each exactly once.
 
-Lives here: writing a batch and its number in one transaction. May not live here: tables (tables),
-questions of readers (questions), connections (kourou.eventstore.database).
-
 Invariants:  the rows of a batch and its row of etl_batch are committed together, or neither
              a batch that is known is skipped: Spark runs its last batch again after a crash
              a query with a new checkpoint begins anew: its former rows go with its first batch

@@ -1,10 +1,4 @@
-"""The revisions of the read model's tables.
-
-Lives here: which is the newest, and where they stand. May not live here: the migrations, how they
-are applied (kourou.eventstore.revisions).
-
-State: none.
-"""
+"""The revisions of the read model's tables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The tables of the read model, as the newest migration leaves them.
 
-Lives here: names, types, keys, and how rows of a further batch meet those that are there. May not
-live here: statements (read_model), how a table came to be so (migrations; a test compares both).
-
 Every table begins with the query that writes it: two queries may have the same job, and one that
 begins anew takes its own rows away and nobody else's.
 

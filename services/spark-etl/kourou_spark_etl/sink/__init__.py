@@ -1,10 +1,4 @@
-"""Writing: `df.write.format("kourou")` and `df.writeStream.format("kourou")`.
-
-Lives here: the two ways in. May not live here: Spark's view of the format
-(kourou_spark_etl.data_source).
-
-State: none.
-"""
+"""Writing: `df.write.format("kourou")` and `df.writeStream.format("kourou")`."""
 
 from __future__ import annotations
 

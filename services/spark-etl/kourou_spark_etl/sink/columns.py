@@ -1,20 +1,15 @@
 """The columns of a write: which there may be, and what rows say in them.
 
-Lives here: names and types, and rows of an Arrow batch as values. May not live here: messages made
-of them (kourou_spark_etl.sink.messages).
-
-    value        STRING or BINARY   the body; must be there in every row
-    topic        STRING             instead of the option; the option where it is null
-    key          STRING             business keys, joined by blanks
-    tags         STRING             the tag
-    properties   MAP<STRING,STRING> the application's own
-    order_key    STRING             rows of one order key go to one queue
-    queue        INT                the number of a queue, among those of the topic in their order
-    delay_level  INT                delivered later, by level
-    delay_ms     BIGINT             the same by a length of time, which must be that of a level
-    trace_parent STRING             W3C trace context
-
-State: none.
+value        STRING or BINARY   the body; must be there in every row
+topic        STRING             instead of the option; the option where it is null
+key          STRING             business keys, joined by blanks
+tags         STRING             the tag
+properties   MAP<STRING,STRING> the application's own
+order_key    STRING             rows of one order key go to one queue
+queue        INT                the number of a queue, among those of the topic in their order
+delay_level  INT                delivered later, by level
+delay_ms     BIGINT             the same by a length of time, which must be that of a level
+trace_parent STRING             W3C trace context
 """
 
 from __future__ import annotations

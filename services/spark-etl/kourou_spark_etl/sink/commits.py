@@ -1,8 +1,5 @@
 """A batch is committed over all brokers that have some of it, as the driver does it.
 
-Lives here: who coordinates a query, and the order of the steps. May not live here: the rules that
-brokers keep (kourou.engine.batches), rows.
-
     look      every broker is asked what it knows of the query; whom they name decides
     prepare   the coordinator first, so that it knows; then every other broker: those with messages
               say that they are all there, those without only learn who decides
@@ -14,8 +11,6 @@ Each step may be repeated by this or another process, whatever died in between.
 
 A coordinator is never replaced because it does not answer: it may have decided. Brokers that come
 later learn it from the next batch.
-
-State: none.
 """
 
 from __future__ import annotations

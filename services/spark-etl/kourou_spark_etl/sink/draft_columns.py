@@ -1,8 +1,5 @@
 """An Arrow batch becomes drafts, column by column.
 
-Lives here: what kourou_spark_etl.sink.messages makes of rows, made of a whole batch in Arrow and
-numpy. May not live here: a rule that kourou_spark_etl.sink.messages does not have too, sending.
-
 State: none; whose turn it is and the unique keys are kept by Messages.
 
 Rows whose values need care (a null body, one to compress, a delay, properties in a map, a separator

@@ -1,8 +1,5 @@
 """Rows become drafts, each for its queue.
 
-Lives here: the queue of a row, its properties, and errors that name the row. May not live here:
-columns (kourou_spark_etl.sink.columns), sending (kourou_spark_etl.sink.sender).
-
 State: soft: whose turn it is among a topic's queues, and the routes that were found.
 """
 

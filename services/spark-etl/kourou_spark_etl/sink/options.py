@@ -1,10 +1,4 @@
-"""What a write is told: the options of `df.write.format("kourou")`, checked.
-
-Lives here: every option with its meaning, its range and the errors that name it. May not live here:
-which columns there are (kourou_spark_etl.sink.columns), asking anybody.
-
-State: none.
-"""
+"""What a write is told: the options of `df.write.format("kourou")`, checked."""
 
 from __future__ import annotations
 

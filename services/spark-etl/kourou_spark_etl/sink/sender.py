@@ -1,8 +1,5 @@
 """Drafts travel to their brokers, in frames of many.
 
-Lives here: gathering drafts by broker, and sending each frame until its broker has all of it. May
-not live here: what a draft says (kourou_spark_etl.sink.messages), which attempt wins.
-
 One frame of a broker is under way at a time, so that rows of a queue keep their order; the next is
 made meanwhile. A frame that may or may not have arrived is sent again with a higher attempt number,
 and the broker finds what it has by the unique keys. Nothing is sent to another broker instead: the

@@ -1,8 +1,5 @@
 """The writers that Spark runs: `write` in tasks, `commit` and `abort` on the driver.
 
-Lives here: one attempt of a task, and what the driver does with the attempts. May not live here:
-the steps of a commit (kourou_spark_etl.sink.commits), messages.
-
 A stream's batch is (id of the query, number of the batch), both of Spark's checkpoint, so a batch
 that is replayed after a crash has the same name. A batch write is a query of its own with one
 batch, unless the options name it (txnAppId, txnVersion). Every run of a task is an attempt with a

@@ -1,15 +1,10 @@
 """Stored records as rows: Arrow record batches, without a loop over the rows.
 
-Lives here: one column after the other out of a batch of records of one queue. May not live here:
-where the records come from (network_reader, store_reader), single properties (property_columns).
-
 What is usual is done for all rows at once. Only rows that need it are taken one by one: compressed
 bodies, messages without an id of their producer's, properties of unusual shapes.
 
 Invariant: a row has what `kourou.client.received.ReceivedMessage` says of the same record; `topic`
            is the queue's, and `reconsume_times` what is stored.
-
-State: none.
 """
 
 from __future__ import annotations

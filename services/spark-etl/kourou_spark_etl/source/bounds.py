@@ -1,10 +1,4 @@
-"""From options to offsets: which queues are meant, and where in them a read begins and ends.
-
-Lives here: subscribed topics as queues, earliest, latest, offsets and times as offsets. May not
-live here: how a name server, a broker or a directory is asked (network, store_reader).
-
-State: none.
-"""
+"""From options to offsets: which queues are meant, and where in them a read begins and ends."""
 
 from __future__ import annotations
 

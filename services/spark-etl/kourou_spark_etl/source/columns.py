@@ -1,12 +1,7 @@
 """The columns of a message as a row.
 
-Lives here: their names, their types at Spark and at Arrow, and which of them a query is given.
-May not live here: how they are made of records (kourou_spark_etl.source.arrow_rows).
-
 Spark does not tell a source in Python which columns a query needs. A schema that names fewer of
 them does: what is not named is not made.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Messages that a query should read and that nobody has any more.
-
-Lives here: the error, and what `failOnDataLoss` makes of it. May not live here: finding out.
-
-State: none.
-"""
+"""Messages that a query should read and that nobody has any more."""
 
 from __future__ import annotations
 

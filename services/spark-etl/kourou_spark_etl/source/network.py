@@ -1,8 +1,5 @@
 """A client in a process of Spark, and what brokers tell of queues.
 
-Lives here: opening a client where Python runs for Spark, and blocking questions. May not live here:
-reading messages (kourou_spark_etl.source.network_reader).
-
 Spark's Python processes fork, and sockets do not survive that. So nothing here is made before it is
 used, and nothing of it is pickled.
 

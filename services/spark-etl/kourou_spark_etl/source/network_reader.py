@@ -1,8 +1,5 @@
 """Messages of a range of a queue, from its broker, as Arrow batches.
 
-Lives here: pulls with a budget of our own, some of them in flight, retries, and what an answer that
-is no message means. May not live here: decoding (arrow_rows), which ranges are read (planning).
-
 The next pull is asked before the last one is answered, so its place is foreseen: a pull is asked
 for so many messages as fit into an answer by the sizes of the last ones. If fewer come, the gap is
 asked for and read first: rows keep their order.

@@ -2,9 +2,6 @@
 
     {"orders": {"broker-a": {"0": 57, "1": 60}, "broker-b": {"0": 12}}}
 
-Lives here: the form that Spark keeps in checkpoints, differences, and how much a batch may take.
-May not live here: asking brokers (kourou_spark_etl.source.network), partitions (planning).
-
 The text has one order: topics and brokers by name, queues by number. Spark compares texts, and an
 order that changes would look like news for ever.
 

@@ -1,12 +1,7 @@
 """What a read is told: the options of `spark.read.format("kourou")`, checked.
 
-Lives here: every option with its meaning, its range and the errors that name it. May not live here:
-asking name servers whether a topic is there.
-
 Names are those of Kafka's connector where the meaning is the same; Spark hands them over in lower
 case, so case does not count.
-
-State: none.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """From two offsets to Spark's partitions.
 
-Lives here: which ranges are read, how they are cut. May not live here: reading them.
-
 Invariant: the partitions, and their order, follow from start, end and `minPartitions` alone. A
 batch that is run again after a crash has the same ones, on which exactly-once sinks rely.
-
-State: none.
 """
 
 from __future__ import annotations

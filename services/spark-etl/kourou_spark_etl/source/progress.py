@@ -1,8 +1,5 @@
 """How far a query has come, for operators: the offsets of its group at the brokers.
 
-Lives here: a listener of Spark's that commits when a batch is done. May not live here: the offsets
-that a query goes on from; those are Spark's, in its checkpoint.
-
 The stream reader tells brokers, too, when it is asked for the next batch. That is late by one
 trigger, and after the last batch it may never come; the listener hears at once.
 

@@ -1,16 +1,11 @@
 """What is looked for in the properties of many messages at once, as Arrow columns.
 
-Lives here: the properties of a batch as one column of text, and the values of single properties.
-May not live here: the other fields of a record (kourou_spark_etl.source.arrow_rows).
-
 Messages of one producer mostly have the same names in the same order, so a batch is worked through
 shape by shape: the first message that is left shows a shape, every message of that shape is read at
 once. What is left after some shapes is read one by one.
 
 Invariant: the result is that of `kourou.protocol.properties.find_property`, message by message,
            decoded as there: bytes that are not UTF-8 become U+FFFD.
-
-State: none.
 """
 
 from __future__ import annotations

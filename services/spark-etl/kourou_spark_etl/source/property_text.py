@@ -1,11 +1,7 @@
 """Properties in queries: the text of the column `properties`, taken apart by Spark.
 
-Lives here: column functions. May not live here: how the column is made (property_columns).
-
 The column is text, since a map costs Spark a copy of every name and value of every row, and most
 queries look at one property or none (docs/decisions/0064-a-source-in-python.md).
-
-State: none.
 """
 
 from __future__ import annotations

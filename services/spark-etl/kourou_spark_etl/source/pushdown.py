@@ -1,8 +1,5 @@
 """Conditions of a query that spare reading: on topic, broker, partition, offset and timestamp.
 
-Lives here: which of Spark's filters are taken, and what they make of start and end. May not live
-here: filters over messages (the options `tags`, `sql`, `filter` go to brokers).
-
 Spark offers filters to batches only. Those on queues and offsets are kept exactly, so Spark need
 not test them; those on the timestamp only bring the ends nearer, and Spark tests them as well.
 

@@ -1,7 +1,5 @@
 """What Spark asks a source: a batch's partitions, a stream's offsets, and the rows of each.
 
-Lives here: Spark's protocols over bounds, offsets, planning. May not live here: any of these.
-
 A reader is pickled to every task, so it keeps values only; what speaks with brokers is made where
 it is needed, and not before.
 

@@ -1,8 +1,5 @@
 """The files of a store directory, opened for reading only.
 
-Lives here: the segments of the log as mappings, the units of a queue, where both begin and end.
-May not live here: rows (store_reader), recovery, or any write (kourou.store).
-
 A store may be a broker's that runs, a copy of one, a backup, or a real RocketMQ's. Queue files name
 the records. In a store of ours nothing counts beyond what its broker noted as flushed; in any store
 a queue ends before last records that are not whole, as in a copy that was made while it was

@@ -1,8 +1,5 @@
 """A store directory as a table: read where it lies, with nothing running.
 
-Lives here: what a store tells of its topics, and ranges of its queues as Arrow batches. May not
-live here: its files (kourou_spark_etl.source.store_files).
-
 Every record is checked, since nobody else has: checksum, place, topic, queue and offset.
 
 State: none of its own: the files are looked at anew for every question.

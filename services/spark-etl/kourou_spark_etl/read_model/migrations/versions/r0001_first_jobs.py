@@ -1,10 +1,4 @@
-"""Batches, and what the first jobs write.
-
-Lives here: the first revision of the read model, as it was when it was written.
-May not live here: anything that changes later; that is a revision of its own.
-
-State: none.
-"""
+"""Batches, and what the first jobs write."""
 
 from __future__ import annotations
 
