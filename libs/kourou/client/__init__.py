@@ -1,1 +1,1 @@
-"""What applications import: the Client facade over producer, consumers and administration."""
+"""The client library: the Client facade for producers, consumers and administration."""

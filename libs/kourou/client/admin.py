@@ -1,4 +1,4 @@
-"""Administration from a client: `client.admin.topics.create(...)` and its kin."""
+"""The administration API of a client: `client.admin.topics.create(...)` and the other families."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ from kourou.protocol.settings_body import SettingTold, decode_settings_told
 
 
 class Brokers(AdminDesk):
-    """`client.admin.brokers`; a broker is named by its name, and its leader is asked."""
+    """Broker administration: `client.admin.brokers`.
+
+    Methods take the broker's name and send the request to the broker's leader.
+    """
 
     async def _leader(self, broker_name: str) -> str:
         leaders = await self._leaders()
@@ -61,15 +64,16 @@ class Brokers(AdminDesk):
 
     @on_io_thread
     async def config(self, broker_name: str) -> dict[str, str]:
-        """The broker's settings, as its properties file would have them."""
+        """Return the broker's settings in the form of its properties file."""
         reply = await self._ask(await self._leader(broker_name), GetBrokerConfig())
         return decode_properties_text(body_of(reply))
 
     @on_io_thread
     async def settings(self, broker_name: str) -> list[SettingTold]:
-        """The same, each with what it may be, whether it may be changed now, and why not.
+        """Return the broker's settings with their allowed values and whether they can change now.
 
-        Raises DecodeError where the broker is of another make, which tells values only.
+        Raises DecodeError if the broker is not a Kourou broker: RocketMQ's brokers return values
+        only.
         """
         request = GetBrokerConfig(described=True)
         return decode_settings_told(
@@ -80,9 +84,9 @@ class Brokers(AdminDesk):
     async def update_config(
         self, broker_name: str, settings: Mapping[str, str], *, reason: str = ""
     ) -> None:
-        """Change settings while the broker runs, all or none; `reason` goes into the history.
+        """Change settings of the running broker, all or none; `reason` is recorded in the history.
 
-        Raises for one that may not be changed so.
+        Raises ConfigError or NoPermission if a setting cannot be changed at run time.
         """
         body = encode_properties_text(settings)
         request = UpdateBrokerConfig(reason=reason)
@@ -90,16 +94,16 @@ class Brokers(AdminDesk):
 
     @on_io_thread
     async def runtime(self, broker_name: str) -> dict[str, str]:
-        """Rates, bounds and sizes, as texts under RocketMQ's names."""
+        """Return rates, bounds and sizes as texts under RocketMQ's names."""
         reply = await self._ask(await self._leader(broker_name), GetBrokerRuntimeInfo())
         return decode_kv_table(body_of(reply))
 
     @on_io_thread
     async def wipe_write_perm(self, broker_name: str) -> None:
-        """Take the broker's queues out of the routes for sending, at every name server (F359).
+        """Remove the broker's queues from the routes for sending, at every name server.
 
-        Producers know it when they refresh their routes, within 30 s; consumers go on. It holds
-        until `add_write_perm` or until the broker is gone.
+        Producers apply the change when they refresh their routes, within 30 s. Consumers are not
+        affected. The change lasts until `add_write_perm`, or until the broker unregisters.
         """
         await self._leader(broker_name)
         await self._session.name_servers.tell_all(WipeWritePermOfBroker(broker_name=broker_name))
@@ -112,9 +116,10 @@ class Brokers(AdminDesk):
 
     @on_io_thread
     async def writable(self, broker_name: str) -> bool | None:
-        """Do routes offer the broker to producers? None where no topic of its own tells.
+        """Return whether routes offer the broker to producers, or None if that is unknown.
 
-        That is the topic named as the broker, of which RocketMQ's tools make use, too.
+        The permission is read from the route of the topic that has the broker's name, as RocketMQ's
+        tools do. The result is None if the broker has no such topic.
         """
         try:
             known = await self._session.routes.refresh(broker_name)
@@ -127,26 +132,27 @@ class Brokers(AdminDesk):
 
     @on_io_thread
     async def delete_expired_log(self, broker_name: str) -> None:
-        """Delete expired log segments now, at whatever hour; done within seconds."""
+        """Delete expired log segments now, at any hour of the day; takes effect within seconds."""
         await self._ask(await self._leader(broker_name), DeleteExpiredCommitLog())
 
     @on_io_thread
     async def clean_expired_queues(self, broker_name: str) -> None:
-        """Delete files of queues and index that name only what the log no longer has."""
+        """Delete queue and index files whose entries all refer to deleted parts of the log."""
         await self._ask(await self._leader(broker_name), CleanExpiredConsumeQueue())
 
     @on_io_thread
     async def clean_unused_topics(self, broker_name: str) -> None:
-        """Delete queues that no topic of the broker names any more."""
+        """Delete queues that belong to no topic of the broker any more."""
         await self._ask(await self._leader(broker_name), CleanUnusedTopic())
 
     @on_io_thread
     async def statistics(self, broker_name: str, item: str, key: str) -> BrokerStats:
-        """Sums and rates of the last minute, hour and day under RocketMQ's names.
+        """Return sums and rates of the last minute, hour and day for one of RocketMQ's statistics.
 
-        `TOPIC_PUT_NUMS` and `TOPIC_PUT_SIZE` of a topic, `GROUP_GET_NUMS` and `GROUP_GET_SIZE` of
-        `topic@group`, `SNDBCK_PUT_NUMS` likewise, `BROKER_PUT_NUMS` and `BROKER_GET_NUMS` of the
-        cluster's name. Raises Rejected for what was never counted.
+        `key` is the topic for `TOPIC_PUT_NUMS` and `TOPIC_PUT_SIZE`, `topic@group` for
+        `GROUP_GET_NUMS`, `GROUP_GET_SIZE` and `SNDBCK_PUT_NUMS`, and the cluster's name for
+        `BROKER_PUT_NUMS` and `BROKER_GET_NUMS`. Raises Rejected if nothing was counted under that
+        key.
         """
         request = ViewBrokerStatsData(stats_name=item, stats_key=key)
         reply = await self._ask(await self._leader(broker_name), request)
@@ -154,16 +160,16 @@ class Brokers(AdminDesk):
 
 
 class Cluster(AdminDesk):
-    """`client.admin.cluster`."""
+    """Cluster information: `client.admin.cluster`."""
 
     @on_io_thread
     async def info(self) -> ClusterInfo:
-        """All clusters, their brokers and addresses, as the name server knows them."""
+        """Return all clusters with their brokers and addresses, as the name server has them."""
         return await self._cluster()
 
 
 class Admin:
-    """All families of administration of one client."""
+    """All administration APIs of one client."""
 
     def __init__(self, session: Session) -> None:
         self.topics = Topics(session)

@@ -1,11 +1,12 @@
-"""Dead letters: what a group could not process, to be looked at, sent again, or let go (F365).
+"""Dead letters: list the messages that a group could not process, redeliver or discard them.
 
-A log forgets nothing on demand, so a dead letter is *dealt with* by moving a mark behind it: the
-group's own progress in its dead-letter topic, which nobody else uses. A dead letter that is sent
-again goes to the retry topic of its group alone, with its attempts counted anew; other groups that
-consumed the message well do not get it twice.
+The log deletes no single message on demand. A dead letter is marked as handled by advancing the
+handled offset: the group's own committed offset in its dead-letter topic, which has no other use. A
+redelivered dead letter is sent to the retry topic of its group only, with its attempt count reset
+to 0. Other groups that already consumed the message do not receive it again.
 
-State: none here; the mark is progress like any other, so it is recorded, told and kept.
+State: none here; the broker records, replicates and keeps the handled offset like any committed
+offset.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _LEFT_BEHIND = frozenset(
     }
 )
 _DIFFERING = re.compile(r"\b(?=[\w-]*\d)[\w-]+\b")
-"""A word with a digit in it: a number, an id, a time."""
+"""Matches a word that contains a digit: a number, an ID, a time."""
 
 _NOTHING = frozenset({int(Code.PULL_NOT_FOUND), int(Code.PULL_RETRY_IMMEDIATELY)})
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
@@ -70,50 +71,50 @@ _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One of them: the message as it lies there, and what it says of its way."""
+    """One dead letter: the stored message, and the properties that tell its origin."""
 
     message: ReceivedMessage
 
     @property
     def topic(self) -> str | None:
-        """Where it came from, if it says so."""
+        """The topic that the message came from, if its properties contain it."""
         found = self.message.properties
         return found.get(Property.DLQ_ORIGIN_TOPIC) or found.get(Property.RETRY_TOPIC)
 
     @property
     def reason(self) -> str | None:
-        """Why, in the consumer's words."""
+        """The reason that the consumer gave, if any."""
         return self.message.properties.get(Property.DLQ_REASON)
 
     @property
     def cause(self) -> str:
-        """The reason without what differs from message to message: numbers and ids become `#`.
+        """The reason with numbers and IDs replaced by `#`, so that equal causes compare equal.
 
-        Empty for a letter without a reason: its attempts were used up.
+        Empty for a dead letter without a reason: its delivery attempts were used up.
         """
         return _DIFFERING.sub("#", self.reason or "").strip()
 
     @property
     def attempts(self) -> int:
-        """How often the group had it."""
+        """The number of delivery attempts that failed."""
         return self.message.reconsume_times
 
 
 class DeadLetters(AdminDesk):
-    """`client.admin.dead_letters`."""
+    """Dead letters of a group: `client.admin.dead_letters`."""
 
     @on_io_thread
     async def of(self, group: str, *, count_max: int = PULL_COUNT) -> tuple[DeadLetter, ...]:
-        """The oldest dead letters of a group that are not dealt with, at most so many."""
+        """Return the oldest unhandled dead letters of a group, at most `count_max`."""
         return tuple(await self._open(group, count_max))
 
     @on_io_thread
     async def resend(
         self, group: str, letters: Iterable[DeadLetter]
     ) -> dict[str, KourouError | None]:
-        """Send these to their group again; by message id None, or why one was not taken.
+        """Send these dead letters to their group again; returns None or the error by message ID.
 
-        The mark stays: call `deal_with` for what needs no more looking at.
+        The handled offset does not change. Call `deal_with` to mark dead letters as handled.
         """
         outcomes: dict[str, KourouError | None] = {}
         for letter in letters:
@@ -127,9 +128,10 @@ class DeadLetters(AdminDesk):
 
     @on_io_thread
     async def deal_with(self, group: str, letters: Iterable[DeadLetter]) -> dict[MessageQueue, int]:
-        """Move the mark behind these, and so behind all before them; where it stands now.
+        """Mark these dead letters, and all before them in their queues, as handled.
 
-        Every queue is tried; then the first error is raised, if there was one.
+        Returns the new handled offset of each queue. Every queue is tried; then the first error is
+        raised, if there was one.
         """
         marks: dict[MessageQueue, int] = {}
         for letter in letters:
@@ -162,11 +164,11 @@ class DeadLetters(AdminDesk):
 
     @on_io_thread
     async def lock(self, group: str) -> list[MessageQueue]:
-        """Lock a group's dead-letter queues for this client; those that another one holds.
+        """Lock a group's dead-letter queues; returns those that another client has locked.
 
-        They are the locks of consumers in order, so none is good for longer than QUEUE_LOCK_MS
-        unless this is said again meanwhile; `unlock` gives them back. They are for those who ask:
-        `resend` and `deal_with` do not.
+        The locks are those of orderly consumers. A lock expires after QUEUE_LOCK_MS unless `lock`
+        is called again; `unlock` releases it. The locks are advisory: `resend` and `deal_with` do
+        not check them.
         """
         refused: list[MessageQueue] = []
         for address, queues in await self._dead_queues(group):
@@ -178,13 +180,13 @@ class DeadLetters(AdminDesk):
 
     @on_io_thread
     async def unlock(self, group: str) -> None:
-        """Give back what `lock` took; what another client holds stays as it is."""
+        """Release this client's locks; locks of other clients are not affected."""
         for address, queues in await self._dead_queues(group):
             batch = LockBatch(group, self._session.client_id, tuple(queues))
             await self._ask(address, UnlockBatchMq(), body=encode_lock_batch(batch))
 
     async def _dead_queues(self, group: str) -> list[tuple[str, list[MessageQueue]]]:
-        """The queues by their leader's address."""
+        """Return the queues together with their leader's address."""
         leaders = await self._dead_leaders(group)
         if not leaders:
             return []

@@ -1,11 +1,11 @@
-"""What all administration shares: whom to ask, and asking several.
+"""Shared base of all administration APIs: find the brokers, send requests to one or several.
 
-An administrative change goes to the leader of every broker it concerns. If one of them fails, the
-error names it, the others keep what was done, and asking again completes it: changes are
-idempotent. Where nobody leads a broker just now, or its connection was lost under a change, it is
-asked again, whoever leads by then, until ADMIN_TIMEOUT_MS is over.
+An administrative change is sent to the leader of every broker that it concerns. If one of them
+fails, the error names it, the other brokers keep the change, and repeating the call completes it:
+changes are idempotent. If a broker has no leader, or its connection is lost during a change, the
+request is retried with the current leader until ADMIN_TIMEOUT_MS is over.
 
-State: none, but which broker each leader's address was given for.
+State: none, except a map from leader address to broker name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ADMIN_TIMEOUT_MS = 10_000
 
 
 class AdminDesk:
-    """One family of administrative questions; its methods run on the I/O thread."""
+    """Base class of one family of administration requests; its methods run on the I/O thread."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -46,7 +46,7 @@ class AdminDesk:
         return decode_cluster_info(body_of(reply))
 
     async def _brokers(self, cluster: str | None = None) -> list[BrokerData]:
-        """All brokers, or those of one cluster, in the order of their names."""
+        """Return all brokers, or those of one cluster, in the order of their names."""
         info = await self._cluster()
         if cluster is None:
             names: Collection[str] = info.brokers
@@ -59,9 +59,10 @@ class AdminDesk:
         return [info.brokers[name] for name in sorted(names) if name in info.brokers]
 
     async def _leaders(self, cluster: str | None = None) -> dict[str, str]:
-        """Leader addresses by broker name; Unavailable when there is none.
+        """Return leader addresses by broker name.
 
-        A cluster whose brokers have members and no leader is waited for.
+        Waits while the brokers have replicas but no leader. Raises Unavailable if there is still no
+        leader after ADMIN_TIMEOUT_MS.
         """
         async for brokers in self._looks(cluster):
             found = {
@@ -76,7 +77,7 @@ class AdminDesk:
         return self._remembered(found)
 
     async def _looks(self, cluster: str | None) -> AsyncIterator[list[BrokerData]]:
-        """The brokers, again and again in growing pauses, until ADMIN_TIMEOUT_MS is over."""
+        """Yield the list of brokers repeatedly, with growing pauses, for ADMIN_TIMEOUT_MS."""
         clock = self._session.clock
         until_ms = clock.monotonic_ms() + ADMIN_TIMEOUT_MS
         pauses = Pauses(self._session.chance)
@@ -92,7 +93,7 @@ class AdminDesk:
         return leaders
 
     async def _chosen(self, broker: str | None, cluster: str | None = None) -> dict[str, str]:
-        """The leader of one broker, named by its name or an address, or those of `_leaders`."""
+        """Return the leader of one broker, given by name or address, or else all leaders."""
         if broker is None:
             return await self._leaders(cluster)
         async for brokers in self._looks(cluster):
@@ -115,7 +116,7 @@ class AdminDesk:
         )
 
     async def _leaders_of(self, topic: str) -> dict[str, str]:
-        """Leader addresses, by name, of the brokers that have a topic; fresh from a name server."""
+        """Return the leader address of each broker that has a topic; queries a name server."""
         known = await self._session.routes.refresh(topic)
         if known.borrowed:
             raise TopicNotFound(f"topic {topic!r} not found")
@@ -128,12 +129,12 @@ class AdminDesk:
         )
 
     async def _tell(self, addresses: Collection[str], request: Request, body: bytes = b"") -> None:
-        """The same change at several brokers, one after the other."""
+        """Send the same change to several brokers, one after the other."""
         for address in addresses:
             await self._ask_leader(address, request, body)
 
     async def _ask_leader(self, address: str, request: Request, body: bytes = b"") -> Reply:
-        """A change that may be made twice, at the leader of whose log this address was."""
+        """Send an idempotent change to the leader of the broker that this address belongs to."""
         try:
             return await self._ask(address, request, body=body)
         except KourouError as error:
@@ -147,7 +148,7 @@ class AdminDesk:
                 if one.broker_name != name or leader is None:
                     continue
                 if leader == address and not self._session.connections.knock(leader):
-                    continue  # it is known to be away
+                    continue  # it is known to be offline
                 try:
                     return await self._ask(leader, request, body=body)
                 except KourouError as error:
@@ -159,7 +160,7 @@ class AdminDesk:
     async def _answers(
         self, addresses: Collection[str], request: Request, *, also: Collection[int] = ()
     ) -> list[Reply]:
-        """The answers of all brokers that give one; if none does, the last error."""
+        """Return the replies of all brokers that reply; if none does, raise the last error."""
         answers: list[Reply] = []
         failure: KourouError | None = None
         for address in addresses:

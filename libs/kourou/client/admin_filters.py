@@ -1,7 +1,8 @@
-"""Filters in Python, as an operator handles them.
+"""Administration of Python filters.
 
-Every broker keeps a group's filters itself, and numbers their versions itself; so answers come by
-broker. A change goes to the leaders that are named, or to all, or to those of a topic.
+Every broker stores the filters of a group and numbers their versions itself, so results are keyed
+by broker. A change is sent to the leaders of all brokers, of the given broker or cluster, or of the
+brokers that have a given topic.
 """
 
 from __future__ import annotations
@@ -43,15 +44,16 @@ from kourou.protocol.messages.filter_server import (
 
 _UNKNOWN = (Code.QUERY_NOT_FOUND,)
 _NOBODY = "kourou-nobody"
-"""A group without filters."""
+"""The name of a group that has no filters."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterChange:
-    """What became of a filter at one broker.
+    """The state of a filter at one broker after a change.
 
-    `version` is the one that was asked about, `active` the one that runs (None: none), `created`
-    whether the upload is new there. `quarantined` says why `version` must not run, if so.
+    `version` is the version that the request named; `active` is the version that runs, or None.
+    `created` states whether the upload created a new version. `quarantined` is the reason why
+    `version` must not run, or None.
     """
 
     version: int
@@ -61,15 +63,15 @@ class FilterChange:
 
 
 class Filters(AdminDesk):
-    """`client.admin.filters`."""
+    """Filter administration: `client.admin.filters`."""
 
-    # -- looking ----------------------------------------------------------------------------------
+    # -- query ------------------------------------------------------------------------------------
 
     @on_io_thread
     async def list(
         self, group: str = "", name: str = "", *, broker: str | None = None
     ) -> dict[str, tuple[FilterState, ...]]:
-        """The filters of all groups, of one, or one filter: by broker, without their sources."""
+        """Return filters by broker, without sources: of all groups, one group, or one filter."""
         found: dict[str, tuple[FilterState, ...]] = {}
         request = GetFilters(consumer_group=group, name=name)
         for where, address in (await self._chosen(broker)).items():
@@ -83,9 +85,9 @@ class Filters(AdminDesk):
     async def source(
         self, group: str, name: str, version: int | None = None, *, broker: str | None = None
     ) -> FilterVersion:
-        """A version with its source; the active one without a number, or else the newest.
+        """Return a version with its source; without a number the active one, or else the newest.
 
-        The first broker that has it is asked. Raises Rejected where none has.
+        The brokers are queried in order until one has the filter. Raises Rejected if none has it.
         """
         failure: KourouError | None = None
         for address in (await self._chosen(broker)).values():
@@ -124,18 +126,19 @@ class Filters(AdminDesk):
     async def servers(
         self, *, topic: str | None = None, broker: str | None = None
     ) -> dict[str, tuple[str, ...]]:
-        """The addresses of the filter servers, by broker name; those that are there now."""
+        """Return the addresses of the filter servers that are online, by broker name."""
         found: dict[str, tuple[str, ...]] = {}
         for name, address in (await self._where(topic, broker, None)).items():
             found[name] = await self._servers(name, address, topic)
         return found
 
     async def _servers(self, name: str, address: str, topic: str | None = None) -> tuple[str, ...]:
-        """The filter servers of a broker, at addresses that can be dialled from here.
+        """Return the filter servers of a broker, at addresses that this client can reach.
 
-        Only a name server knows which those are, for it knows the listener that it was asked at; it
-        tells them with the route of any topic of that broker, as of the one with its own name. The
-        broker tells what it knows itself, which is better than nothing where no route tells any.
+        Only a name server knows these addresses, because it knows the listener that the client
+        connected to. It returns them with the route of any topic of that broker, including the
+        topic with the broker's own name. If no route contains any, the list of the broker itself is
+        used.
         """
         try:
             known = await self._session.routes.refresh(topic or name)
@@ -145,11 +148,11 @@ class Filters(AdminDesk):
             found = known.route.filter_server_table.get(address, ())
         if found:
             return found
-        # A group that has none: the answer is short, and tells the filter servers all the same.
+        # A group without filters: the reply is short and still contains the filter servers.
         request = GetFilters(consumer_group=_NOBODY)
         return tuple(decode_filter_servers(body_of(await self._ask(address, request))))
 
-    # -- deciding ---------------------------------------------------------------------------------
+    # -- change -----------------------------------------------------------------------------------
 
     @on_io_thread
     async def put(
@@ -165,10 +168,11 @@ class Filters(AdminDesk):
         broker: str | None = None,
         cluster: str | None = None,
     ) -> dict[str, FilterChange]:
-        """Upload a source; what a broker has already keeps its version there.
+        """Upload a source; a broker that already has this source keeps its version number.
 
-        With `enable` it runs from now on if it never ran there before and the broker allows it.
-        Raises BadRequest with line and reason for what is no filter.
+        With `enable` the version becomes active if it never ran at that broker before and the
+        broker allows it. Raises BadRequest with line and reason if the source is not a valid
+        filter.
         """
         body = source.encode(errors="surrogatepass")
         request = PutFilter(
@@ -197,7 +201,7 @@ class Filters(AdminDesk):
         broker: str | None = None,
         cluster: str | None = None,
     ) -> dict[str, FilterChange]:
-        """Let a version run from now on, the newest without a number; out of quarantine, too."""
+        """Activate a version, without a number the newest; this also ends its quarantine."""
         request = ChangeFilter(
             consumer_group=group,
             name=name,
@@ -218,7 +222,7 @@ class Filters(AdminDesk):
         broker: str | None = None,
         cluster: str | None = None,
     ) -> dict[str, FilterChange]:
-        """Let none run: the group waits until one is enabled."""
+        """Deactivate the filter; the group waits until a version is enabled."""
         request = ChangeFilter(
             consumer_group=group, name=name, action=FilterAction.DISABLE, reason=reason
         )
@@ -235,7 +239,7 @@ class Filters(AdminDesk):
         broker: str | None = None,
         cluster: str | None = None,
     ) -> dict[str, FilterChange]:
-        """Let the version run again that ran before the one that runs."""
+        """Activate the version that ran before the active one."""
         request = ChangeFilter(
             consumer_group=group, name=name, action=FilterAction.ROLLBACK, reason=reason
         )
@@ -253,7 +257,7 @@ class Filters(AdminDesk):
         broker: str | None = None,
         cluster: str | None = None,
     ) -> dict[str, FilterChange]:
-        """Say what becomes of messages that the filter cannot judge: hold, skip or pass."""
+        """Set what happens to messages that the filter cannot evaluate: hold, skip or pass."""
         known = [one.value for one in FilterPolicy]
         if policy not in known:
             raise BadRequest(f"{policy!r} is not a filter policy", hint=", ".join(known))
@@ -277,7 +281,7 @@ class Filters(AdminDesk):
         broker: str | None = None,
         cluster: str | None = None,
     ) -> dict[str, FilterChange]:
-        """Delete a filter with its versions; consumers that name it wait."""
+        """Delete a filter with all its versions; consumers that name it wait."""
         request = ChangeFilter(
             consumer_group=group, name=name, action=FilterAction.DELETE, reason=reason
         )
@@ -286,7 +290,10 @@ class Filters(AdminDesk):
     async def _change(
         self, request: ChangeFilter, topic: str | None, broker: str | None, cluster: str | None
     ) -> dict[str, FilterChange]:
-        """The change at all brokers that know the filter; Rejected if none does."""
+        """Send the change to the brokers and collect the results of those that know the filter.
+
+        Raises Rejected if no broker knows it.
+        """
         done: dict[str, FilterChange] = {}
         unknown: KourouError | None = None
         for where, address in (await self._where(topic, broker, cluster)).items():
@@ -311,7 +318,7 @@ class Filters(AdminDesk):
             return await self._leaders_of(topic)
         return await self._chosen(broker, cluster)
 
-    # -- asking filter servers --------------------------------------------------------------------
+    # -- requests to filter servers ---------------------------------------------------------------
 
     @on_io_thread
     async def try_out(
@@ -325,11 +332,12 @@ class Filters(AdminDesk):
         count: int = 100,
         broker: str | None = None,
     ) -> dict[str, FilterTrial]:
-        """What a filter says of the last `count` messages of a topic at each of its brokers.
+        """Run a filter on the last `count` messages of a topic at each of its brokers.
 
-        `source` is tried as it is and kept nowhere; without one it is a stored version, the newest
-        without a number. One filter server of every broker of the topic is asked, or of one; the
-        answers come by its address. Raises FilterFailed where a broker has no filter server.
+        A given `source` is run as it is and not stored. Without `source` a stored version runs,
+        without a number the newest. One filter server of every broker of the topic, or of the given
+        broker, runs the filter; the results are keyed by its address. Raises FilterFailed if a
+        broker has no filter server.
         """
         leaders = await self._leaders_of(topic)
         if broker is not None:
@@ -349,7 +357,7 @@ class Filters(AdminDesk):
     async def _tried(
         self, where: str, address: str, request: TryFilter, source: str
     ) -> tuple[str, memoryview]:
-        """The answer of the first filter server of a broker that gives one, and its address."""
+        """Return the address and the reply of the first filter server of a broker that replies."""
         failure: KourouError = FilterFailed(
             f"{where} has no filter server online", hint="start one: kourou filter-server"
         )
@@ -358,7 +366,7 @@ class Filters(AdminDesk):
             try:
                 return server, body_of(await self._ask(server, request, body=body))
             except FilterFailed:
-                raise  # it was tried: another server would say the same
+                raise  # the filter was run: another server would return the same error
             except Unavailable as error:
                 failure = error
         raise failure
@@ -372,9 +380,9 @@ class Filters(AdminDesk):
         topic: str | None = None,
         broker: str | None = None,
     ) -> dict[str, tuple[FilterFigures, ...]]:
-        """What filters have done in each filter server since it started, by its address.
+        """Return the statistics of filters by filter server, counted since that server started.
 
-        A server that does not answer is left out; if none answers, its error is raised.
+        A server that does not reply is left out; if none replies, the last error is raised.
         """
         found: dict[str, tuple[FilterFigures, ...]] = {}
         failure: KourouError | None = None

@@ -1,4 +1,4 @@
-"""Consumer groups and their progress, as an operator handles them."""
+"""Administration of consumer groups and their offsets."""
 
 from __future__ import annotations
 
@@ -58,29 +58,32 @@ from kourou.protocol.messages.offsets import (
 Connections: TypeAlias = list[Connection]
 
 TO_THE_END_MS = -1
-"""As a time to reset to: skip everything."""
+"""A reset time that means the end of the queue: skip everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """A group's progress in a queue, and where it is moved; `before` None: it has none there."""
+    """A group's offset in one queue before and after a move.
+
+    `before` is None if the group has no committed offset in the queue.
+    """
 
     before: int | None
     after: int
 
     @property
     def skipped(self) -> int:
-        """Messages that the group does not get by this."""
+        """The number of messages that the group does not receive because of the move."""
         return max(0, self.after - self.before) if self.before is not None else 0
 
     @property
     def repeated(self) -> int:
-        """Messages that it gets once more."""
+        """The number of messages that the group receives again because of the move."""
         return max(0, self.before - self.after) if self.before is not None else 0
 
 
 class Groups(AdminDesk):
-    """`client.admin.groups`."""
+    """Consumer group administration: `client.admin.groups`."""
 
     @on_io_thread
     async def create(
@@ -91,9 +94,9 @@ class Groups(AdminDesk):
         broker: str | None = None,
         reason: str = "",
     ) -> None:
-        """Create a group, or change it, at every broker (of one cluster), or at one.
+        """Create or change a group at every broker, at those of one cluster, or at one broker.
 
-        `reason`, here and below, goes into the brokers' history.
+        `reason`, here and below, is recorded in the brokers' history.
         """
         config = GroupConfig(group) if isinstance(group, str) else group
         check_group(config.name)
@@ -113,7 +116,7 @@ class Groups(AdminDesk):
         broker: str | None = None,
         reason: str = "",
     ) -> None:
-        """Delete a group at every broker (or one), and with `remove_offsets` its progress."""
+        """Delete a group at every broker or at one; `remove_offsets` also deletes its offsets."""
         request = DeleteSubscriptionGroup(
             group_name=group, remove_offset=remove_offsets, reason=reason
         )
@@ -123,7 +126,7 @@ class Groups(AdminDesk):
     async def configs(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, dict[str, GroupConfig]]:
-        """All groups of every broker (of one cluster), or of one: broker -> group -> config."""
+        """Return group settings by broker and group: of all brokers, one cluster, or one broker."""
         found: dict[str, dict[str, GroupConfig]] = {}
         for name, address in (await self._chosen(broker, cluster)).items():
             reply = await self._ask(address, GetAllSubscriptionGroupConfig())
@@ -132,7 +135,7 @@ class Groups(AdminDesk):
 
     @on_io_thread
     async def list(self) -> list[GroupConfig]:
-        """All groups, sorted; where brokers disagree, as the first broker has them."""
+        """Return all groups, sorted by name; if brokers differ, as the first broker has them."""
         found: dict[str, GroupConfig] = {}
         for reply in await self._answers(
             (await self._leaders()).values(), GetAllSubscriptionGroupConfig()
@@ -143,7 +146,9 @@ class Groups(AdminDesk):
 
     @on_io_thread
     async def members(self, group: str) -> Connections:
-        """The consumers of a group that are connected, each once. Raises when there is none."""
+        """Return the connected consumers of a group, each once. Raises GroupNotFound if there is
+        none.
+        """
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
         found: dict[str, Connection] = {}
@@ -154,9 +159,10 @@ class Groups(AdminDesk):
 
     @on_io_thread
     async def connections(self, group: str) -> ConsumerConnection:
-        """Who consumes in a group, how, and what it subscribes; over all brokers, each once.
+        """Return a group's connected consumers, its consume type and its subscriptions.
 
-        Raises when no member is connected anywhere.
+        Consumers of all brokers are merged, each listed once. Raises GroupNotFound if no consumer
+        is connected to any broker.
         """
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
@@ -172,7 +178,9 @@ class Groups(AdminDesk):
 
     @on_io_thread
     async def producers(self, group: str) -> Connections:
-        """The producers of a group that are connected (F006). Raises when there is none."""
+        """Return the connected producers of a group, each once. Raises GroupNotFound if there is
+        none.
+        """
         addresses = (await self._leaders()).values()
         request = GetProducerConnectionList(producer_group=group)
         found: dict[str, Connection] = {}
@@ -183,11 +191,11 @@ class Groups(AdminDesk):
 
 
 class Offsets(AdminDesk):
-    """`client.admin.offsets`."""
+    """Offsets of consumer groups: `client.admin.offsets`."""
 
     @on_io_thread
     async def of(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
-        """A group's progress beside the ends of its queues, of all its topics or one."""
+        """Return committed and maximum offset per queue of a group, for all topics or one."""
         request = GetConsumeStats(consumer_group=group, topic=topic)
         leaders = await self._leaders() if topic is None else await self._leaders_of(topic)
         found: dict[MessageQueue, OffsetWrapper] = {}
@@ -199,7 +207,10 @@ class Offsets(AdminDesk):
     async def at(
         self, broker: str, group: str, topic: str | None = None
     ) -> dict[MessageQueue, OffsetWrapper]:
-        """The same at one broker; raises GroupNotFound or TopicNotFound where it has none such."""
+        """Return the same for one broker.
+
+        Raises GroupNotFound or TopicNotFound if the broker does not have that group or topic.
+        """
         request = GetConsumeStats(consumer_group=group, topic=topic)
         found: dict[MessageQueue, OffsetWrapper] = {}
         for address in (await self._chosen(broker)).values():
@@ -208,7 +219,7 @@ class Offsets(AdminDesk):
 
     @on_io_thread
     async def lag(self, group: str, topic: str) -> int:
-        """How many messages of a topic the group has before it."""
+        """Return the consumer lag of a group in a topic, in messages, over all queues."""
         request = GetConsumeStats(consumer_group=group, topic=topic)
         lag = 0
         for address in (await self._leaders_of(topic)).values():
@@ -222,10 +233,11 @@ class Offsets(AdminDesk):
     async def reset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, reason: str = ""
     ) -> dict[MessageQueue, int]:
-        """Move a group to what was stored at a time (F267, F364), or `TO_THE_END_MS`.
+        """Reset a group to the first messages stored at or after a time, or to `TO_THE_END_MS`.
 
-        The new offset of each queue. Without `force` no queue is moved forward. Members that are
-        connected begin anew there; a group that is not starts there next time.
+        Returns the new offset of each queue. Without `force` no queue is moved forward. Connected
+        consumers restart at the new offsets; a group without consumers starts there next time.
+        Raises GroupNotFound if no broker has the group for this topic.
         """
         request = InvokeBrokerToResetOffset(
             topic=topic, group=group, timestamp=timestamp_ms, is_force=force, reason=reason
@@ -241,7 +253,7 @@ class Offsets(AdminDesk):
     async def preview_reset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
     ) -> dict[MessageQueue, OffsetMove]:
-        """What `reset` would do now, queue by queue; nothing is changed."""
+        """Return what `reset` would change now, per queue; changes nothing."""
         leaders = await self._leaders_of(topic)
         known = await self._committed(leaders, group)
         queues = [
@@ -261,7 +273,7 @@ class Offsets(AdminDesk):
         return dict(zip(queues, moves, strict=True))
 
     async def _offset_at(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Where a reset to this time goes, as the broker finds it."""
+        """Return the offset that a reset to this time selects, as the broker computes it."""
         if timestamp_ms < 0:
             end = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
             return header_of(await self._ask(address, end), GetMaxOffsetResponse).offset
@@ -275,7 +287,7 @@ class Offsets(AdminDesk):
     async def preview_clone(
         self, source: str, target: str, topic: str | None = None
     ) -> dict[MessageQueue, OffsetMove]:
-        """What `clone` would do now, queue by queue; nothing is changed."""
+        """Return what `clone` would change now, per queue; changes nothing."""
         leaders = await self._leaders() if topic is None else await self._leaders_of(topic)
         wanted, known = await asyncio.gather(
             self._committed(leaders, source), self._committed(leaders, target)
@@ -288,7 +300,7 @@ class Offsets(AdminDesk):
 
     @on_io_thread
     async def committed(self, group: str, *, broker: str | None = None) -> dict[MessageQueue, int]:
-        """What a group has committed, and nothing for queues where it has not."""
+        """Return the committed offsets of a group; queues without one are left out."""
         return await self._committed(await self._chosen(broker), group)
 
     async def _committed(self, leaders: Mapping[str, str], group: str) -> dict[MessageQueue, int]:
@@ -306,16 +318,17 @@ class Offsets(AdminDesk):
     async def clone(
         self, source: str, target: str, topic: str | None = None, *, reason: str = ""
     ) -> None:
-        """Let one group begin where another stands."""
+        """Copy the committed offsets of group `source` to group `target`."""
         request = CloneGroupOffset(src_group=source, dest_group=target, topic=topic, reason=reason)
         leaders = await self._leaders() if topic is None else await self._leaders_of(topic)
         await self._tell(leaders.values(), request)
 
     @on_io_thread
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit for a group, as one of its members would; members that are connected go on.
+        """Commit offsets for a group as one of its consumers would.
 
-        To move a group that runs use `reset`.
+        Running consumers are not reset. To move a group that has running consumers, use `reset`.
+        Raises Unavailable if a queue's broker has no leader.
         """
         for queue, offset in offsets.items():
             address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
@@ -331,7 +344,7 @@ class Offsets(AdminDesk):
 
     @on_io_thread
     async def time_spans(self, group: str, topic: str) -> dict[MessageQueue, QueueTimeSpan]:
-        """When each queue's first, last and last consumed message was stored, and the delay."""
+        """Return per queue the first, last and last consumed store time, and the delay."""
         request = QueryConsumeTimeSpan(topic=topic, group=group)
         found: dict[MessageQueue, QueueTimeSpan] = {}
         for reply in await self._answers((await self._leaders_of(topic)).values(), request):
@@ -343,10 +356,10 @@ class Offsets(AdminDesk):
     async def lowest(
         self, topic: str, *, compared_with: str, without: str = ""
     ) -> dict[str, dict[int, int]]:
-        """The lowest progress over all groups of a topic: broker -> queue id -> offset.
+        """Return the lowest committed offset of all groups: broker -> queue ID -> offset.
 
-        `without` leaves groups out, several joined by commas. A queue in which the group
-        `compared_with` is behind all others has 2^63 - 1.
+        `without` excludes groups; several names are joined by commas. A queue in which the group
+        `compared_with` is behind all other groups has the value 2^63 - 1.
         """
         request = QueryCorrectionOffset(
             topic=topic, compare_group=compared_with, filter_groups=without or None
@@ -360,7 +373,7 @@ class Offsets(AdminDesk):
     async def everywhere(
         self, broker_name: str, *, ordered_only: bool = False
     ) -> BrokerConsumeStats:
-        """The progress of all groups of one broker, and the sum of their lags."""
+        """Return the offsets of all groups of one broker, and the sum of their lags."""
         address = (await self._leaders()).get(broker_name)
         if address is None:
             raise Unavailable(f"broker {broker_name!r} is unknown or has no leader")

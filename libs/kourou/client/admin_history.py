@@ -1,7 +1,7 @@
-"""What was decided at a broker, what held at a time, and taking a decision back.
+"""Administration of the control history: list decisions, query past state, undo a decision.
 
-Every broker has a history of its own, so an event is named by its broker and its offset. Where
-there is one broker only it need not be named.
+Every broker has its own history, so an event is identified by its broker and its offset. With a
+single broker its name may be omitted.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ PAGE_EVENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One control event: who (`actor`) decided what, when and why.
+    """One control event: who (`actor`) changed what, when and why.
 
-    `aggregate` is what it changed, like `topic/orders`; `fields` are the event's own, with the
-    value `before` it where there was one. `undoes` is the offset of the event it takes back.
+    `aggregate` is the object that changed, for example `topic/orders`. `fields` are the event's own
+    fields, including the value `before` the change if there was one. `undoes` is the offset of the
+    event that this one reverts.
     """
 
     broker_name: str
@@ -51,9 +52,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """Decisions, the newest first. `before` asks for the next page, None after the last one.
+    """A page of decisions, newest first. `before` requests the next page; None after the last page.
 
-    `begins_at`: the broker does not know what was decided below this offset; 0 if it knows all.
+    `begins_at` is the offset from which the broker knows its history; 0 if it is complete.
     """
 
     decisions: list[Decision]
@@ -63,9 +64,9 @@ class HistoryPage:
 
 @dataclass(frozen=True, slots=True)
 class StateAt:
-    """What held after the events below `next_offset`, the latest of which was at `at_ms`.
+    """The state after all events below `next_offset`; the last of them was recorded at `at_ms`.
 
-    `value` is plain JSON: that of one aggregate, None if it did not exist, or a table of all.
+    `value` is plain JSON: the state of one aggregate, None if it did not exist, or a table of all.
     """
 
     broker_name: str
@@ -76,7 +77,7 @@ class StateAt:
 
 
 class History(AdminDesk):
-    """`client.admin.history`."""
+    """Control history: `client.admin.history`."""
 
     @on_io_thread
     async def of(
@@ -89,10 +90,11 @@ class History(AdminDesk):
         types: Collection[str] = (),
         count_max: int = PAGE_EVENTS,
     ) -> HistoryPage:
-        """What was decided about one aggregate (`topic/orders`, `group/till`), or about all.
+        """Return what was decided about one aggregate (`topic/orders`, `group/till`), or about all.
 
-        `before` is a page's own; `until_ms` leaves out what came later; `types` keeps only some
-        (`TopicPut`). Raises MetadataUnavailable while the broker's event database is away.
+        `before` is the value from the previous page. `until_ms` excludes later events. `types`
+        keeps only events of these types (`TopicPut`). Raises MetadataUnavailable while the broker's
+        event database is not available.
         """
         if not 0 < count_max <= HISTORY_EVENTS_MAX:
             raise BadRequest(
@@ -120,10 +122,10 @@ class History(AdminDesk):
         at_ms: int | None = None,
         offset: int | None = None,
     ) -> StateAt:
-        """What held at an instant, or after the event at `offset`; now, if neither is given.
+        """Return the state at a time, or after the event at `offset`, or now if neither is given.
 
         `aggregate` is one of topic/…, group/…, setting/…, progress/…, or empty for everything.
-        Progress is as it was last recorded, every 5 s. Raises MetadataUnavailable as `of`.
+        Progress is recorded every 5 s. Raises MetadataUnavailable as `of` does.
         """
         if at_ms is not None and offset is not None:
             raise BadRequest("give a time or an event number, not both")
@@ -138,10 +140,10 @@ class History(AdminDesk):
     async def undo(
         self, offset: int, *, broker: str | None = None, reason: str = "", force: bool = False
     ) -> list[Decision]:
-        """Decide the opposite of the event at `offset`; what was decided for it.
+        """Undo the event at `offset`; returns the events that were recorded for that.
 
-        Raises Rejected when that event cannot be undone, or when what it changed has changed since;
-        `force` does it all the same, and even if messages are lost by it.
+        Raises Rejected if that event cannot be undone, or if what it changed has changed again
+        since then. `force` overrides the latter, even if messages are lost by it.
         """
         if offset < 0:
             raise BadRequest(f"event number {offset} is invalid; event numbers start at 0")

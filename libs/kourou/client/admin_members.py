@@ -1,6 +1,6 @@
-"""The members of a group, one by one: how they run, where they stand, and giving one a message.
+"""Administration of single consumers: running info, positions, and direct delivery of a message.
 
-A member is connected to every broker of its topics, so any broker that knows it may be asked.
+A consumer is connected to every broker of its topics, so any broker that knows it can be queried.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from kourou.protocol.messages.membership import (
 
 
 class Members(AdminDesk):
-    """`client.admin.members`."""
+    """Consumers of a group: `client.admin.members`."""
 
     @on_io_thread
     async def running_info(
         self, group: str, client_id: str, *, stacks: bool = False
     ) -> ConsumerRunningInfo:
-        """A member's settings, subscriptions, queues and rates; with `stacks` its threads, too.
+        """Return a consumer's settings, subscriptions, queues and rates.
 
-        Raises GroupNotFound when no broker knows that member, TimedOut when it does not answer.
+        With `stacks` the result also contains the stacks of its threads. Raises GroupNotFound if no
+        broker knows that consumer, TimedOut if it does not reply.
         """
         request = GetConsumerRunningInfo(
             consumer_group=group, client_id=client_id, jstack_enable=stacks
@@ -68,7 +69,7 @@ class Members(AdminDesk):
     async def running_infos(
         self, group: str, *, stacks: bool = False
     ) -> dict[str, ConsumerRunningInfo | KourouError]:
-        """The same of every member at once, by client id; the error of each that gave none."""
+        """Return the running info of every consumer by client ID, or the error if it gave none."""
         ids = sorted(await self._ids(group))
         found = await asyncio.gather(
             *(self.running_info(group, client_id, stacks=stacks) for client_id in ids),
@@ -83,7 +84,7 @@ class Members(AdminDesk):
 
     @on_io_thread
     async def subscriptions(self, group: str) -> dict[str, tuple[Subscription, ...] | KourouError]:
-        """What each member says it wants, by client id; the error of each that does not say."""
+        """Return each consumer's subscriptions by client ID, or the error if it gave none."""
         return {
             client_id: tuple(sorted(info.subscriptions, key=lambda one: one.topic))
             if isinstance(info, ConsumerRunningInfo)
@@ -104,10 +105,10 @@ class Members(AdminDesk):
     async def positions(
         self, group: str, topic: str, client_id: str = ""
     ) -> dict[str, dict[MessageQueue, int]]:
-        """How far each member says that it consumed a topic, by client id; or one member.
+        """Return each consumer's reported positions in a topic by client ID, or those of one.
 
-        Its own word: what it would commit, which may be ahead of what is committed. Members that
-        do not answer are left out.
+        A position is what the consumer would commit next; it may be ahead of the committed offset.
+        Consumers that do not reply are left out.
         """
         request = InvokeBrokerToGetConsumerStatus(
             topic=topic, group=group, client_addr=client_id or None
@@ -122,10 +123,11 @@ class Members(AdminDesk):
     async def consume(
         self, group: str, message: ReceivedMessage, client_id: str = ""
     ) -> DirectResult:
-        """Let a member handle this stored message now; the group's progress stays as it is.
+        """Let a consumer process this stored message now; the group's offsets do not change.
 
-        Without `client_id` the broker takes the member that it heard last. The result says what the
-        handler made of it (`CR_SUCCESS`, `CR_LATER`, `CR_THROW_EXCEPTION` and others).
+        Without `client_id` the broker selects the consumer with the most recent heartbeat. The
+        result contains the handler's outcome (`CR_SUCCESS`, `CR_LATER`, `CR_THROW_EXCEPTION` and
+        others).
         """
         request = ConsumeMessageDirectly(
             consumer_group=group,
@@ -143,7 +145,7 @@ class Members(AdminDesk):
     async def consume_many(
         self, group: str, messages: Sequence[ReceivedMessage], client_id: str = ""
     ) -> list[DirectResult | KourouError]:
-        """The same for several messages, one after the other; each has a result of its own."""
+        """Do the same for several messages in turn; each has its own result or error."""
         results: list[DirectResult | KourouError] = []
         for message in messages:
             try:
@@ -154,7 +156,10 @@ class Members(AdminDesk):
 
     @on_io_thread
     async def all_producers(self, broker: str | None = None) -> dict[str, list[ProducerInfo]]:
-        """Every producer, of one broker or all, by group; each client once, as heard last."""
+        """Return the producers of one broker or all, by group.
+
+        A client that several brokers list appears once, with its most recent heartbeat.
+        """
         groups: dict[str, dict[str, ProducerInfo]] = {}
         addresses = (await self._chosen(broker)).values()
         for reply in await self._answers(addresses, GetAllProducerInfo()):

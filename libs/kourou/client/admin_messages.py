@@ -1,4 +1,4 @@
-"""Looking messages up: by id, by key and time, by place; who consumed one, and its trace."""
+"""Message queries by ID, key, time or queue offset; consume status and trace of a message."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ T = TypeVar("T")
 
 
 class MessageNotFound(Rejected):
-    """No broker that answered has such a message."""
+    """No broker that replied has such a message."""
 
     code = Code.QUERY_NOT_FOUND
 
 
 class Found(list[T]):
-    """What was found. `missing` names the brokers that may have more, and why they told nothing.
+    """Query results. `missing` maps each broker that could not be queried to its error.
 
-    So something is found while a broker is away. What is empty is complete: where nothing was found
-    and a broker is missing, its error is raised.
+    A query returns results even if a broker is offline; that broker may have more. An empty result
+    is complete: if nothing was found and a broker is missing, the query raises that broker's error.
     """
 
     def __init__(self, items: Iterable[T] = (), missing: Mapping[str, KourouError] = {}) -> None:
@@ -64,25 +64,27 @@ class Found(list[T]):
         self.missing = dict(missing)
 
     def or_why(self) -> Self:
-        """Itself, or that error."""
+        """Return this list, or raise the first error in `missing` if the list is empty."""
         for error in () if self else self.missing.values():
             raise error
         return self
 
 
 class Messages(AdminDesk):
-    """`client.admin.messages`."""
+    """Message queries: `client.admin.messages`."""
 
     @on_io_thread
     async def by_offset_id(self, offset_message_id: str) -> ReceivedMessage:
-        """The message an offset message id names (F260).
+        """Return the message with this offset message ID.
 
-        Raises MessageNotFound; or why a broker did not answer that may have it.
+        Raises MessageNotFound if no broker has it. If a broker that may have it could not be
+        reached, raises that broker's error instead.
         """
         away: KourouError | None = None
         host, position = decode_offset_id(offset_message_id)
         brokers = await self._brokers()
-        # The id has the broker's own address, which need not be the one we dial: all are asked.
+        # The ID contains the broker's own address, which may differ from the one that clients use;
+        # so all brokers are queried.
         asking = [
             asyncio.ensure_future(self._at(broker.broker_name, address, position))
             for broker in brokers
@@ -111,7 +113,7 @@ class Messages(AdminDesk):
 
     @on_io_thread
     async def copies(self, topic: str, unique_key: str) -> Found[ReceivedMessage]:
-        """Every stored message of a topic with this unique key, the newest 32 of each broker."""
+        """Return the stored messages with this unique key, the newest 32 of each broker."""
         return (await self._copies(topic, unique_key)).or_why()
 
     async def _copies(
@@ -125,15 +127,15 @@ class Messages(AdminDesk):
 
     @on_io_thread
     async def search(self, topics: Iterable[str], unique_key: str) -> Found[ReceivedMessage]:
-        """The copies in the first of these topics where somebody finds one.
+        """Return the copies in the first of these topics that has any.
 
-        A broker that does not answer is asked once, and not for every topic.
+        A broker that does not reply is not queried again for the remaining topics.
         """
         away: dict[str, KourouError] = {}
         for topic in topics:
             try:
                 found = await self._copies(topic, unique_key, without=away)
-            except TopicNotFound:  # deleted meanwhile
+            except TopicNotFound:  # deleted in the meantime
                 continue
             away |= {name: error for name, error in found.missing.items() if error.retryable}
             if found:
@@ -142,7 +144,7 @@ class Messages(AdminDesk):
 
     @on_io_thread
     async def by_unique_key(self, topic: str, unique_key: str) -> ReceivedMessage:
-        """The message a producer's id names. Raises MessageNotFound."""
+        """Return the message with this unique key. Raises MessageNotFound."""
         exact = (await self._copies(topic, unique_key)).or_why()
         if not exact:
             raise MessageNotFound(f"topic {topic!r} has no message with ID {unique_key!r}")
@@ -150,9 +152,10 @@ class Messages(AdminDesk):
 
     @on_io_thread
     async def by_id(self, topic: str, message_id: str) -> ReceivedMessage:
-        """The message with this id of either kind.
+        """Return the message with this offset message ID or unique key.
 
-        Raises MessageNotFound; or why a broker did not answer that may have it.
+        Raises MessageNotFound if no broker has it. If a broker that may have it could not be
+        reached, raises that broker's error instead.
         """
         try:
             return await self.by_offset_id(message_id)
@@ -174,9 +177,9 @@ class Messages(AdminDesk):
         end_ms: int = FOR_EVER_MS,
         count_max: int = QUERY_COUNT,
     ) -> Found[ReceivedMessage]:
-        """Messages with a business key that were stored in [begin, end] (F261, F263).
+        """Return messages with a business key that were stored in [begin, end], newest first.
 
-        At most `count_max` of each broker, newest first.
+        At most `count_max` messages of each broker are returned.
         """
         if not 0 < count_max <= QUERY_MESSAGES_MAX:
             raise BadRequest(
@@ -198,7 +201,7 @@ class Messages(AdminDesk):
         unique: bool,
         without: Collection[str] = (),
     ) -> Found[ReceivedMessage]:
-        """What the topic's brokers but those `without` find, all asked at once."""
+        """Query all brokers of the topic concurrently, except those in `without`."""
         if not key:
             raise BadRequest("the key is empty")
         request = QueryMessage(
@@ -237,7 +240,7 @@ class Messages(AdminDesk):
     async def units(
         self, queue: MessageQueue, offset: int, *, count: int = 10, group: str | None = None
     ) -> QueueLook:
-        """Units of a queue from an offset on, and whether `group` would get their messages."""
+        """Return queue entries from an offset on, and whether `group` would get their messages."""
         address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
         if address is None:
             raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
@@ -250,13 +253,14 @@ class Messages(AdminDesk):
         )
         return decode_queue_look(body_of(await self._ask(address, request)))
 
-    # -- what became of one -----------------------------------------------------------------------
+    # -- consume status and trace -----------------------------------------------------------------
 
     @on_io_thread
     async def tracks(self, message: ReceivedMessage) -> list[MessageTrack]:
-        """Which groups consumed a message that was looked up, in the order of their names (F265).
+        """Return which groups consumed a message, sorted by group name.
 
-        All groups that subscribe its topic, or have progress in it, at the broker that has it.
+        Lists all groups that subscribe to its topic, or have offsets in it, at the broker that
+        stores the message. Raises Unavailable if that broker has no leader.
         """
         topic, queue = message.queue.topic, message.queue
         address = (await self._leaders_of(topic)).get(queue.broker_name)
@@ -292,10 +296,11 @@ class Messages(AdminDesk):
         begin_ms: int = 0,
         end_ms: int = FOR_EVER_MS,
     ) -> Found[TraceRecord]:
-        """What clients with message traces on wrote of a message, the earliest first.
+        """Return the trace records of a message, earliest first.
 
-        `message_id` is its unique key. Clients of RocketMQ write the same records, so theirs are
-        among them. The newest 64 trace messages of each broker that name the id are read.
+        `message_id` is its unique key. Clients with message trace enabled write the records,
+        RocketMQ's clients included. The newest 64 trace messages of each broker that contain the ID
+        are read.
         """
         found = await self._query(
             trace_topic, message_id, QUERY_MESSAGES_MAX, begin_ms, end_ms, unique=False

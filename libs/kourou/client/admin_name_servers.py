@@ -1,6 +1,6 @@
-"""What name servers keep for operators: keys and values, order settings, their own settings.
+"""Administration of name servers: key-value pairs, order settings, the servers' own settings.
 
-Name servers do not tell each other, so a change goes to each of them; a question to any.
+Name servers do not replicate to each other, so a change is sent to each of them; a query to any.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 
 class NameServers(AdminDesk):
-    """`client.admin.name_servers`."""
+    """Name server administration: `client.admin.name_servers`."""
 
     @on_io_thread
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Give a key a value, at every name server."""
+        """Set the value of a key at every name server."""
         request = PutKvConfig(namespace=namespace, key=key, value=value)
         await self._session.name_servers.tell_all(request)
 
     @on_io_thread
     async def get(self, namespace: str, key: str) -> str | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         request = GetKvConfig(namespace=namespace, key=key)
         reply = await self._session.name_servers.ask(request, also=_NONE)
         if reply.code != Code.SUCCESS:
@@ -54,19 +54,19 @@ class NameServers(AdminDesk):
 
     @on_io_thread
     async def delete(self, namespace: str, key: str) -> None:
-        """Remove a key, at every name server; one that is not there is no error."""
+        """Delete a key at every name server; a missing key is not an error."""
         await self._session.name_servers.tell_all(DeleteKvConfig(namespace=namespace, key=key))
 
     @on_io_thread
     async def list(self, namespace: str) -> dict[str, str]:
-        """All keys of a namespace with their values."""
+        """Return all keys of a namespace with their values."""
         request = GetKvListByNamespace(namespace=namespace)
         reply = await self._session.name_servers.ask(request, also=_NONE)
         return decode_kv_table(body_of(reply)) if reply.code == Code.SUCCESS else {}
 
     @on_io_thread
     async def put_order(self, topic: str, queues: Mapping[str, int]) -> None:
-        """Which brokers an ordered topic has, with how many queues each."""
+        """Set the brokers of an ordered topic, with the number of queues of each."""
         if not queues:
             raise BadRequest(
                 "an order setting must name at least one broker", hint="broker-a:4;broker-b:4"
@@ -77,13 +77,13 @@ class NameServers(AdminDesk):
 
     @on_io_thread
     async def settings(self) -> dict[str, dict[str, str]]:
-        """Every setting of each name server that answers, by its address."""
+        """Return every setting of each name server that replies, by its address."""
         replies = await self._session.name_servers.ask_each(GetNamesrvConfig())
         return {name: decode_properties_text(body_of(reply)) for name, reply in replies.items()}
 
     @on_io_thread
     async def each(self) -> dict[str, dict[str, str] | KourouError]:
-        """Every name server that is known: its settings, or why it does not answer."""
+        """Return for every known name server its settings, or the error if it does not reply."""
         found = await self._session.name_servers.outcomes(GetNamesrvConfig())
         return {
             name: one if isinstance(one, KourouError) else decode_properties_text(body_of(one))
@@ -92,12 +92,12 @@ class NameServers(AdminDesk):
 
     @on_io_thread
     async def update_settings(self, settings: Mapping[str, str]) -> None:
-        """Change settings at every name server; raises for a key that may not be changed so."""
+        """Change settings at every name server; raises an error if one cannot change."""
         body = encode_properties_text(settings)
         await self._session.name_servers.tell_all(UpdateNamesrvConfig(), body)
 
     @on_io_thread
     async def topics_of(self, cluster: str) -> tuple[str, ...]:
-        """The topics of one cluster's brokers, sorted."""
+        """Return the topics of one cluster's brokers, sorted."""
         reply = await self._session.name_servers.ask(GetTopicsByCluster(cluster=cluster))
         return tuple(sorted(decode_topic_list(body_of(reply))[0]))

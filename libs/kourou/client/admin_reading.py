@@ -1,6 +1,6 @@
-"""Reading queues without being a member of anything: for those who look, not for consumers.
+"""Reading of queues without joining a consumer group; for tools, not for consumers.
 
-State: none but which broker answered for a queue last.
+State: none, except which broker replied last for a queue.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kourou.protocol.bodies import decode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 
 READER_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's name for tools that pull."""
+"""RocketMQ's group name for tools that pull."""
 
 HOLD_MS = 15_000
-"""No broker holds a read for longer."""
+"""The longest long poll of a read, in milliseconds."""
 
 
 class Reading(AdminDesk):
-    """`client.admin.reading`."""
+    """Queue reading for tools: `client.admin.reading`."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -35,7 +35,7 @@ class Reading(AdminDesk):
 
     @on_io_thread
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The topic's readable queues, in order, as name servers have them now.
+        """Return the topic's readable queues in order, as the name servers have them now.
 
         Raises TopicNotFound.
         """
@@ -45,18 +45,18 @@ class Reading(AdminDesk):
 
     @on_io_thread
     async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first offset that is kept, and the next one that is given."""
+        """Return the minimum offset that is stored, and the next offset that will be assigned."""
         facts = self._session.facts
         return await facts.min_offset(queue), await facts.max_offset(queue)
 
     @on_io_thread
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at or after a time."""
+        """Return the offset of the first message stored at or after a time."""
         return await self._session.facts.offset_by_time(queue, timestamp_ms)
 
     @on_io_thread
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """How far a group has come; None when nothing is kept."""
+        """Return a group's committed offset, or None if there is none."""
         return await self._session.facts.committed(group, queue)
 
     @on_io_thread
@@ -70,9 +70,10 @@ class Reading(AdminDesk):
         size_bytes_max: int = PULL_SIZE_BYTES_MAX,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Messages from `offset` on; with `wait_ms` the broker waits so long for a first one.
+        """Return messages from `offset` on; the broker waits up to `wait_ms` for a first one.
 
-        Raises as `PullConsumer.pull` does. An offset outside the queue is told by the status.
+        Raises the errors of `PullConsumer.pull`. An offset outside the queue is reported in the
+        result's status.
         """
         if offset < 0 or wait_ms < 0 or not 0 < count_max <= PULL_MESSAGES_MAX:
             raise BadRequest(
@@ -92,9 +93,10 @@ class Reading(AdminDesk):
 
     @on_io_thread
     async def delay_offsets(self, broker_name: str) -> dict[int, int]:
-        """By delay level: up to which offset of its queue a broker has delivered (45).
+        """Return by delay level up to which offset of its queue a broker has delivered.
 
-        A level at which nothing was delivered yet may be left out. Raises Unavailable.
+        A level at which nothing was delivered yet may be left out. Raises Unavailable if the broker
+        is unknown or has no leader.
         """
         address = (await self._leaders()).get(broker_name)
         if address is None:

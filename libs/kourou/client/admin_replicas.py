@@ -1,4 +1,4 @@
-"""Leaders and their copies, as an operator handles them."""
+"""Administration of replicas and leaders."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from kourou.protocol.messages.replicas import (
 from kourou.protocol.replicas_body import FollowerTold, ReplicasTold, decode_replicas
 
 LOOK_TIMEOUT_MS = 3_000
-"""A member that is gone must not keep an operator waiting who wants to replace it."""
+"""A short timeout, so that an operator does not wait long for a replica that is offline."""
 PROMOTED_WAIT_MS = 30_000
-"""How long `promote` waits for the follower to lead: it starts anew on its store."""
+"""How long `promote` waits for the follower to lead: the follower reopens its store first."""
 TRANSFERRED_WAIT_MS = 10_000
-"""How long `transfer_leader` waits: a member that is asked to stand does so at once, or never."""
+"""How long `transfer_leader` waits: a node that is asked to stand for election does so at once."""
 PAUSE_MS = 100
 NOT_THERE = "is not registered with the name servers"
-"""What is told of each that `absent` finds."""
+"""The text that is shown for each node that `absent` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogMember:
-    """One member of a log as the name server has it, and what it told: or why it did not.
+    """One replica of a log as the name server lists it, and its reply or the error.
 
-    `registered_id`: 0 for whoever is registered as the leader.
+    `registered_id` is 0 for the replica that is registered as the leader.
     """
 
     broker_name: str
@@ -46,7 +46,7 @@ class LogMember:
 
 
 def leaders_of(members: Iterable[LogMember]) -> dict[str, ReplicasTold]:
-    """Who leads each log; of two that believe it, the one of the later epoch."""
+    """Return the leader of each log; if two replicas claim it, the one with the later epoch."""
     found: dict[str, ReplicasTold] = {}
     for one in members:
         told = one.told
@@ -59,10 +59,10 @@ def leaders_of(members: Iterable[LogMember]) -> dict[str, ReplicasTold]:
 
 
 def absent(members: Sequence[LogMember]) -> list[tuple[ReplicasTold, FollowerTold]]:
-    """A Raft group's members that no name server knows, each after its leader's view.
+    """Return a Raft group's nodes that are not registered, each with its leader's reply.
 
-    A leader counts them all, there or not; without a leader nobody tells. One that is registered
-    and does not answer is not among them: its LogMember says so.
+    The leader's reply lists all nodes, online or not; a group without a leader is skipped. A node
+    that is registered but does not reply is not included: its LogMember contains the error.
     """
     found = []
     for name, leader in leaders_of(members).items():
@@ -78,13 +78,13 @@ def absent(members: Sequence[LogMember]) -> list[tuple[ReplicasTold, FollowerTol
 
 
 class Replicas(AdminDesk):
-    """`client.admin.replicas`."""
+    """Replica administration: `client.admin.replicas`."""
 
     @on_io_thread
     async def of(self, broker: str | None = None, cluster: str | None = None) -> list[LogMember]:
-        """Every member of one broker name, or of all, and what it knows of its log.
+        """Return every replica of one broker name, or of all, and what it knows of its log.
 
-        A member that does not answer stands there with the error.
+        A replica that does not reply is listed with the error.
         """
         found = await self._brokers(cluster)
         if broker is not None:
@@ -100,13 +100,14 @@ class Replicas(AdminDesk):
         address: str | None = None,
         force: bool = False,
     ) -> ReplicasTold:
-        """Make a follower the leader of its log; what it tells when it leads.
+        """Make a follower the leader of its log; returns its status when it leads.
 
-        It is the one with that `broker_id`, or the one at `address` (`host:port` for Kourou's
-        clients) if no name server knows it, as an old leader that was outdone. Without `force`
-        refused (Rejected) while the leader answers anybody, or if another follower has more. What
-        this one lacks is lost; the old leader has to come back as a follower. UnknownOutcome if it
-        does not lead within 30 s: then look at `of`.
+        The follower is given by `broker_id`, or by `address` (`host:port` of its listener for
+        Kourou clients) if it is not registered, as a former leader that was replaced. Without
+        `force` the request is refused (Rejected) while the current leader is reachable, or if
+        another follower has more of the log. Messages that the new leader lacks are lost; the old
+        leader must rejoin as a follower. Raises UnknownOutcome if it does not lead within 30 s:
+        then check with `of`.
         """
         data = _named(await self._brokers(), broker)
         if (broker_id is None) == (address is None):
@@ -126,22 +127,23 @@ class Replicas(AdminDesk):
 
     @on_io_thread
     async def transfer_leader(self, broker: str, to: str | int = "") -> ReplicasTold:
-        """Let another member of a Raft group lead; what it tells when it does.
+        """Transfer the leadership of a Raft group; returns the new leader's status when it leads.
 
-        `to` is its name or brokerId, "" for whoever has most of the log. Nothing that was
-        acknowledged is lost; senders wait for a moment. Raises Rejected for what is no Raft group,
-        Unavailable if the leader stays because that member did not take over in time.
+        `to` is the target's name or brokerId; "" selects the most up-to-date replica. No
+        acknowledged message is lost; senders wait for a moment. Raises Rejected if the broker is
+        not a Raft group, Unavailable if the leader stays because the target did not take over in
+        time.
         """
         data = _named(await self._brokers(), broker)
         asked = TransferLeader(broker_name=broker, target=str(to))
-        # Whoever does not lead passes it on.
+        # A node that does not lead forwards the request.
         address = data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
         reply = await self._ask(address, asked)
         assert isinstance(reply.header, TransferLeaderResponse)
         return await self._wait_for_another(broker, reply.header)
 
     async def _wait_for_another(self, broker: str, begun: TransferLeaderResponse) -> ReplicasTold:
-        """Until somebody leads a later epoch, and the name server's routes say so."""
+        """Wait until a node leads a later epoch and the name server's routes name it."""
         clock = self._session.clock
         until_ms = clock.monotonic_ms() + TRANSFERRED_WAIT_MS
         stayed = False
@@ -166,7 +168,7 @@ class Replicas(AdminDesk):
         )
 
     async def _known_members(self, broker: str) -> list[LogMember]:
-        """Nobody while no name server knows the broker, or none answers."""
+        """Return the registered replicas; empty while no name server knows them or replies."""
         try:
             data = _named(await self._brokers(), broker)
         except KourouError:
@@ -188,9 +190,10 @@ class Replicas(AdminDesk):
             return LogMember(name, number, address, None, error)
 
     async def _wait_until_it_leads(self, broker: str, address: str, epoch: int) -> ReplicasTold:
-        """Until it leads and the name server's routes say so; it answers again when it leads.
+        """Wait until it leads and the name server's routes name it.
 
-        `address` may be another spelling of the registered one, so who answers there tells.
+        `address` may be another spelling of the registered address, so the replies of both are
+        compared.
         """
         clock = self._session.clock
         until_ms = clock.monotonic_ms() + PROMOTED_WAIT_MS
@@ -208,7 +211,7 @@ class Replicas(AdminDesk):
         )
 
     async def _registered_leader(self, broker: str) -> LogMember | None:
-        """Whom the name server has as the leader; None while it knows none, or does not answer."""
+        """Return the registered leader; None while the name server knows none or does not reply."""
         try:
             address = _named(await self._brokers(), broker).broker_addrs.get(MASTER_ID)
         except KourouError:
@@ -225,7 +228,7 @@ def _named(brokers: list[BrokerData], name: str) -> BrokerData:
 
 
 def _check(chosen: LogMember, members: list[LogMember]) -> None:
-    """What the follower itself cannot see: a leader that it does not reach, a fuller copy."""
+    """Check what the follower cannot see: a leader it cannot reach, a more complete replica."""
     if any(one.told is not None and one.told.member for one in (chosen, *members)):
         raise Rejected(
             "this broker is a Raft group, which elects its leader",
@@ -251,7 +254,7 @@ def _check(chosen: LogMember, members: list[LogMember]) -> None:
 
 
 def _same(one: LogMember, other: LogMember) -> bool:
-    """Is it one broker, perhaps by two spellings of its address?"""
+    """Return whether both are the same broker, perhaps by two spellings of its address."""
     if one.told is None or other.told is None:
         return one.address == other.address
     return (one.told.broker_id, one.told.leads) == (other.told.broker_id, other.told.leads)

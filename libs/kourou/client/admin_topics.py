@@ -1,4 +1,4 @@
-"""Topics, as an operator handles them."""
+"""Administration of topics."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Names: TypeAlias = list[str]
 
 DEFAULT_QUEUES = 8
 VISIBLE_MS_MAX = 3_000
-"""How long `create` waits for name servers to know the topic; brokers tell them at once."""
+"""How long `create` waits for the name servers; brokers register a new topic at once."""
 
 VISIBLE_PAUSE_MS = 20
 
 
 class Topics(AdminDesk):
-    """`client.admin.topics`."""
+    """Topic administration: `client.admin.topics`."""
 
     @on_io_thread
     async def create(
@@ -56,11 +56,11 @@ class Topics(AdminDesk):
         sys_flag: int = 0,
         reason: str = "",
     ) -> None:
-        """Create a topic, or change it if it exists, at every broker (of one cluster), or at one.
+        """Create or change a topic at every broker, at those of one cluster, or at one broker.
 
-        Returns when the brokers have it and a name server knows its route. `sys_flag` has
-        RocketMQ's bits of units: 1 for a unit's topic, 2 for one that units subscribe. `reason`
-        goes into the brokers' history.
+        Returns when the brokers have the topic and a name server returns its route. `sys_flag` has
+        RocketMQ's unit bits: 1 for a unit's topic, 2 for one that units subscribe to. `reason` is
+        recorded in the brokers' history.
         """
         check_topic(topic)
         leaders = await self._chosen(broker, cluster)
@@ -87,9 +87,9 @@ class Topics(AdminDesk):
         broker: str | None = None,
         reason: str = "",
     ) -> dict[str, int]:
-        """Change who may read and write a topic, and nothing else; what it was, by broker (F362).
+        """Change the topic's read and write permission only; returns the previous value by broker.
 
-        Raises TopicNotFound where no such broker has it.
+        Raises TopicNotFound if none of the selected brokers has the topic.
         """
         chosen = await self._chosen(broker, cluster)
         before: dict[str, int] = {}
@@ -133,7 +133,7 @@ class Topics(AdminDesk):
             except TopicNotFound:
                 pass  # not yet
             if clock.monotonic_ms() >= until_ms:
-                return  # it exists; a name server that lags will hear of it
+                return  # it exists; a name server that lags behind will receive the registration
             await asyncio.sleep(VISIBLE_PAUSE_MS / 1000)
 
     @on_io_thread
@@ -148,14 +148,14 @@ class Topics(AdminDesk):
 
     @on_io_thread
     async def list(self) -> Names:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         reply = await self._session.name_servers.ask(GetAllTopicListFromNamesrv())
         names, _ = decode_topic_list(body_of(reply))
         return sorted(names)
 
     @on_io_thread
     async def route(self, topic: str) -> TopicRoute:
-        """Where the topic's queues are. Raises TopicNotFound."""
+        """Return the topic's route. Raises TopicNotFound."""
         known = await self._session.routes.refresh(topic)
         if known.borrowed:
             raise TopicNotFound(f"topic {topic!r} not found")
@@ -163,14 +163,14 @@ class Topics(AdminDesk):
 
     @on_io_thread
     async def config(self, topic: str) -> dict[str, TopicConfig]:
-        """The topic's configuration at each broker, by broker name."""
+        """Return the topic's configuration at each broker, by broker name."""
         return await self._configs(topic)
 
     @on_io_thread
     async def all_configs(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, dict[str, TopicConfig]]:
-        """All topics of every broker (of one cluster), or of one: broker -> topic -> config."""
+        """Return topic settings by broker and topic: of all brokers, one cluster, or one broker."""
         found: dict[str, dict[str, TopicConfig]] = {}
         for name, address in (await self._chosen(broker, cluster)).items():
             reply = await self._ask(address, GetAllTopicConfig())
@@ -189,7 +189,7 @@ class Topics(AdminDesk):
 
     @on_io_thread
     async def stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """Bounds and last store time of every queue."""
+        """Return the minimum and maximum offset and the last store time of every queue."""
         found: dict[MessageQueue, TopicOffset] = {}
         for address in (await self._leaders_of(topic)).values():
             reply = await self._ask(address, GetTopicStatsInfo(topic=topic))
@@ -198,7 +198,7 @@ class Topics(AdminDesk):
 
     @on_io_thread
     async def consumer_groups(self, topic: str) -> Names:
-        """The groups that consume the topic."""
+        """Return the groups that consume the topic."""
         groups: set[str] = set()
         addresses = (await self._leaders_of(topic)).values()
         for reply in await self._answers(addresses, QueryTopicConsumeByWho(topic=topic)):
