@@ -1,7 +1,7 @@
-"""Who consumes which queue: the six allocation strategies of RocketMQ (fact sheet §9.1).
+"""Queue allocation among the consumers of a group: RocketMQ's six strategies.
 
-Invariant: for one pair of inputs the shares of all members are disjoint, and but for `CONFIG` and
-for machine rooms that are left out on purpose they cover all queues.
+Invariant: for the same queues and clients the shares of all consumers are disjoint. They cover all
+queues, except with `CONFIG` and with `MACHINE_ROOM`, which leaves out other rooms on purpose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class Allocation(Protocol):
-    """A strategy; `name` is what RocketMQ's getName returns and what settings spell."""
+    """An allocation strategy; `name` is the value of RocketMQ's getName and of settings."""
 
     @property
     def name(self) -> str:
@@ -31,19 +31,19 @@ class Allocation(Protocol):
     def __call__(
         self, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
     ) -> list[MessageQueue]:
-        """The share of `client`; empty when it is not among `clients`."""
+        """Return the share of `client`; empty if it is not among `clients`."""
         ...
 
 
 def share_of(
     allocation: Allocation, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
 ) -> list[MessageQueue]:
-    """What `allocation` gives `client`; an application's own may raise any exception."""
+    """Return the share of `client`; an application's own strategy may raise any exception."""
     try:
         return allocation(queues, clients, client)
     except BaseException as error:
         if isinstance(error, Exception):
-            raise  # the consumer keeps its queues, and says why
+            raise  # the consumer keeps its queues and logs the error
         # It runs on the client's I/O thread, where `sys.exit()` would end every client's work.
         raise BadRequest(f"the allocation strategy raised {error!r}") from error
 
@@ -55,14 +55,14 @@ def _place(clients: Sequence[str], client: str) -> tuple[int, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Averagely:
-    """Even, contiguous shares; the first members get one more when it does not divide (F207)."""
+    """Even, contiguous shares; the first consumers get one more if the division has a remainder."""
 
     name: str = "AVG"
 
     def __call__(
         self, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
     ) -> list[MessageQueue]:
-        """The share of `client`."""
+        """Return the share of `client`."""
         index, members = _place(clients, client)
         if index < 0:
             return []
@@ -74,21 +74,21 @@ class Averagely:
 
 @dataclass(frozen=True, slots=True)
 class AveragelyByCircle:
-    """Queues are dealt one by one in turn (F208)."""
+    """Deals out the queues one by one to the consumers in turn."""
 
     name: str = "AVG_BY_CIRCLE"
 
     def __call__(
         self, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
     ) -> list[MessageQueue]:
-        """The share of `client`."""
+        """Return the share of `client`."""
         index, members = _place(clients, client)
         return [] if index < 0 else sorted(queues)[index :: len(members)]
 
 
 @dataclass(frozen=True, slots=True)
 class ByConfig:
-    """A fixed list, whatever the others do (F209)."""
+    """A fixed list of queues, independent of other consumers."""
 
     queues: tuple[MessageQueue, ...]
     name: str = "CONFIG"
@@ -96,17 +96,17 @@ class ByConfig:
     def __call__(
         self, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
     ) -> list[MessageQueue]:
-        """The configured queues that exist."""
+        """Return the configured queues that exist."""
         present = set(queues)
         return [queue for queue in self.queues if queue in present]
 
 
 @dataclass(frozen=True, slots=True)
 class ByMachineRoom:
-    """Only queues of the given rooms; a broker is named `room@name` (F210).
+    """Allocates only queues of the given rooms; a broker is named `room@name`.
 
-    The remainder is dealt from the end of the list, so unlike `Averagely` shares need not be
-    contiguous: that is RocketMQ's order and mixed groups depend on it.
+    The remainder is dealt out from the end of the list, so unlike in `Averagely` shares may be not
+    contiguous. This is RocketMQ's order, and groups with RocketMQ's consumers depend on it.
     """
 
     rooms: frozenset[str]
@@ -115,7 +115,7 @@ class ByMachineRoom:
     def __call__(
         self, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
     ) -> list[MessageQueue]:
-        """The share of `client` in the queues of the rooms."""
+        """Return the share of `client` in the queues of the rooms."""
         index, members = _place(clients, client)
         if index < 0:
             return []
@@ -138,10 +138,10 @@ def _room_before_dash(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """Queues go to members in the same room; rooms without members are shared by all (F206).
+    """Allocates queues to consumers in the same room; rooms without consumers are shared by all.
 
-    `broker_room` and `client_room` name the room of a broker name and of a client id; the default
-    takes what stands before the first dash.
+    `broker_room` and `client_room` map a broker name and a client ID to its room; the default is
+    the part before the first dash.
     """
 
     inner: Allocation
@@ -156,7 +156,7 @@ class MachineRoomNearby:
     def __call__(
         self, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
     ) -> list[MessageQueue]:
-        """The share of `client`: first of its own room, then of every room without members."""
+        """Return the share of `client`: in its own room, and in every room without consumers."""
         index, members = _place(clients, client)
         if index < 0:
             return []
@@ -178,7 +178,7 @@ class MachineRoomNearby:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """A ring of MD5 points; a member that leaves moves only its own queues (F211)."""
+    """A hash ring of MD5 points; if a consumer leaves, only its own queues move."""
 
     virtual_nodes: int = VIRTUAL_NODES
     name: str = "CONSISTENT_HASH"
@@ -186,7 +186,7 @@ class ConsistentHash:
     def __call__(
         self, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
     ) -> list[MessageQueue]:
-        """The share of `client`."""
+        """Return the share of `client`."""
         index, members = _place(clients, client)
         if index < 0:
             return []
@@ -205,12 +205,12 @@ class ConsistentHash:
 
 
 def _md5_point(key: str) -> int:
-    """The first four bytes of the MD5, big-endian and unsigned, as RocketMQ places its nodes."""
+    """Return the first four bytes of the MD5, big-endian and unsigned, as RocketMQ does."""
     return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
 def _java_text(queue: MessageQueue) -> str:
-    """`MessageQueue.toString()` of RocketMQ: it is what gets hashed."""
+    """Return what RocketMQ's `MessageQueue.toString()` returns: this text is hashed."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"
@@ -227,7 +227,7 @@ def _grouped(items: Collection[_T], key: Callable[[_T], str]) -> dict[str, list[
 BY_NAME: Mapping[str, Allocation] = {
     strategy.name: strategy for strategy in (Averagely(), AveragelyByCircle(), ConsistentHash())
 }
-"""Strategies that need no arguments, for settings that name one."""
+"""Strategies that need no arguments, by name; settings may name one."""
 
 
 BY_CLASS: Mapping[str, Allocation] = {
@@ -235,13 +235,13 @@ BY_CLASS: Mapping[str, Allocation] = {
     "AllocateMessageQueueAveragelyByCircle": AveragelyByCircle(),
     "AllocateMessageQueueConsistentHash": ConsistentHash(),
 }
-"""The same by the names of RocketMQ's classes."""
+"""The same strategies by the names of RocketMQ's classes."""
 
 
 def allocation_named(name: str) -> Allocation:
-    """The strategy that settings spell `name`, or RocketMQ's class of it, with or without package.
+    """Return the strategy with this name, or of RocketMQ's class, with or without its package.
 
-    ConfigError lists the choice.
+    Raises ConfigError, with the possible names, if there is none.
     """
     found = BY_NAME.get(name) or BY_CLASS.get(name.rpartition(".")[2])
     if found is None:

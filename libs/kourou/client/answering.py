@@ -1,10 +1,10 @@
-"""What brokers ask of a client, and who in the client answers.
+"""Requests that brokers send to a client, and their handlers.
 
-An answerer runs as a task of its own on the I/O thread: it may wait, it may take as long as the
-broker gave it (what comes later the broker drops), and it holds up nobody else. A request that was
-sent as a notice gets no answer; its answerer is called all the same.
+A handler runs as its own task on the I/O thread. It may wait, up to the timeout that the broker
+gave (the broker drops later replies), and does not delay other handlers. A request that was sent
+one-way gets no reply, but its handler is called.
 
-State: soft (the tasks under way). Used on the I/O thread only.
+State: soft (the running tasks). Used on the I/O thread only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A broker, what it asks, and how many ms it waits for the answer (0: it does not say)."""
+    """A request of a broker, which waits `timeout_ms` for the reply (0: not stated)."""
 
     address: str
     request: Request
@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the broker is told."""
+    """The reply to the broker."""
 
     code: int = Code.SUCCESS
     remark: str = ""
@@ -45,11 +45,11 @@ class Answer:
 
 
 Answerer = Callable[[Asked], Awaitable[Answer | None]]
-"""None says success and nothing else. A KourouError is told with its code and text."""
+"""Returning None sends an empty success reply. A KourouError is sent as its code and text."""
 
 
 class Answering:
-    """The answerers of one client. `send(address, parts)` answers over that broker's connection."""
+    """The request handlers of one client. `send(address, parts)` sends the reply to that broker."""
 
     def __init__(self, send: Callable[[str, Sequence[Buffer]], bool]) -> None:
         self._send = send
@@ -57,15 +57,15 @@ class Answering:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on(self, request: type[Request], answerer: Answerer) -> None:
-        """Let `answerer` answer such requests from now on; it takes the place of a former one."""
+        """Register `answerer` for such requests; it replaces an earlier one."""
         self._answerers[request] = answerer
 
     def off(self, request: type[Request]) -> None:
-        """Answer such requests no more."""
+        """Remove the handler of such requests."""
         self._answerers.pop(request, None)
 
     def heard(self, address: str, frame: Frame) -> None:
-        """A broker says something that is no answer."""
+        """Handle a frame from a broker that is not a reply."""
         try:
             request = decode_request(frame)
         except (BadRequest, DecodeError) as error:
@@ -85,7 +85,7 @@ class Answering:
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """Answers under way are not given."""
+        """Cancel running handlers; their replies are not sent."""
         self._answerers.clear()
         for task in self._tasks:
             task.cancel()
@@ -102,7 +102,8 @@ class Answering:
             _log.warning("request %d of broker %s failed: %s", frame.code, asked.address, error)
             answer = Answer(error.wire_code, str(error))
         except Exception as error:
-            # A bug here or in an application's listener: the broker must not wait for it in vain.
+            # A bug here or in an application's listener: reply, so that the broker does not wait in
+            # vain.
             text = f"{type(error).__name__}: {error}"
             self._answer(asked.address, frame, Answer(Code.SYSTEM_ERROR, text))
             raise

@@ -1,7 +1,8 @@
-"""Tasks that nobody awaits.
+"""Background tasks that are not awaited.
 
-A loop that ends by an unexpected error would leave a client that looks alive and does nothing: no
-heartbeats, no pulls. So whatever ends such a task, but for cancelling it, is an error in the log.
+A loop that ends with an unexpected error would leave a client that looks alive but sends no
+heartbeats and no pulls. Therefore every error that ends such a task, except cancellation, is logged
+as an error.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _log = logging.getLogger("kourou.client")
 
 
 def background(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
-    """Run `work` on the running loop; `what` names it in the log should it fail."""
-    # With a context of its own: what was current when it was started (a span, above all) ends soon.
+    """Run `work` on the running loop; `what` names it in the log if it fails."""
+    # In an empty context: what is current at the start (a span, above all) ends soon.
     task = asyncio.get_running_loop().create_task(work, context=contextvars.Context())
     task.set_name(what)
     task.add_done_callback(_ended)

@@ -1,7 +1,7 @@
-"""Several messages at once: how they are given, built, and answered; the same for both faces.
+"""Sending several messages at once: arguments, encoding, and results; shared by both APIs.
 
-`send_many` is for messages that have nothing to do with each other: each takes its own way.
-`send_batch` is RocketMQ's batch: one topic, one queue, one request, all or nothing (F175).
+`send_many` sends independent messages: each is routed on its own. `send_batch` is RocketMQ's batch:
+one topic, one queue, one request, all or nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
 
 PARTS_UNDER_WAY = 3
-"""Frames of one `send_many` that are built while earlier ones are answered."""
+"""The number of frames of one `send_many` in flight while the next one is built."""
 
 MakeGathering = Callable[[int], Gathering]
 
@@ -39,7 +39,7 @@ def as_messages(
     tag: str | None,
     keys: str | Iterable[str],
 ) -> list[Message]:
-    """The messages of a call: Messages, or a topic and bodies (or Messages of that topic)."""
+    """Return the messages of a call: Messages, or a topic and bodies (or its Messages)."""
     if isinstance(first, str):
         shared_keys = tuple(keys.split()) if isinstance(keys, str) else tuple(keys)
         messages = [
@@ -65,7 +65,7 @@ def unsent_many(
     timeout_ms: int | None,
     make: MakeGathering,
 ) -> list[Unsent]:
-    """Each message on its own way; all are checked before any is sent."""
+    """Build messages that are routed independently; all are checked before any is sent."""
     ways = [
         core.usual_lane(
             lanes[message.topic],
@@ -87,7 +87,11 @@ def unsent_batch(
     make: MakeGathering,
     message_ids: Sequence[str] = (),
 ) -> list[Unsent]:
-    """All messages in one lane of their own; MessageIllegal when they are too many or too large."""
+    """Build a batch, whose messages all go to one queue in one request.
+
+    Raises MessageIllegal if the batch has too many messages or too many bytes, BadRequest if its
+    messages cannot share a batch.
+    """
     if message_ids:
         if len(message_ids) != len(messages):
             raise BadRequest(f"got {len(message_ids)} message IDs for {len(messages)} messages")
@@ -124,7 +128,7 @@ def unsent_batch(
 
 
 def results(outcomes: list[Outcome]) -> list[SendResult]:
-    """The results if all messages are stored; raises SomeNotSent otherwise."""
+    """Return the results if all messages are stored. Raises SomeNotSent otherwise."""
     found = [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
     if len(found) != len(outcomes):
         raise SomeNotSent(outcomes)
@@ -132,7 +136,7 @@ def results(outcomes: list[Outcome]) -> list[SendResult]:
 
 
 def results_of_batch(outcomes: list[Outcome]) -> list[SendResult]:
-    """The results of a batch; it has one outcome, so a failure is raised as what it is."""
+    """Return the results of a batch; it has a single outcome, so its error is raised unchanged."""
     for outcome in outcomes:
         if isinstance(outcome, KourouError):
             raise outcome

@@ -1,4 +1,4 @@
-"""The blocking face of consumers and administration.
+"""The blocking API of consumers and administration.
 
 State: soft.
 """
@@ -22,7 +22,7 @@ from kourou.model.queue import MessageQueue
 
 
 class Blocking:
-    """An object whose coroutines run on the I/O thread, with methods that block for them."""
+    """Wraps an object whose coroutines run on the I/O thread; its methods block until they end."""
 
     def __init__(self, inner: Any, io: Io) -> None:
         self._inner = inner
@@ -41,7 +41,7 @@ class Blocking:
 
 
 class _Consuming:
-    """A push consumer on the I/O thread, opened and closed from any thread."""
+    """A push consumer on the I/O thread; may be started and closed from any thread."""
 
     def __init__(self, client: ClientCore, wanted: Consumption) -> None:
         self._client = client
@@ -52,13 +52,13 @@ class _Consuming:
         raise AssertionError(f"{type(self).__name__} makes no runner")
 
     def start(self) -> Self:
-        """Join the group and begin."""
+        """Join the group and start consuming."""
         work = self._client.push_consumer(self._wanted, self._make_runner)
         self._consumer = self._client.io.submit(work).result()
         return self
 
     def close(self) -> None:
-        """Let handlers finish, commit, leave the group."""
+        """Wait for running handlers, commit offsets and leave the group."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None and self._client.is_open:
             self._client.io.submit(self._client.close_consumer(consumer)).result()
@@ -77,32 +77,32 @@ class _Consuming:
 
     @property
     def assigned(self) -> list[MessageQueue]:
-        """The queues this member consumes now."""
+        """The queues that are assigned to this consumer now."""
         return self._started.assigned
 
     @property
     def locked(self) -> list[MessageQueue]:
-        """The queues whose locks this member holds; none unless it consumes in order."""
+        """The queues that this consumer has locked; empty unless it consumes in order."""
         consumer = self._started
         return consumer.locked if isinstance(consumer, OrderedConsumer) else []
 
     @property
     def counts(self) -> ConsumeCounts:
-        """What was pulled, consumed, failed, filtered, corrected, unreadable."""
+        """The numbers of messages pulled, consumed, failed, filtered, corrected and unreadable."""
         return self._started.counts
 
     @property
     def waiting(self) -> dict[MessageQueue, FilterFailed]:
-        """The queues that stand still because their filter cannot judge, and why."""
+        """The queues that are blocked because their filter cannot be evaluated, with the error."""
         return self._started.waiting
 
     def commit(self) -> None:
-        """Commit now what is consumed, without waiting for the next interval."""
+        """Commit the consumed offsets now, without waiting for the next interval."""
         self._client.io.submit(self._started.commit()).result()
 
 
 class Listener(_Consuming):
-    """Calls a handler in threads with every message."""
+    """Calls a handler with every message, in a thread pool."""
 
     def __init__(
         self, client: ClientCore, wanted: Consumption, handler: Callable[[Any], Any]
@@ -131,7 +131,7 @@ class Listener(_Consuming):
 
 
 class Subscribed(_Consuming):
-    """Messages as an iteration for one thread."""
+    """An iterator over messages, for one thread."""
 
     def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:
         super().__init__(client, wanted)

@@ -1,6 +1,6 @@
-"""Asking over messages from threads: a request and its reply.
+"""Request-reply over messages, for threads.
 
-State: none of its own.
+State: none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from kourou.model.queue import MessageQueue
 
 
 class BlockingRequests(BlockingSends):
-    """Sending, and waiting for a reply. `Client` and `Producer` have these methods."""
+    """Sending of requests and replies. `Client` and `Producer` of kourou.sync have these
+    methods.
+    """
 
     def request(
         self,
@@ -58,7 +60,7 @@ class BlockingRequests(BlockingSends):
             try:
                 sent.wait()
             except KourouError:
-                if not waiting.future.done():  # a reply says more than a lost answer
+                if not waiting.future.done():  # a received reply outweighs a lost send result
                     raise
             left_ms = until_ms - core.clock.monotonic_ms()
             try:

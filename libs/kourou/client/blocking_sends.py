@@ -1,6 +1,6 @@
-"""The blocking face of a producer, for threads.
+"""The blocking API of a producer, for threads.
 
-Any number of threads may send at once; what they hand over at the same time shares frames.
+Any number of threads may send concurrently. Messages that are passed at the same time share frames.
 
 State: soft.
 """
@@ -38,7 +38,7 @@ _log = logging.getLogger("kourou.client")
 
 
 class Waiter:
-    """One thread that waits for one outcome."""
+    """Lets one thread wait for one outcome."""
 
     __slots__ = ("_done", "_outcome")
 
@@ -49,16 +49,16 @@ class Waiter:
 
     @property
     def is_settled(self) -> bool:
-        """Is the outcome known?"""
+        """Return whether the outcome is known."""
         return self._outcome is not None
 
     def settle(self, outcome: Outcome) -> None:
-        """The outcome is known; called on the I/O thread."""
+        """Set the outcome and wake the waiting thread; called on the I/O thread."""
         self._outcome = outcome
         self._done.release()
 
     def wait(self) -> SendResult:
-        """Wait for it. It always comes: every send ends by its deadline."""
+        """Wait for the outcome. It always arrives, because every send ends by its deadline."""
         self._done.acquire()
         outcome = self._outcome
         if isinstance(outcome, SendResult):
@@ -68,7 +68,7 @@ class Waiter:
 
 
 class _ManyWaiter:
-    """One thread that waits for several outcomes."""
+    """Lets one thread wait for several outcomes."""
 
     __slots__ = ("_complete", "_outcomes")
 
@@ -77,7 +77,7 @@ class _ManyWaiter:
         self._outcomes: list[Outcome] = []
 
     def gathering(self, count: int) -> Gathering:
-        """What tells it of so many."""
+        """Return a collector of `count` outcomes that wakes this waiter."""
         return Gathering(count, self._settle)
 
     def _settle(self, outcomes: list[Outcome]) -> None:
@@ -86,17 +86,17 @@ class _ManyWaiter:
 
     @property
     def is_settled(self) -> bool:
-        """Are all outcomes known?"""
+        """Return whether all outcomes are known."""
         return self._complete.is_set()
 
     def wait(self) -> list[Outcome]:
-        """Wait for all of them. They always come: every send ends by its deadline."""
+        """Wait for all outcomes. They always arrive, because every send ends by its deadline."""
         self._complete.wait()
         return self._outcomes
 
 
 class _Callback:
-    """A function that gets one outcome, in the callback pool."""
+    """Passes one outcome to a function, in the callback thread pool."""
 
     __slots__ = ("_function",)
 
@@ -104,16 +104,16 @@ class _Callback:
         self._function = function
 
     def settle(self, outcome: Outcome) -> None:
-        """Call it; what it raises is its own affair and is logged."""
+        """Call the function; an exception that it raises is logged."""
         try:
             self._function(outcome)
         except BaseException:  # noqa: BLE001 - an application's callback may raise anything
-            # `sys.exit()` too: the outcomes behind this one still have callbacks to be called.
+            # Includes `sys.exit()`: the callbacks of later outcomes must still run.
             _log.exception("send callback failed")
 
 
 class BlockingSends:
-    """Sending from threads. `Client` and `Producer` have these methods."""
+    """Sending from threads. `Client` and `Producer` of kourou.sync have these methods."""
 
     def __init__(self) -> None:
         self._core: ProducerCore | None = None
@@ -138,7 +138,7 @@ class BlockingSends:
         return core
 
     def _shut_pool(self) -> None:
-        """Run the callbacks that are owed; called when every outcome has come."""
+        """Run the pending callbacks; called when every outcome has arrived."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
@@ -171,7 +171,7 @@ class BlockingSends:
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message and wait for the broker's promise; see `kourou.Client.send`."""
+        """Send one message and wait until the broker acknowledges it; see `kourou.Client.send`."""
         core, port, lanes = self._ready(topic)
         own = None
         if delay_level or delay is not None:
@@ -186,7 +186,7 @@ class BlockingSends:
         return waiter.wait()
 
     def _send_waiting(self, port: ThreadPort, messages: list[Unsent], waiting: Waiting) -> None:
-        """Send messages of one lane and one frame, for whose outcomes this thread will wait."""
+        """Send messages to one queue in one frame; this thread will wait for their outcomes."""
         direct = self._direct
         if direct is None or not direct.send(messages, waiting):
             port.add_all(messages)
@@ -210,9 +210,9 @@ class BlockingSends:
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send one message; `callback` gets its SendResult or its error, in a pool (F165).
+        """Send one message; `callback` receives its SendResult or its error, in a thread pool.
 
-        Blocks only while too many callbacks are owed.
+        Blocks only while too many callbacks are pending.
         """
         core, _, lanes = self._ready(topic)
         port = self._callbacks
@@ -241,7 +241,7 @@ class BlockingSends:
         delay_level: int = 0,
         delay: timedelta | None = None,
     ) -> None:
-        """Send one message and never hear of it again: quick, and lost without a word (F166)."""
+        """Send one message without waiting for a result: fast, but a loss is not reported."""
         core, port, lanes = self._ready(topic)
         choice = Choice(order_key, queue)
         terms = core.terms(timeout_ms=None, wait=True, oneway=True, pinned=choice.pinned)
@@ -280,7 +280,7 @@ class BlockingSends:
         keys: str | Iterable[str] = (),
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
-        """Send several messages, of any topics; see `kourou.Client.send_many`."""
+        """Send several messages of any topics; see `kourou.Client.send_many`."""
         messages = as_messages(first, bodies, tag, keys)
         outcomes: list[Outcome] = []
         under_way: deque[_ManyWaiter] = deque()
@@ -311,7 +311,7 @@ class BlockingSends:
         argument: Any = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic as one, all or none; see `kourou.Client.send_batch`."""
+        """Send messages of one topic as one batch, all or none; see `kourou.Client.send_batch`."""
         messages = as_messages(topic, bodies, tag, keys)
         if not messages:
             return []

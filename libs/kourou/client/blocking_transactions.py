@@ -1,4 +1,4 @@
-"""Transactions from threads: what kourou.client.transactions does, without `await`.
+"""Transactions for threads: kourou.client.transactions without `await`.
 
     with mq.transaction("orders", order) as tx:
         bookings.book(order, tx.id)
@@ -36,7 +36,7 @@ from kourou.model.transaction import TransactionState
 
 
 class _Told:
-    """One thread that waits until the broker has heard it."""
+    """Lets one thread wait until the broker has received the end of a transaction."""
 
     __slots__ = ("_done", "_error")
 
@@ -49,13 +49,13 @@ class _Told:
         self._done.set()
 
     def wait(self) -> KourouError | None:
-        """Wait for it; it comes by the deadline at the latest."""
+        """Wait for the result. It arrives by the deadline at the latest."""
         self._done.wait()
         return self._error
 
 
 class Transaction(Ending):
-    """One transaction of the blocking face; `with` it."""
+    """One transaction of the blocking API; use it in a `with` statement."""
 
     def __init__(self, sends: BlockingTransactions, half: HalfMessage) -> None:
         super().__init__(half)
@@ -113,7 +113,7 @@ class BlockingTransactions(BlockingSends):
         timeout_ms: int | None = None,
         check_immunity_s: int | None = None,
     ) -> Transaction:
-        """A message that is delivered if the block below it ends well; `with` it."""
+        """Return a transaction for `with`; the message is delivered if the block succeeds."""
         choice = Choice(order_key, queue, selector, argument)
         return Transaction(
             self,
@@ -134,7 +134,7 @@ class BlockingTransactions(BlockingSends):
     def transaction_check(
         self, topic: str, *, body_type: Any = None
     ) -> Callable[[Checker], Checker]:
-        """A decorator: this plain function answers what became of half messages of `topic`."""
+        """Return a decorator for a plain function that answers check-backs for `topic`."""
 
         def register(checker: Checker) -> Checker:
             if is_coroutine_handler(checker):
@@ -152,12 +152,12 @@ class BlockingTransactions(BlockingSends):
         return register
 
     def _begin_checks(self) -> None:
-        """The producer is there: let the functions registered before answer, too."""
+        """Register the check functions that were given before the producer was opened."""
         assert self._core is not None
         begin_checks(self._core, self._given, None)
 
     def _send_half(self, half: HalfMessage) -> SendResult:
-        """Store a half message. Raises as `send`, and BadRequest where no check is registered."""
+        """Store a half message. Raises as `send`, and BadRequest if no check is registered."""
         core, port, lanes = self._ready(half.topic)
         require_check(core, half.topic)
         own = half.own(core.settings.producer_group)
@@ -185,7 +185,7 @@ class BlockingTransactions(BlockingSends):
     def _end_half(
         self, half: SendResult, state: TransactionState, timeout_ms: int | None = None
     ) -> KourouError | None:
-        """Tell the broker what became of a half message; None when it has heard it."""
+        """Commit or roll back a half message; returns None when the broker has received it."""
         core = self._core
         if core is None:
             raise ClientClosed

@@ -43,11 +43,12 @@ if TYPE_CHECKING:
 
 
 class Client(Requesting, Transactions):
-    """One application's door to a cluster. Open it with `async with`, or with `open` and `close`.
+    """An application's connection to a cluster. Use `async with`, or `open` and `close`.
 
-    `group` is the default for producing and consuming; settings that are given name their own.
-    `options` are process options by their RocketMQ names, above those of `python -X`. `dial` makes
-    connections another way than by ZeroMQ, for tests and for embedding.
+    `group` is the default group of producers and consumers; settings that are passed explicitly
+    contain their own group. `options` are process options by their RocketMQ names; they take
+    precedence over those of `python -X`. `dial` replaces ZeroMQ as the transport, for tests and for
+    embedding.
     """
 
     def __init__(
@@ -68,10 +69,10 @@ class Client(Requesting, Transactions):
         self._producing, self._consuming = group_defaults(group, producer, consumer)
         self._admin: Admin | None = None
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Open the client; no server is spoken to before it is needed."""
+        """Open the client. It connects to servers only when they are first needed."""
         io = self._client.acquire(asyncio.get_running_loop())
         try:
             await io.run(self._client.open())
@@ -83,7 +84,7 @@ class Client(Requesting, Transactions):
         return self
 
     async def close(self) -> None:
-        """Let handlers finish, commit, wait for the outcomes of sends, end every conversation."""
+        """Wait for handlers and for results of sends, commit offsets, close all connections."""
         self._cross_ports()
         self._core = self._admin = None
         try:
@@ -100,16 +101,16 @@ class Client(Requesting, Transactions):
 
     @property
     def client_id(self) -> str:
-        """The name brokers know this client by."""
+        """The client ID that identifies this client to brokers."""
         return self._client.session.client_id
 
     @property
     def admin(self) -> Admin:
-        """Topics, groups, offsets, messages by id or key, brokers, the cluster."""
+        """Administration of topics, groups, offsets, messages, brokers and the cluster."""
         if self._core is None:
             raise ClientClosed
         if self._admin is None:
-            from kourou.client.admin import Admin  # a third of what a client has to import
+            from kourou.client.admin import Admin  # a third of a client's imports
 
             self._admin = Admin(self._client.session)
         return self._admin
@@ -122,16 +123,17 @@ class Client(Requesting, Transactions):
     # -- producing --------------------------------------------------------------------------------
 
     def producer(self, settings: ProducerSettings) -> Producer:
-        """One more producer with settings of its own, for instance of another group."""
+        """Return another producer with its own settings, for example for another group."""
         return Producer(self._client, settings)
 
     def transaction_producer(
         self, settings: ProducerSettings, *, execute: Executor, check: Checker
     ) -> TransactionProducer:
-        """A producer as RocketMQ's TransactionMQProducer (kourou.client.transaction_producer).
+        """Return a producer like RocketMQ's TransactionMQProducer.
 
-        `execute(transaction, argument)` does what belongs to a message and says what became of it;
-        `check(message)` answers brokers that ask.
+        See kourou.client.transaction_producer. `execute(transaction, argument)` runs the local
+        transaction of a message and returns its state. `check(message)` answers the brokers'
+        check-backs.
         """
         return TransactionProducer(self._client, settings, execute, check)
 
@@ -148,10 +150,10 @@ class Client(Requesting, Transactions):
         offsets: OffsetStore | None = None,
         auto_ack: bool = True,
     ) -> Subscribed:
-        """Messages as an iteration (kourou.client.streams): `async with` it, then `async for`.
+        """Return messages as an iterator (kourou.client.streams): `async with`, then `async for`.
 
-        `expression` joins tags with `||`, or is an `Sql`; `body_type` is what bodies are decoded
-        as. Without topics those of the setting `subscription` are meant.
+        `expression` is tags joined with `||`, or an `Sql`. Bodies are decoded as `body_type`.
+        Without `topics` those of the setting `subscription` are used.
         """
         wanted = consumption(
             settings or self._consuming,
@@ -178,14 +180,17 @@ class Client(Requesting, Transactions):
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Listener:
-        """Call `handler` with every message: `async with` it, or `start` and `close` it.
+        """Call `handler` with every message. Use `async with`, or `start` and `close`.
 
         An `async def` handler runs on the current loop, a plain function in threads. With `batch`
-        it takes lists of messages of one queue. Returning consumes, raising asks for a retry.
-        `ordered` gives each queue's messages one after the other; without `auto_commit` they count
-        as consumed when the handler returns `ConsumeOrderlyStatus.COMMIT`.
-        What is not given here comes from the settings (`subscription`, `message_listener`). With
-        `replies` what the handler returns is the reply to a request (`request`).
+        the handler receives lists of messages of one queue. If the handler returns, the messages
+        are consumed; if it raises an exception, they are redelivered.
+
+        With `ordered` the messages of each queue are delivered one after the other. Without
+        `auto_commit` they count as consumed when the handler returns `ConsumeOrderlyStatus.COMMIT`.
+
+        Arguments that are omitted come from the settings (`subscription`, `message_listener`). With
+        `replies` the handler's return value is sent as the reply to a request (`request`).
         """
         wanted = consumption(
             settings or self._consuming,
@@ -211,9 +216,9 @@ class Client(Requesting, Transactions):
         settings: ConsumerSettings,
         ordered: bool = False,
     ) -> Lender:
-        """Messages for a runner of the caller's own, which may hold them for others.
+        """Consume messages with the caller's own runner, which may hold them for other processes.
 
-        That is what gateways build on (kourou.client.lending); applications subscribe or listen.
+        Gateways build on this (kourou.client.lending); applications use `subscribe` or `listen`.
         """
         wanted = consumption(
             settings,
@@ -233,7 +238,7 @@ class Client(Requesting, Transactions):
         settings: PullConsumerSettings | None = None,
         body_type: Any = None,
     ) -> PullConsumer:
-        """An open consumer that asks for itself; it closes with the client."""
+        """Return an open consumer that pulls on request; it closes with the client."""
         if settings is None:
             settings = PullConsumerSettings(consumer_group=group or self._consuming.consumer_group)
         client = await self._client.consuming()
@@ -241,7 +246,7 @@ class Client(Requesting, Transactions):
 
 
 class Producer(Requesting, Transactions):
-    """A producer beside a client's own. Open it with `async with`; the client must be open."""
+    """An additional producer of a client. Use `async with`; the client must be open."""
 
     def __init__(self, client: ClientCore, settings: ProducerSettings) -> None:
         super().__init__()
@@ -249,13 +254,13 @@ class Producer(Requesting, Transactions):
         self._settings = settings
 
     async def open(self) -> Self:
-        """Begin to produce."""
+        """Start the producer."""
         self._core = self._client.producer(self._settings)
         self._begin_checks()
         return self
 
     async def close(self) -> None:
-        """Wait for the outcomes of sends, leave the group."""
+        """Wait for the outcomes of sends and leave the group."""
         self._cross_ports()
         core: ProducerCore | None
         core, self._core = self._core, None

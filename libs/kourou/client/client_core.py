@@ -1,8 +1,8 @@
-"""One client, whichever face it shows: opened, closed, and what is made from it.
+"""One client, shared by both APIs: it is opened and closed, and creates producers and consumers.
 
-Opening takes no connection: name servers and brokers are spoken to when they are first needed.
-Closing ends consumers (handlers finish, offsets are committed), then producers (outcomes arrive),
-then conversations, then the thread if nobody else uses it.
+Opening connects to no server: connections to name servers and brokers are opened when they are
+first needed. Closing ends consumers (handlers finish, offsets are committed), then producers
+(outcomes arrive), then connections, then the I/O thread if no other client uses it.
 
 State: soft.
 """
@@ -57,10 +57,10 @@ _log = logging.getLogger("kourou.client")
 
 
 class Closing(Protocol):
-    """Something a client has to close."""
+    """An object that a client has to close."""
 
     async def close(self) -> None:
-        """Close it, on the I/O thread."""
+        """Close it; runs on the I/O thread."""
         ...
 
 
@@ -81,7 +81,7 @@ class ClientCore:
         self.settings = settings
         options = {**process_options(), **(options or {})}
         for name, value in options.items():
-            promises_nothing(name, value)  # raises where something is promised
+            promises_nothing(name, value)  # raises if an option is not supported
         self._found = discover(
             namesrv_addr or settings.namesrv_addr,
             options=options,
@@ -92,7 +92,9 @@ class ClientCore:
         curve = client_curve(settings, os.environ)
         self._dial = dial or zmq_dial(self.clock, curve, busy_poll_us=settings.busy_poll_us)
         self.dials_in_clear = not dial and not curve and isinstance(self.clock, SystemClock)
-        """May a thread open connections of its own? They use ZeroMQ, without keys, in real time."""
+        """Whether threads may open connections of their own: those use ZeroMQ in clear text, in
+        real time.
+        """
 
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list
@@ -112,7 +114,7 @@ class ClientCore:
 
     @property
     def session(self) -> Session:
-        """The open session; ClientClosed before `open` and after `close`."""
+        """The open session. Raises ClientClosed before `open` and after `close`."""
         if self._session is None:
             raise ClientClosed
         self._session.io.check()
@@ -120,30 +122,30 @@ class ClientCore:
 
     @property
     def consume_log(self) -> ConsumeLog:
-        """A log for one consumer."""
+        """A new consume log, for one consumer."""
         return ConsumeLog(self.clock, self.settings.message_log_level)
 
     @property
     def is_open(self) -> bool:
-        """Open, and in the process that opened it?"""
+        """Whether the client is open, and this is the process that opened it."""
         return self._session is not None and not self._session.io.orphaned
 
     @property
     def io(self) -> Io:
-        """Where the conversations of an open client run."""
+        """The loop or thread that runs the connections of the open client."""
         return self.session.io
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def acquire(self, loop: asyncio.AbstractEventLoop | None = None) -> Io:
-        """Take `loop`, or the thread; the first step of opening, in any thread."""
+        """Acquire `loop`, or the I/O thread; the first step of opening; callable in any thread."""
         if self._io is None or self._io.orphaned:
             self.tracing = client_tracing(self.settings)
             self._io = io_thread.acquire(_key(self._found), loop)
         return self._io
 
     async def open(self) -> None:
-        """Build the session; where its conversations run."""
+        """Create the session; runs on the I/O thread or loop."""
         io = self._io
         assert io is not None, "acquire comes first"
         if not self._client_ip:
@@ -175,11 +177,12 @@ class ClientCore:
         self._session = session
 
     async def consuming(self, *, ordered: bool = False) -> ClientCore:
-        """The client to consume with: this one, but in order not on the application's loop.
+        """Return the client to consume with: this one, or its twin for orderly consumption.
 
-        There a handler may block the loop for longer than brokers wait. So in order it is another
-        one of the same name on the I/O thread, and without order that thread stands by for the
-        heartbeats; either is made when it is first needed.
+        A handler on the application's loop may block the loop for longer than the broker waits for
+        heartbeats. Orderly consumers therefore use a second client with the same ID on the I/O
+        thread. For other consumers that thread sends the heartbeats as a standby. Both are created
+        when they are first needed.
         """
         io = self.io
         if not isinstance(io, IoLoop):
@@ -211,7 +214,7 @@ class ClientCore:
             return self._twin
 
     async def close(self) -> None:
-        """Close everything in order; where its conversations run."""
+        """Close everything in order; runs on the I/O thread or loop."""
         session = self._session
         if session is None:
             return
@@ -237,7 +240,7 @@ class ClientCore:
             self._consumers.remove(consumer)
 
     def release(self) -> None:
-        """Give thread or loop back; the last step of closing. Blocks until a thread has ended."""
+        """Release thread or loop; the last step of closing. Blocks until the thread has ended."""
         for io in (self._io, self._thread):
             if io is not None:
                 io_thread.release(io)
@@ -246,10 +249,10 @@ class ClientCore:
         if tracing is not None:
             tracing.close()
 
-    # -- making -----------------------------------------------------------------------------------
+    # -- creating ---------------------------------------------------------------------------------
 
     def producer(self, settings: ProducerSettings) -> ProducerCore:
-        """A producer of this client."""
+        """Return a new producer of this client."""
         check_group(settings.producer_group)
         core = ProducerCore(settings, self.session, self._client_ip)
         if settings.message_trace:
@@ -260,7 +263,7 @@ class ClientCore:
         return core
 
     def _trace_writer(self, topic: str) -> TraceWriter:
-        """Who writes message traces to this topic, for all of the client; from any thread."""
+        """Return the client's writer of message traces to this topic; callable from any thread."""
         with self._making_writers:
             writer = self._trace_writers.get(topic)
             if writer is None:
@@ -270,14 +273,14 @@ class ClientCore:
             return writer
 
     def message_trace(self, settings: ConsumerSettings) -> ConsumeTrace | None:
-        """What notes the calls of a consumer's handlers; None where that is not wanted."""
+        """Return the recorder of a consumer's handler calls, or None if message trace is off."""
         if not settings.message_trace:
             return None
         writer = self._trace_writer(settings.message_trace_topic)
         return ConsumeTrace(writer, settings.consumer_group)
 
     async def close_producer(self, producer: ProducerCore) -> None:
-        """Close one producer; on the I/O thread."""
+        """Close one producer; runs on the I/O thread."""
         if producer in self._producers:
             self._producers.remove(producer)
             await producer.close()
@@ -290,7 +293,7 @@ class ClientCore:
         free: type[PushConsumer] = PushConsumer,
         ordered: type[OrderedConsumer] = OrderedConsumer,
     ) -> PushConsumer:
-        """A started push consumer, of one of two classes; on the I/O thread."""
+        """Return a started push consumer, of class `free` or `ordered`; runs on the I/O thread."""
         check_group(wanted.settings.consumer_group)
         version = self.clock.now_ms()
         subscriptions = {
@@ -322,7 +325,7 @@ class ClientCore:
     async def pull_consumer(
         self, settings: PullConsumerSettings, *, body_type: object = None
     ) -> PullConsumer:
-        """An open pull consumer; on the I/O thread."""
+        """Return an open pull consumer; runs on the I/O thread."""
         check_group(settings.consumer_group)
         consumer = PullConsumer(self.session, settings, body_type=body_type)
         self._consumers.append(consumer)
@@ -334,27 +337,27 @@ class ClientCore:
         return consumer
 
     async def close_consumer(self, consumer: Closing) -> None:
-        """Close one consumer; on the I/O thread."""
+        """Close one consumer; runs on the I/O thread."""
         if consumer in self._consumers:
             self._consumers.remove(consumer)
         await consumer.close()
 
 
 def process_options() -> dict[str, str]:
-    """Options given to the interpreter as `-X name=value`, what Java calls system properties."""
-    # `_xoptions` is the documented place, whatever its name says.
+    """Return the interpreter's options `-X name=value`, as Java's system properties."""
+    # `_xoptions` is the documented attribute, despite its name.
     return {name: value for name, value in sys._xoptions.items() if isinstance(value, str)}
 
 
 def local_address(found: NameServers) -> str:
-    """This machine's address towards the name servers; 127.0.0.1 when it has none."""
+    """Return this machine's address on the route to the name servers, or else 127.0.0.1."""
     targets = [host_of(zmq_endpoint(address)) for address in found.addresses]
     for host, port in targets or [("192.0.2.1", 9)]:
         try:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
             for family, kind, protocol, _, where in infos:
                 with socket.socket(family, kind, protocol) as probe:
-                    probe.connect(where)  # sends nothing; the system picks the way out
+                    probe.connect(where)  # sends nothing; the system selects the interface
                     return str(probe.getsockname()[0])
         except OSError:
             continue

@@ -1,8 +1,8 @@
-"""The name under which a client registers: `ip@instanceName[@unitName]` (fact sheet §3.3).
+"""The client ID under which a client registers: `ip@instanceName[@unitName]`.
 
-Members of a group are told apart by this name, and queues are shared out by its order. RocketMQ's
-default instance name `DEFAULT` therefore becomes `pid#number`, or two clients in one process, or
-two processes on one machine, would be one member.
+The client ID identifies the consumers of a group, and queues are allocated in its order. RocketMQ's
+default instance name `DEFAULT` is therefore replaced by `pid#number`. Otherwise two clients in one
+process, or two processes on one machine, would be the same consumer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DEFAULT_INSTANCE = "DEFAULT"
 def client_id(
     client_ip: str, instance_name: str, *, pid: int, number: int, unit_name: str = ""
 ) -> str:
-    """The id of a client; `number` tells apart the clients of one process (F212, F284, F285)."""
+    """Return the ID of a client; `number` distinguishes the clients of one process."""
     instance = f"{pid}#{number}" if instance_name == DEFAULT_INSTANCE else instance_name
     parts = [client_ip, instance]
     if unit_name:

@@ -1,4 +1,4 @@
-"""Which CURVE keys a client has: those of its settings, else those of its environment."""
+"""The CURVE keys of a client: from its settings, or else from its environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVER_KEY = "KOUROU_CURVE_SERVER_KEY"
 
 
 def client_curve(settings: ClientSettings, environment: Mapping[str, str]) -> ClientCurve | None:
-    """How this client dials; None is in clear text. ConfigError for what cannot be read."""
+    """Return the keys to connect with, or None for clear text. Raises ConfigError if unreadable."""
     own = settings.curve_key_file or environment.get(KEY_FILE, "")
     servers = settings.curve_server_key or environment.get(SERVER_KEY, "")
     if not own and not servers:

@@ -1,14 +1,14 @@
-"""Bodies with types: what an application hands over becomes bytes, and comes back as what it was.
+"""Typed message bodies: conversion between an application's values and bytes.
 
-    bytes, bytearray, memoryview     as they are
+    bytes, bytearray, memoryview     unchanged
     str                              UTF-8
     msgspec.Struct, dataclass,       JSON
       dict, list, tuple, numbers …
     pydantic models                  JSON by their own `model_dump_json` / `model_validate_json`
-                                     (known by those names; pydantic itself is never imported)
+                                     (detected by these names; pydantic itself is never imported)
 
-A body that cannot be encoded is a `BadRequest` of the sender; one that cannot be decoded is a
-`DecodeError` that names the wanted type, and the consumer treats it as a failed message.
+If a body cannot be encoded, the sender gets a `BadRequest`. If it cannot be decoded, a
+`DecodeError` names the expected type, and the consumer treats the message as failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _json = msgspec.json.Encoder()
 
 
 def encode_body(value: Any) -> bytes:
-    """The bytes of `value`; BadRequest when it has no encoding."""
+    """Return the bytes of `value`. Raises BadRequest if it cannot be encoded."""
     if type(value) is bytes:
         return value
     if isinstance(value, str):
@@ -47,7 +47,10 @@ Decode = Callable[[bytes], Any]
 
 
 def body_decoder(wanted: Any) -> Decode:
-    """A function from bytes to `wanted`; None means bytes. BadRequest if no decoder can be made."""
+    """Return a function from bytes to `wanted`; None means bytes.
+
+    Raises BadRequest if no decoder can be made.
+    """
     if wanted is None or wanted is bytes:
         return _as_bytes
     if wanted is str:

@@ -1,7 +1,7 @@
-"""The connections of one client: one to each server it speaks with.
+"""The connections of one client: one to each server that it communicates with.
 
-Each client has connections of its own although clients share a thread: a broker knows members of a
-group by their connections, and one connection must not carry two members.
+Each client has its own connections although clients share a thread. The broker identifies the
+consumers of a group by their connections, and one connection must not carry two consumers.
 
 State: soft. Used on the I/O thread only.
 """
@@ -26,25 +26,25 @@ from kourou.transport.wire import Patience
 from kourou.transport.zmq_client import Reply, ZmqConnection
 
 CONNECT_WAIT_MS = 3_000
-"""How long a request waits for a connection before another server is worth a try."""
+"""How long a request waits for a connection before another server should be tried."""
 
 HURRIED_MS = 1_000
-"""How long a hurried question waits for its answer."""
+"""How long a hurried request waits for its reply."""
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class Wire(Protocol):
-    """What a connection can do; ZmqConnection is one.
+    """The operations of a connection; ZmqConnection implements it.
 
-    `on_connected`, if set, is called each time it stands.
+    `on_connected`, if set, is called each time the connection is established.
     """
 
     on_connected: Callable[[], None] | None
 
     @property
     def connected(self) -> bool:
-        """Does it stand now, as far as is known?"""
+        """Return whether the connection is established, as far as is known."""
         ...
 
     async def request(
@@ -55,15 +55,15 @@ class Wire(Protocol):
         timeout_ms: int,
         trace: bytes = NO_TRACE,
     ) -> Reply:
-        """Ask and wait; a reply with an error code is returned."""
+        """Send a request and wait for the reply; a reply with an error code is returned."""
         ...
 
     def oneway(self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int) -> None:
-        """Tell, without an answer."""
+        """Send a request that has no reply."""
         ...
 
     def next_correlation(self) -> int:
-        """A number for one request."""
+        """Return the correlation number of a new request."""
         ...
 
     def submit(
@@ -73,19 +73,19 @@ class Wire(Protocol):
         callback: Callable[[Outcome], None] | None,
         deadline_ms: int,
     ) -> None:
-        """Send an encoded request; the callback gets its outcome."""
+        """Send an encoded request; the callback receives its outcome."""
         ...
 
     def gather(self) -> None:
-        """Let what is sent from now to the end of the loop's turn leave together."""
+        """Collect what is sent until the end of this loop iteration, and send it together."""
         ...
 
     def send_parts(self, parts: Sequence[Buffer]) -> bool:
-        """Send an answer to a request of the server."""
+        """Send a reply to a request of the server."""
         ...
 
     def close(self) -> None:
-        """Close it; what is in flight ends."""
+        """Close the connection; pending requests fail."""
         ...
 
 
@@ -94,10 +94,11 @@ Dial = Callable[[str, Callable[[Frame], None]], Wire]
 
 
 def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: int = 0) -> Dial:
-    """Connections by ZeroMQ; with `curve`, encrypted and to servers whose keys are known.
+    """Return a function that opens ZeroMQ connections.
 
-    `busy_poll_us` is for connections on an application's own loop: a thread that looks for replies
-    would take the interpreter from those who wait for them.
+    With `curve` they are encrypted, and the servers' keys must be known. `busy_poll_us` applies to
+    connections on an application's own loop only: on the I/O thread, polling for replies would take
+    the interpreter from the threads that wait for them.
     """
 
     def dial(address: str, on_notify: Callable[[Frame], None]) -> Wire:
@@ -115,9 +116,9 @@ def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: in
 
 
 class Connections:
-    """Open connections by address. `on_notify(address, frame)` gets what servers say unasked.
+    """Open connections by address. `on_notify(address, frame)` receives unsolicited frames.
 
-    `on_again(address)`, if set, is told when a server that was connected before is so again.
+    `on_again(address)`, if set, is called when the connection to a server is established again.
     """
 
     def __init__(self, dial: Dial, on_notify: Callable[[str, Frame], None]) -> None:
@@ -130,7 +131,7 @@ class Connections:
         self.on_again: Callable[[str], None] | None = None
 
     def to(self, address: str) -> Wire:
-        """The connection to a broker's address as a route gives it, opened if need be."""
+        """Return the connection to a broker's address as in its route; opens it if necessary."""
         wire = self._open.get(address)
         if wire is None:
             if self._closed:
@@ -150,7 +151,7 @@ class Connections:
             self.on_again(address)
 
     def to_name_server(self, address: str) -> Wire:
-        """The connection to a name server's address as users write it."""
+        """Return the connection to a name server, with its address in the form that users write."""
         endpoint = zmq_endpoint(address)
         self._name_servers.add(endpoint)
         return self.to(endpoint)
@@ -165,10 +166,11 @@ class Connections:
         also: Collection[int] = (),
         hurried: bool = False,
     ) -> Reply:
-        """Ask a broker; any code but SUCCESS and those in `also` is raised as its error.
+        """Send a request to a broker; a code other than SUCCESS and `also` is raised as its error.
 
-        A `hurried` question, as of a client that closes, waits for no connection and only a moment
-        for its answer: without a standing connection it is Unavailable at once.
+        A `hurried` request, for example of a client that is closing, waits for no connection and
+        only HURRIED_MS for the reply. Without an established connection it raises Unavailable at
+        once.
         """
         if hurried:
             if not self.stands(address):
@@ -177,27 +179,30 @@ class Connections:
         return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
 
     def stands(self, address: str) -> bool:
-        """Is there a connection to this broker now, as far as is known? None is opened for it."""
+        """Return whether a connection to this broker is established; opens none."""
         wire = self._open.get(address)
         return wire is not None and wire.connected
 
     def lost(self, address: str) -> bool:
-        """Did a connection to this address stand, and does not now? It may come back."""
+        """Return whether a connection to this address was established and is lost now.
+
+        It may be established again.
+        """
         return address in self._stood and not self.stands(address)
 
     def knock(self, address: str) -> bool:
-        """Is there a connection to this broker now? One is opened if none is, for another time."""
+        """Return whether a connection to this broker is established; opens one for later if not."""
         return self.to(address).connected
 
     def retain_routes(self, addresses: Collection[str]) -> None:
-        """Close connections to brokers that no route names any more."""
+        """Close connections to brokers that no route contains any more."""
         for address in list(self._open):
             if address not in addresses and address not in self._name_servers:
                 self._open.pop(address).close()
                 self._stood.discard(address)
 
     def close(self) -> None:
-        """Close all, and open none any more."""
+        """Close all connections, and refuse to open new ones."""
         self._closed = True
         while self._open:
             self._open.popitem()[1].close()
@@ -211,7 +216,7 @@ async def asked(
     timeout_ms: int,
     also: Collection[int] = (),
 ) -> Reply:
-    """The reply of one server; any code but SUCCESS and those in `also` is raised as its error."""
+    """Return the reply of one server; any code except SUCCESS and those in `also` is raised."""
     reply = await wire.request(request, body=(body,) if body else (), timeout_ms=timeout_ms)
     if reply.code != Code.SUCCESS and reply.code not in also:
         raise error_from_code(reply.code, reply.remark)
@@ -219,12 +224,12 @@ async def asked(
 
 
 def header_of(reply: Reply, kind: type[ResponseT]) -> ResponseT:
-    """The reply's header as `kind`; DecodeError if the server left it out."""
+    """Return the reply's header as `kind`. Raises DecodeError if the server left it out."""
     if not isinstance(reply.header, kind):
         raise DecodeError(f"the reply has no {kind.__name__}")
     return reply.header
 
 
 def body_of(reply: Reply) -> memoryview:
-    """The reply's body, empty if there is none."""
+    """Return the reply's body, empty if there is none."""
     return memoryview(reply.body[0]) if reply.body else memoryview(b"")

@@ -1,10 +1,10 @@
-"""The line that says what was consumed and how long it took (F375), and how long it takes at all.
+"""The log line for each consumed message, and the measurement of processing times.
 
-The line's level is DEBUG, or INFO with the setting `log_messages`. While nobody listens to that
-level only some messages are measured, those that a runner points out, for the average
+The line's level is DEBUG, or INFO with the setting `log_messages`. While that level is disabled,
+only the messages that a runner selects are measured, for the average
 (kourou.client.consume_statistics).
 
-State: soft: the measured times that nobody has collected yet.
+State: soft: the measured times that were not collected yet.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _log = logging.getLogger("kourou.client.consume")
 
 NOT_MEASURED = -1
 MEASURED_KEPT = 1_024
-"""Times kept for the average; when nobody collects them the older ones are forgotten."""
+"""The number of times kept for the average; if they are not collected, older ones are dropped."""
 SELDOM = 63
-"""A busy worker measures one message in 64: a count has these bits 0."""
+"""A busy worker measures one message in 64: those whose count has these bits 0."""
 
 
 class ConsumeLog:
-    """One consumer's lines and times; callable from any thread."""
+    """Log lines and processing times of one consumer; callable from any thread."""
 
     __slots__ = ("_clock", "_level", "_times")
 
@@ -35,13 +35,16 @@ class ConsumeLog:
         self._times: deque[int] = deque(maxlen=MEASURED_KEPT)
 
     def begin(self, measured: bool = False) -> int:
-        """When consuming begins, monotonic ms; NOT_MEASURED when nobody wants to know."""
+        """Return the start in monotonic ms, or NOT_MEASURED if no log line is written.
+
+        With `measured` the start is always returned.
+        """
         if measured or _log.isEnabledFor(self._level):
             return self._clock.monotonic_ms()
         return NOT_MEASURED
 
     def consumed(self, item: Any, begun_ms: int) -> None:
-        """`item`, a message or a list of them, was consumed; `begun_ms` is what `begin` gave."""
+        """Record that `item`, a message or a list, was consumed; `begun_ms` is from `begin`."""
         if begun_ms == NOT_MEASURED:
             return
         elapsed_ms = self._clock.monotonic_ms() - begun_ms
@@ -51,7 +54,7 @@ class ConsumeLog:
                 _log.log(self._level, "consumed %s in %d ms", message, elapsed_ms)
 
     def collect(self) -> list[int]:
-        """The measured times in ms since the last question."""
+        """Return the times in ms that were measured since the last call."""
         times, found = self._times, list[int]()
         while times:
             found.append(times.popleft())

@@ -1,7 +1,7 @@
-"""How fast a consumer pulls and consumes, for those who ask (RocketMQ `ConsumeStatus`).
+"""Pull and consume rates of a consumer (RocketMQ's `ConsumeStatus`).
 
-Sums are added to once a pull and once a burst of finished messages. How long handlers take is
-measured at some messages only (kourou.client.consume_log).
+Sums are updated once a pull and once a burst of finished messages. Handler times are measured for
+some messages only (kourou.client.consume_log).
 
 State: soft.
 """
@@ -19,10 +19,10 @@ _HOUR_LOOKS = 3_600_000 // LOOK_MS
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStatus:
-    """The last minute of one topic: rates are messages a second, `_rt` are ms on average.
+    """The last minute of one topic: rates are messages per second, `_rt` values are average ms.
 
-    `consume_rt` is that of the consumer, whatever its topics. `consume_failed_msgs` counts the last
-    hour. All are 0 until there were two looks.
+    `consume_rt` covers all topics of the consumer. `consume_failed_msgs` counts the last hour. All
+    values are 0 until two samples were taken.
     """
 
     pull_rt: float = 0.0
@@ -35,7 +35,7 @@ class ConsumeStatus:
 
 @dataclass(slots=True)
 class TopicSums:
-    """All that was counted of one topic."""
+    """The totals of one topic."""
 
     pulls: int = 0
     pull_ms: int = 0
@@ -53,21 +53,21 @@ class _Topic:
 
 
 class ConsumeStatistics:
-    """The figures of one consumer. Used on the I/O thread."""
+    """The statistics of one consumer. Used on the I/O thread."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _Topic] = {}
         self._handlers: deque[list[int]] = deque(maxlen=_MINUTE_LOOKS)
 
     def of(self, topic: str) -> TopicSums:
-        """The sums of a topic, to be added to."""
+        """Return the totals of a topic, for the caller to add to."""
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = _Topic()
         return found.sums
 
     def look(self, now_ms: int, handler_ms: Sequence[int] = ()) -> None:
-        """Note the sums as they are now, and how long handlers took since the look before.
+        """Take a sample of the totals, with the handler times since the previous sample.
 
         `now_ms` is monotonic.
         """
@@ -76,7 +76,7 @@ class ConsumeStatistics:
             topic.looks.append((now_ms, TopicSums(*astuple(topic.sums))))
 
     def statuses(self) -> dict[str, ConsumeStatus]:
-        """What the looks say, by topic."""
+        """Return the statistics of each topic, computed from the samples."""
         handlers = [one for look in self._handlers for one in look]
         consume_rt = sum(handlers) / len(handlers) if handlers else 0.0
         return {name: _status(topic.looks, consume_rt) for name, topic in self._topics.items()}

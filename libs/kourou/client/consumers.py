@@ -1,4 +1,4 @@
-"""The asynchronous face of push consumers: a listener that is called, a subscription to iterate.
+"""The asynchronous API of push consumers: a listener with a handler, a subscription to iterate.
 
 State: soft.
 """
@@ -40,7 +40,7 @@ class Consuming:
         raise AssertionError(f"{type(self).__name__} makes no runner")
 
     async def start(self) -> Self:
-        """Join the group and begin."""
+        """Join the group and start consuming."""
         loop = asyncio.get_running_loop()
         self._client = await self._owner.consuming(ordered=self._wanted.ordered)
         work = self._open(lambda report: self._make_runner(loop, report))
@@ -48,11 +48,11 @@ class Consuming:
         return self
 
     async def _open(self, make_runner: Callable[[Report], Runner]) -> PushConsumer:
-        """The started consumer; on the I/O thread."""
+        """Return the started consumer; runs on the I/O thread."""
         return await self._client.push_consumer(self._wanted, make_runner)
 
     async def close(self) -> None:
-        """Let handlers finish, commit, leave the group."""
+        """Wait for running handlers, commit offsets and leave the group."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None and self._client.is_open:
             await self._client.io.run(self._client.close_consumer(consumer))
@@ -71,32 +71,32 @@ class Consuming:
 
     @property
     def assigned(self) -> list[MessageQueue]:
-        """The queues this member consumes now."""
+        """The queues that are assigned to this consumer now."""
         return self._started.assigned
 
     @property
     def locked(self) -> list[MessageQueue]:
-        """The queues whose locks this member holds; none unless it consumes in order."""
+        """The queues that this consumer has locked; empty unless it consumes in order."""
         consumer = self._started
         return consumer.locked if isinstance(consumer, OrderedConsumer) else []
 
     @property
     def counts(self) -> ConsumeCounts:
-        """What was pulled, consumed, failed, filtered, corrected, unreadable."""
+        """The numbers of messages pulled, consumed, failed, filtered, corrected and unreadable."""
         return self._started.counts
 
     @property
     def waiting(self) -> dict[MessageQueue, FilterFailed]:
-        """The queues that stand still because their filter cannot judge, and why."""
+        """The queues that are blocked because their filter cannot be evaluated, with the error."""
         return self._started.waiting
 
     async def commit(self) -> None:
-        """Commit now what is consumed, without waiting for the next interval."""
+        """Commit the consumed offsets now, without waiting for the next interval."""
         await self._client.io.run(self._started.commit())
 
 
 class Listener(Consuming):
-    """Calls a handler with every message (F003, F306)."""
+    """Calls a handler with every message."""
 
     def __init__(
         self, client: ClientCore, wanted: Consumption, handler: Callable[[Any], Any]
@@ -137,7 +137,7 @@ class Listener(Consuming):
 
 
 class Subscribed(Consuming):
-    """Messages as an iteration (kourou.client.streams)."""
+    """An iterator over messages (kourou.client.streams)."""
 
     def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:
         super().__init__(client, wanted)
