@@ -92,9 +92,7 @@ class ClientCore:
         curve = client_curve(settings, os.environ)
         self._dial = dial or zmq_dial(self.clock, curve, busy_poll_us=settings.busy_poll_us)
         self.dials_in_clear = not dial and not curve and isinstance(self.clock, SystemClock)
-        """Whether threads may open connections of their own: those use ZeroMQ in clear text, in
-        real time.
-        """
+        """Whether threads may open connections; requires ZeroMQ, clear text and real time."""
 
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list

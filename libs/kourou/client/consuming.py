@@ -1,6 +1,6 @@
-"""One queue being consumed: its window, its pulls, and the delivery of what they bring.
+"""Consumption of one queue: its window, its pulls, and the delivery of pulled messages.
 
-State: soft. The progress that survives is what was committed.
+State: soft. Only committed offsets survive.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from kourou.model.subscription import Subscription
 
 MIB = 1024 * 1024
 NO_SPAN = 1 << 62
-"""The span limit of ordered consumption, where offsets lie as far apart as messages are many."""
+"""No span limit, for orderly consumption: there the span is as large as the message count."""
 
 _JUDGED = frozenset({Code.SUCCESS, Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY})
-"""Answers that a filter can have given."""
+"""Reply codes that show that the filter was evaluated."""
 
 FILTER_REASONS_SAID_MAX = 64
-"""Reasons of a filter's failures that are remembered, so that each is said once."""
+"""The number of distinct filter failure reasons that are kept, so that each is logged once."""
 
 _log = logging.getLogger("kourou.client.consume")
 
 
 @dataclass(slots=True)
 class ConsumeCounts:
-    """What a consumer has seen since it started.
+    """Counters of a consumer since it started.
 
-    `failed` counts failed attempts: `sent_back` of them are with the brokers again, dead letters
-    among them, the others were repeated here or, in broadcasting, passed over. `timed_out` counts
-    messages whose handler took too long. `skipped` are offsets passed over at a backlog. `paused_`
-    counts pulls that had to wait because too many messages, or bytes, or too wide a range of
-    offsets were cached. `filter_failures` counts pulls that a filter could not judge.
+    `failed` counts failed attempts. `sent_back` of them were sent back to the brokers, dead letters
+    included; the others were repeated locally or, in broadcasting, skipped. `timed_out` counts
+    messages whose handler took too long. `skipped` counts offsets that were skipped because of a
+    backlog. The `paused_` counters count pulls that were delayed because of the number, the bytes
+    or the offset span of the cached messages. `filter_failures` counts pulls that failed because a
+    filter could not be evaluated.
     """
 
     pulled: int = 0
@@ -67,7 +68,7 @@ class ConsumeCounts:
     filter_failures: int = 0
 
     def paused(self, limit: Limit) -> None:
-        """A pull had to wait."""
+        """Count a delayed pull."""
         match limit:
             case Limit.COUNT:
                 self.paused_by_count += 1
@@ -79,7 +80,7 @@ class ConsumeCounts:
 
 @dataclass(slots=True)
 class Surroundings:
-    """What the queues of one consumer share. The callbacks are the consumer's."""
+    """What the queues of one consumer share. The callbacks belong to the consumer."""
 
     settings: ConsumerSettings
     puller: Puller
@@ -96,7 +97,7 @@ class Surroundings:
     filters_said: set[tuple[str, str]] = field(default_factory=set)
 
     def limits(self, queue_count: int) -> WindowLimits:
-        """When a queue's pulls pause (F199), for one of `queue_count` of its topic here."""
+        """Return a queue's flow-control limits if the consumer has `queue_count` of its topic."""
         settings = self.settings
         count = settings.pull_threshold_for_queue
         if settings.pull_threshold_for_topic > 0:
@@ -108,7 +109,7 @@ class Surroundings:
         return WindowLimits(count, size_mib * MIB, span)
 
     def wish(self, limits: WindowLimits) -> PullWish:
-        """How much one pull asks for: by bytes, unless a number of messages is set."""
+        """Return the size of one pull: limited by bytes, or by messages if a number is set."""
         settings = self.settings
         return PullWish(
             count_max=min(settings.pull_batch_size or limits.count_max, PULL_MESSAGES_MAX),
@@ -119,10 +120,11 @@ class Surroundings:
 
 
 class Lease:
-    """What a delivered message holds: the window it came from, and the queue that window was of.
+    """Links a delivered message to its queue and to the window that it came from.
 
-    After a correction a queue has a new window; messages of the former one count no more. `asked`
-    has what handlers said of their messages before they ended, by offset: None for consumed.
+    After an offset correction the queue has a new window, and messages of the old one have no
+    effect any more. `asked` contains by offset what handlers reported before they ended: None for
+    consumed, or the failure.
     """
 
     __slots__ = ("asked", "consumed", "window")
@@ -133,12 +135,14 @@ class Lease:
         self.asked: dict[int, BaseException | None] = {}
 
     def ask(self, offset: int, failure: BaseException | None) -> None:
-        """A handler says what becomes of its message; from any thread. The first word counts."""
+        """Record a handler's outcome for its message; from any thread. Only the first one
+        counts.
+        """
         if self.window.holds(offset):
             self.asked.setdefault(offset, failure)
 
     def finish(self, offsets: Sequence[int]) -> None:
-        """These messages were consumed."""
+        """Mark these messages as consumed."""
         window, consumed = self.window, self.consumed
         smallest = window.commit_offset
         window.finish(offsets)
@@ -149,7 +153,7 @@ class Lease:
 
 
 class ConsumedQueue:
-    """A queue that is ours until `stop`."""
+    """A queue that is assigned to this consumer until `stop`."""
 
     def __init__(
         self,
@@ -167,7 +171,7 @@ class ConsumedQueue:
         self.last_pull_ms = 0
         self.last_consume_ms = 0
         self.moved_ms = 0
-        """Since when the smallest unfinished message is the smallest."""
+        """Since when the smallest unfinished message has been the smallest; ms since 1970."""
         self._around = around
         self._is_retry = queue.topic.startswith(RETRY_PREFIX)
         self._sums = around.statistics.of(queue.topic)
@@ -177,16 +181,18 @@ class ConsumedQueue:
         self._wish = around.wish(self._limits)
         self.filter_failure: FilterFailed | None = None
         self._refusal: tuple[int, str] | None = None
-        """Why the broker gave nothing to the last pull that it answered."""
+        """Code and remark of the last refused pull, or None if the last pull was not refused."""
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Pull from now on."""
+        """Start pulling."""
         self._task = background(self._run(), f"pulling {self.queue!s}")
 
     def stop(self) -> int:
-        """Pull no more; the offset to commit a last time. Finished messages count no more."""
+        """Stop pulling; returns the last offset to commit. Messages that finish later have no
+        effect.
+        """
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -195,11 +201,11 @@ class ConsumedQueue:
 
     @property
     def ended(self) -> bool:
-        """Did pulling end although nobody stopped it? Then the queue has to be begun anew."""
+        """Return whether pulling ended without `stop`. Then the queue must be started again."""
         return self._task is not None and self._task.done()
 
     def info(self) -> QueueInfo:
-        """The queue as it is now."""
+        """Return the current state of the queue."""
         window = self.window
         lowest, highest = window.bounds
         return QueueInfo(
@@ -215,19 +221,19 @@ class ConsumedQueue:
         )
 
     def pause(self) -> None:
-        """Pull no more, but let running messages finish and count."""
+        """Stop pulling, but let running messages finish and count."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     def divide(self, queue_count: int) -> None:
-        """This member now has so many queues of the topic, which share the topic's thresholds."""
+        """Adapt the limits: this consumer now has `queue_count` queues of the topic."""
         self._limits = self._around.limits(queue_count)
         self._wish = self._around.wish(self._limits)
         self.may_go_on()
 
     def may_go_on(self) -> None:
-        """Messages were finished: pull again if the limits allow it."""
+        """Messages were finished: resume pulling if the limits allow it."""
         if not self._room.is_set() and self.window.exceeded(self._limits) is None:
             self._room.set()
 
@@ -254,7 +260,7 @@ class ConsumedQueue:
             self._filter_failed(error, str(error))
             return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
         except (Unavailable, UnknownOutcome) as error:
-            # The connection may be a new one, on which the broker does not know us yet.
+            # The connection may be new, and the broker may not know this consumer on it yet.
             _log.info("%s: pull failed: %s", self.queue, error)
             around.heartbeat_soon()
             around.route_stale(self.queue.topic)
@@ -283,7 +289,7 @@ class ConsumedQueue:
         return self._take(pulled, step)
 
     def _take(self, pulled: Pulled, step: Step) -> Step:
-        """Do what the answer asks for; the step that is left."""
+        """Handle a pull reply; returns the step that remains to be done."""
         around = self._around
         if self.filter_failure is not None and pulled.code in _JUDGED:
             self._filter_mended(pulled)
@@ -311,14 +317,14 @@ class ConsumedQueue:
         return step
 
     def _refused(self, pulled: Pulled) -> None:
-        """A broker that goes on refusing the same is news only once."""
+        """Log a refused pull: as a warning once, and then on level DEBUG while it repeats."""
         refusal = pulled.code, pulled.remark
         level = logging.DEBUG if refusal == self._refusal else logging.WARNING
         self._refusal = refusal
         _log.log(level, "%s: pull refused with code %d: %s", self.queue, *refusal)
 
     def _skip_backlog(self, pulled: Pulled, over: int) -> None:
-        """Pass over what lies more than `over` messages before the queue's end (F278)."""
+        """Skip the messages that are more than `over` messages before the end of the queue."""
         kept_from, here = pulled.max_offset - over, self.window.next_offset
         if kept_from <= here:
             return
@@ -360,7 +366,7 @@ class ConsumedQueue:
             around.runner.hand(items_of(messages, around.batch_size, batched=around.batched))
 
     def _correct(self, pulled: Pulled) -> None:
-        """The offset lies outside the queue (OFFSET_ILLEGAL): go on where the broker says."""
+        """Resume at the broker's offset, because this one is outside the queue (OFFSET_ILLEGAL)."""
         self._around.counts.corrected += 1
         _log.warning(
             "%s: offset %d is outside the queue's %d to %d; resuming at %d",
@@ -373,10 +379,10 @@ class ConsumedQueue:
         self.window.drop()
         self.window = Window(max(0, pulled.next_offset))
         self._lease = Lease(self, self.window)
-        self.committed = None  # so that the correction is committed even though it may be lower
+        self.committed = None  # so that the correction is committed, even if it is lower
 
     def _filter_failed(self, error: FilterFailed, why: str) -> None:
-        """The queue waits where it is for a filter that can judge; each reason is said once."""
+        """Wait at this offset until the filter can be evaluated; log each reason once."""
         around = self._around
         around.counts.filter_failures += 1
         self.filter_failure = error
@@ -398,7 +404,7 @@ class ConsumedQueue:
     def _filter_mended(self, pulled: Pulled) -> None:
         self.filter_failure = None
         self._around.filters_said.clear()
-        version = pulled.filter_version  # None: there was nothing to judge
+        version = pulled.filter_version  # None: there was no message to evaluate
         _log.info(
             "%s: resumed at %d, with %sfilter %s",
             self.queue,
@@ -424,7 +430,7 @@ class ConsumedQueue:
 def items_of(
     messages: list[ReceivedMessage], batch_size: int, *, batched: bool
 ) -> list[ReceivedMessage] | list[list[ReceivedMessage]]:
-    """What calls of a handler take: messages, or lists of at most `batch_size` of them (F198)."""
+    """Return what handler calls take: messages, or lists of at most `batch_size` messages."""
     if not batched:
         return messages
     return [messages[at : at + batch_size] for at in range(0, len(messages), batch_size)]

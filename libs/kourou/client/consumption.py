@@ -1,4 +1,4 @@
-"""What an application asks for when it consumes, in one value; the same for both faces."""
+"""What an application wants to consume, as one value; shared by both APIs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kourou.errors import BadRequest
 from kourou.model.subscription import MATCH_ALL
 
 BATCH_SIZE = 32
-"""Messages that one call of a batch handler takes at most, when nothing else is said."""
+"""The default for the maximum number of messages in one call of a batch handler."""
 
 Topics: TypeAlias = str | Mapping[str, Wanted]
-"""One topic, or tags or a filter by topic."""
+"""One topic, or a mapping from topics to tag expressions or filters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What to consume and how. `subscriptions` are tags or a filter by topic."""
+    """What to consume and how. `subscriptions` maps topics to tag expressions or filters."""
 
     settings: ConsumerSettings
     subscriptions: Mapping[str, Wanted]
@@ -45,9 +45,9 @@ def consumption(
     ordered: bool = False,
     auto_commit: bool = True,
 ) -> Consumption:
-    """The value for one call of `subscribe` or `listen`; settings fill what it does not say.
+    """Return the value for one call of `subscribe` or `listen`; settings supply omitted arguments.
 
-    Raises BadRequest when neither says which topics, and for an expression that nobody means.
+    Raises BadRequest if no topic is given, or if arguments or an expression are invalid.
     """
     if topics is None:
         topics = settings.subscription
@@ -86,7 +86,7 @@ def consumption(
 
 
 def _check_filters(subscriptions: Mapping[str, Wanted]) -> None:
-    """BadRequest where one name means two sources: a group has one filter of a name."""
+    """Raise BadRequest if one name has two sources: a group has one filter of each name."""
     brought: dict[str, tuple[str, str]] = {}
     for topic, each in subscriptions.items():
         if not isinstance(each, Filter) or each.source is None:
@@ -103,7 +103,9 @@ def _check_filters(subscriptions: Mapping[str, Wanted]) -> None:
 def chosen_handler(
     settings: ConsumerSettings, handler: Callable[[Any], Any] | None
 ) -> Callable[[Any], Any]:
-    """The handler of one call of `listen`, or the settings'; BadRequest when there is none."""
+    """Return the handler of a `listen` call or of the settings. Raises BadRequest if none is
+    valid.
+    """
     if handler is None:
         handler = settings.message_listener
     if handler is None:
@@ -119,7 +121,7 @@ def chosen_handler(
 def group_defaults(
     group: str | None, producer: ProducerSettings | None, consumer: ConsumerSettings | None
 ) -> tuple[ProducerSettings, ConsumerSettings]:
-    """Settings with the client's group where they were not given."""
+    """Return the given settings; missing ones are created with the client's group."""
     if producer is None:
         producer = ProducerSettings(producer_group=group) if group else ProducerSettings()
     if consumer is None:

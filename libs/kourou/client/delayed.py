@@ -1,7 +1,7 @@
-"""Messages that are to be delivered later: by level, or by a length of time that is a level.
+"""Delayed messages: a delay level, or a duration that equals a delay level.
 
-RocketMQ 4.9's brokers offer a few delays and no others. A length of time between two of them is
-refused: whoever asks for ten minutes and a half shall not find out later what came of it.
+RocketMQ 4.9's brokers support a fixed list of delays. A duration between two levels is refused,
+because the message would otherwise be delivered earlier or later than requested.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ _LEVELS = {level: {Property.DELAY.value: str(level)} for level in range(1, 33)}
 def delay_property(
     levels_ms: Sequence[int], delay_level: int, delay: timedelta | None = None
 ) -> Mapping[str, str] | None:
-    """The property that makes a message wait; None if it does not have to.
+    """Return the property that delays a message, or None without a delay.
 
-    `delay` must be one of the levels, whose delays from level 1 on are `levels_ms`. Raises
-    BadRequest for a delay that is none, for both at once, and for a level that is no whole number
-    from 0 on.
+    `delay` must equal one of `levels_ms`, the delays of the levels from 1 on. Raises BadRequest if
+    it does not, if both arguments are set, or if the level is not a non-negative integer.
     """
     if delay is not None:
         if delay_level:
@@ -38,7 +37,10 @@ def delay_property(
 
 
 def level_of(levels_ms: Sequence[int], delay: timedelta) -> int:
-    """The level with this delay, 0 for no time at all. Raises BadRequest that names the nearest."""
+    """Return the level with this delay; 0 for a delay of zero.
+
+    Raises BadRequest, which names the nearest levels, if there is none.
+    """
     if not isinstance(delay, timedelta):
         raise BadRequest(
             f"delay is {delay!r}, which is not a timedelta",

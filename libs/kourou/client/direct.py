@@ -16,13 +16,13 @@ RAISED = "CR_THROW_EXCEPTION"
 
 
 class _OneCall:
-    """The lease of such a message: keeps what its handler says of it."""
+    """The lease of such a message: keeps the outcome that its handler reports."""
 
     def __init__(self) -> None:
         self.said: list[BaseException | None] = []
 
     def ask(self, offset: int, failure: BaseException | None) -> None:
-        """The handler says what becomes of its message."""
+        """Record what the handler reports for its message."""
         self.said.append(failure)
 
 
@@ -35,7 +35,7 @@ async def called_directly(
     batched: bool,
     order: bool = False,
 ) -> DirectResult:
-    """Call the handler and say how it ended."""
+    """Call the handler with this record and return the result."""
     message = from_record(record, "", decode)
     lease = message.lease = _OneCall()
     item: ReceivedMessage | list[ReceivedMessage] = [message] if batched else message

@@ -1,16 +1,19 @@
 """Blocking sends without the I/O thread: the caller's thread sends, and waits on the socket.
 
-Each crossing of threads costs a wake-up, and a send that waits for its reply needs two of them. So
-a thread that sends alone has a connection to the broker of its own: for a message, a batch, a half
-message, and the end of a transaction. All else goes by the I/O thread: sends of several threads,
-which share frames; whatever is sent without waiting; and each send that meets anything but success,
-whose retries are the same for all (kourou.client.send_desk, kourou.client.transaction_ends).
+Each switch between threads costs a wake-up, and a send that waits for its reply needs two. So a
+thread that sends alone uses its own connection to the broker: for a message, a batch, a half
+message, and the end of a transaction. The I/O thread handles everything else: sends of several
+threads, which share frames; sends that are not awaited; and each send that did not succeed at the
+first attempt, so that all retries follow the same rules (kourou.client.send_desk,
+kourou.client.transaction_ends).
 
 Invariants:
-- order: a message leaves here only if the producer has nothing under way on the I/O thread, and
-  handed nothing to it within SHARED_MS; while one is under way here, only other threads hand over
-- a message is judged once: here if it was stored as promised, else by the send desk; likewise an
-  end, if the broker has taken it
+
+- order: a message is sent directly only if the producer has nothing in flight on the I/O thread,
+  and passed nothing to it within SHARED_MS; while a direct send is in flight, only other threads
+  pass messages to the I/O thread
+- each message gets one outcome: here if it was stored as requested, otherwise from the I/O thread;
+  the same holds for the end of a transaction
 
 State: soft.
 """
@@ -34,24 +37,26 @@ from kourou.protocol.request import Request
 from kourou.transport.blocking_wire import BlockingWire
 
 SHARED_MS = 1_000
-"""So long after something was handed to the I/O thread all goes that way: what left there one way
-has arrived by then, and threads that send at once go on sharing frames."""
+"""After a message was passed to the I/O thread, all messages take that path for this long.
+
+By then earlier messages have been sent, and threads that send concurrently keep sharing frames.
+"""
 
 DIAL_MS = 300
-"""So long a connection may take: without one the other way, which has more patience, is open."""
+"""The limit for opening a connection; then the I/O thread sends, which waits longer."""
 
 
 class Waiting(Protocol):
-    """A thread that waits for the outcomes of what it sent."""
+    """A thread that waits for the outcomes of its sends."""
 
     @property
     def is_settled(self) -> bool:
-        """Are they known?"""
+        """Return whether the outcomes are known."""
         ...
 
 
 class DirectSends:
-    """The direct way of one producer; `is_possible` if it speaks in clear text and real time."""
+    """Direct sends of one producer; `is_possible` if it uses ZeroMQ in clear text and real time."""
 
     def __init__(self, core: ProducerCore, *, is_possible: bool) -> None:
         self._core = core
@@ -65,13 +70,13 @@ class DirectSends:
         self._shared_ms = core.clock.monotonic_ms() - SHARED_MS
 
     def shared(self) -> None:
-        """Something is handed to the I/O thread now."""
+        """Note that a message is passed to the I/O thread now."""
         self._shared_ms = self._clock.monotonic_ms()
 
     def send(self, messages: list[Unsent], waiting: Waiting) -> bool:
-        """Send messages of one lane, which fit into one frame; their waiters get the outcomes.
+        """Send messages to one queue in one frame; their waiters receive the outcomes.
 
-        False if they have to go the other way, and did not leave.
+        Returns False, with nothing sent, if the I/O thread must send them.
         """
         lane, now_ms = messages[0].lane, self._clock.monotonic_ms()
         wire = self._taken(lane.address, now_ms)
@@ -81,7 +86,7 @@ class DirectSends:
         adopted = False
 
         def is_awaited() -> bool:
-            """A leader may be frozen: the desk looks, and may send it to another one."""
+            """Pass the frame to the I/O thread: the leader may be frozen, another may take it."""
             nonlocal adopted
             if not adopted:
                 adopted = True
@@ -99,16 +104,16 @@ class DirectSends:
                         message.waiter.settle(result)
                     return True
                 self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
-            # Before `close` can go on: so the desk knows of it when it is closed.
+            # Before `close` can continue, so that the sender knows of the frame when it is closed.
             self._loop.call_soon_threadsafe(self._desk.answered, frame, now_ms, answer)
         finally:
             self._lock.release()
         return True
 
     def end(self, end: End) -> bool:
-        """Tell a broker how a transaction ended; `end.settle` gets what came of it.
+        """Send the end of a transaction to the broker; `end.settle` receives the result.
 
-        False if it has to go the other way, and did not leave.
+        Returns False, with nothing sent, if the I/O thread must send it.
         """
         ends, now_ms = self._core.ends, self._clock.monotonic_ms()
         wire = self._taken(ends.address_of(end), now_ms)
@@ -121,13 +126,13 @@ class DirectSends:
         finally:
             if read_end(end, answer) is None:
                 end.settle(None)
-            else:  # also after Ctrl-C: the I/O thread goes on telling it
+            else:  # also after Ctrl-C: the I/O thread continues to send it
                 self._loop.call_soon_threadsafe(ends.adopt, end, answer)
             self._lock.release()
         return True
 
     def _taken(self, address: str, now_ms: int) -> BlockingWire | None:
-        """The connection to a broker, with the lock held; None if the direct way is not open."""
+        """Return the connection to a broker, with the lock held; None if not possible now."""
         if (
             not self._is_possible
             or now_ms - self._shared_ms < SHARED_MS
@@ -154,7 +159,7 @@ class DirectSends:
         until_ms: int,
         is_awaited: Callable[[], bool],
     ) -> Frame | KourouError:
-        """The answer to a request, or why there is none; then the connection is closed."""
+        """Return the reply to a request, or the error; after an error the connection is closed."""
         correlation = next(self._correlations)
         head = encode_request(request, correlation=correlation, deadline_ms=until_ms - now_ms)
         answer: Frame | KourouError | None = None
@@ -169,7 +174,7 @@ class DirectSends:
         return UnknownOutcome(f"{wire.address} did not answer") if answer is None else answer
 
     def _wire(self, address: str) -> BlockingWire | None:
-        """The connection to a broker; None if there is none, and none can be had."""
+        """Return a fresh connection to a broker, or None if it cannot be opened."""
         wire = self._wires.get(address)
         if wire is not None and wire.is_fresh:
             return wire
@@ -183,9 +188,9 @@ class DirectSends:
         return wire
 
     def close(self) -> None:
-        """Wait for the one that is under way, and close the connections.
+        """Wait for the send in flight, and close the connections.
 
-        In a forked child nothing is done: another thread may have held the lock.
+        Does nothing in a forked child, because another thread may have held the lock.
         """
         if self._core.io.orphaned:
             return
@@ -197,7 +202,7 @@ class DirectSends:
 
 
 def _stored(frame: SendFrame, answer: Frame | KourouError) -> list[SendResult]:
-    """The results of messages that are all stored as promised; empty for everything else."""
+    """Return the results if all messages are stored as requested; otherwise an empty list."""
     if isinstance(answer, KourouError) or frame.lanes[0].borrowed:
         return []
     results = []

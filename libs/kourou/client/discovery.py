@@ -1,17 +1,16 @@
-"""Where the name servers are: four ways, the first that says something wins (F031).
+"""Name server discovery: four sources, of which the first that is set is used.
 
     1. the argument                      Client("10.0.0.1:9876;10.0.0.2:9876")
     2. a process option                  python -X rocketmq.namesrv.addr=10.0.0.1:9876 app.py
                                          (or `kourou.namesrv.addr`; Client(options=...) overrides
                                          -X)
     3. the environment                   NAMESRV_ADDR=10.0.0.1:9876
-    4. a list on an HTTP server          asked every two minutes; off unless a URL is set, for a
-                                         default URL would ask strangers where to send messages
+    4. a list on an HTTP server          fetched every two minutes; off unless a URL is set, because
+                                         a default URL would let third parties redirect messages
 
-Addresses are separated by `;`. Users bring RocketMQ's address along, so a port below 10,000 is
-taken for a remoting port and 10,000 is added when ZeroMQ is dialled (9876 becomes 19876); a port
-from 10,000 up, as routes and free test ports have it, is dialled as it stands. `tcp://host:port` is
-always dialled as it stands.
+Addresses are separated by `;`. Users configure RocketMQ's addresses, so a port below 10,000 is a
+remoting port, and ZeroMQ connects to that port plus 10,000 (9876 becomes 19876). A port from 10,000
+up, as in routes and in tests, is used unchanged. `tcp://host:port` is always used unchanged.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ LIST_REFRESH_MS = 120_000
 
 
 class NoNameServer(ConfigError):
-    """Nobody says where a name server is."""
+    """No name server address is configured."""
 
 
 class NameServersDown(Unavailable):
-    """Nothing listens at the addresses of the name servers."""
+    """No name server is listening at the configured addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameServers:
-    """What discovery found: addresses as written, or the URL of a list; and where it was found."""
+    """The discovered addresses as written, or the URL of a list; and the source."""
 
     addresses: tuple[str, ...]
     source: str
@@ -54,7 +53,7 @@ def discover(
     environment: Mapping[str, str],
     list_url: str = "",
 ) -> NameServers:
-    """The name servers by precedence; ConfigError when nobody says anything."""
+    """Return the name servers of the first source that is set. Raises ConfigError if none is."""
     if argument:
         return NameServers(parse_addresses(argument), "argument")
     for name in OPTION_NAMES:
@@ -75,7 +74,7 @@ def discover(
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """The addresses of a `;` list, each checked, without repetitions, in their order."""
+    """Return the addresses of a `;` list in order, each checked, without repetitions."""
     if not isinstance(text, str):
         raise ConfigError(
             f"{text!r} is not a name server address", hint='pass a string: "127.0.0.1:9876"'
@@ -98,7 +97,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
 
 
 def zmq_endpoint(address: str) -> str:
-    """The ZeroMQ endpoint `tcp://host:port` of an address as users and routes write it."""
+    """Return the ZeroMQ endpoint `tcp://host:port` of an address as written by users and routes."""
     literal = address.startswith("tcp://")
     rest = address.removeprefix("tcp://")
     host, port_text = _split(rest, address)
@@ -109,15 +108,16 @@ def zmq_endpoint(address: str) -> str:
 
 
 def host_of(address: str) -> tuple[str, int]:
-    """Host, without brackets, and port of an address as routes have it."""
+    """Return host, without brackets, and port of an address as written in routes."""
     host, port_text = _split(address.removeprefix("tcp://"), address)
     return host.strip("[]"), _port(port_text, address)
 
 
 def store_host_of(address: str) -> tuple[str, int]:
-    """What a broker writes into records and message ids, from the ZeroMQ address in its route.
+    """Return the host and port that a broker writes into records and message IDs.
 
-    It is the remoting address, whose port lies as much lower as `zmq_endpoint` goes higher.
+    `address` is the ZeroMQ address in the broker's route. The result is the remoting address; its
+    port is lower by the offset that `zmq_endpoint` adds.
     """
     host, port = host_of(address)
     return host, port - ZMQ_PORT_SHIFT if port > ZMQ_PORT_SHIFT else port

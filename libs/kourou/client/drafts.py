@@ -1,10 +1,10 @@
-"""From what an application hands over to a record that is ready but for its place.
+"""Encoding of messages as drafts: complete records except for what the broker assigns.
 
-A draft is the whole record with placeholders where the broker writes (queue offset, position, store
-time, store host, record CRC), so the broker copies it once and never builds it again. Properties
-come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC.
+A draft has placeholders for the fields that the broker writes (queue offset, position, store time,
+store host, record CRC). The broker copies the draft once and does not encode it again. The order of
+properties is UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC.
 
-State: soft, encoded properties, kept with the places that they are for.
+State: soft: encoded properties, cached in the `Place` that they belong to.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _TAGS = Property.TAGS.value
 _KEYS = Property.KEYS.value
 _CLUSTER = Property.CLUSTER.value
 _ENDINGS_MAX = 64
-"""So many tags of one queue are remembered."""
+"""The number of tags that are cached per queue."""
 
 _UNIQ_KEY_IS = _UNIQ_KEY.encode() + b"\x01"
 _checked_tag = lru_cache(maxsize=1_024)(check_tag)  # few tags, many messages
 
 QUEUE_ID_AT = 12
-"""Where a record keeps its queue id (fact sheet §4.1)."""
+"""The offset of the queue ID in a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a draft goes: all that its bytes say of the queue and the broker.
+    """The destination of a draft: what its bytes contain of the queue and the broker.
 
-    `endings` are kept by `Drafting`: by tag, the encoded properties behind the unique key of a
-    message that has no others.
+    `endings` is a cache of `Drafting`. It maps a tag to the encoded properties that follow the
+    unique key in a message without other properties.
     """
 
     topic: bytes
@@ -57,7 +57,7 @@ class Place:
 
 
 class Drafting:
-    """Builds the drafts of one producer."""
+    """Encodes the drafts of one producer."""
 
     __slots__ = (
         "_born_host",
@@ -88,12 +88,11 @@ class Drafting:
         flag: int = 0,
         own: Mapping[str, str] | None = None,
     ) -> bytes:
-        """The bytes of one draft; `keys` are already joined by spaces.
+        """Return the bytes of one draft; `keys` are already joined by spaces.
 
-        `own` are properties that the client itself sets, with names nobody else may use.
-
-        Raises MessageIllegal for a body above the limit or properties that cannot be stored, and
-        BadRequest for a reserved property name or a tag that nobody could subscribe to.
+        `own` are properties that the client sets; their names are reserved. Raises MessageIllegal
+        if the body exceeds the limit or the properties cannot be stored, and BadRequest for a
+        reserved property name or a tag that no consumer could subscribe to.
         """
         sys_flag = 0
         if len(body) >= self._compress_over or len(body) > self._size_max:
@@ -142,7 +141,10 @@ class Drafting:
         return encode_properties(named)
 
     def _ending(self, place: Place, tag: str | None) -> bytes:
-        """What follows the unique key, which is ASCII, in messages with this tag and no more."""
+        """Return the encoded properties after the unique key, for messages with only this tag.
+
+        The unique key is ASCII.
+        """
         whole = self._properties(place, "0", tag, "", None, None)
         if len(place.endings) >= _ENDINGS_MAX:
             place.endings.clear()
@@ -150,7 +152,7 @@ class Drafting:
         return ending
 
     def _squeezed(self, body: bytes) -> tuple[bytes, int]:
-        """The body as it travels, and the system flag that says how."""
+        """Return the body, compressed if that makes it smaller, and the matching system flag."""
         if len(body) > self._size_max:
             raise MessageIllegal(
                 f"the body has {len(body)} bytes; at most {self._size_max} are allowed",
@@ -171,10 +173,10 @@ def _refuse_reserved(properties: Mapping[str, str]) -> None:
 
 
 def joined_keys(keys: str | Iterable[str]) -> str:
-    """Business keys as the record keeps them: joined by single spaces.
+    """Return business keys as the record stores them: joined by single spaces.
 
-    A text may hold several keys between spaces; a member of a list may not, or it would be indexed
-    as something else than what was given.
+    A string may contain several keys separated by spaces. An element of a list must not contain
+    spaces, because it would be indexed as different keys.
     """
     if isinstance(keys, str):
         parts = keys.split()
@@ -185,10 +187,10 @@ def joined_keys(keys: str | Iterable[str]) -> str:
             if not key or any(character.isspace() for character in key):
                 raise BadRequest(f"key {key!r} is empty or contains a space")
         return " ".join(given)
-    except (TypeError, AttributeError) as error:  # not looked for before: that would cost each send
+    except (TypeError, AttributeError) as error:  # not checked before: it would slow each send
         raise BadRequest(f"keys is {keys!r}; it must be a string or a list of strings") from error
 
 
 def moved_to_queue(draft: bytes, queue_id: int) -> bytes:
-    """The same draft for another queue of its topic, for a retry elsewhere."""
+    """Return the draft changed to another queue of its topic, for a retry on that queue."""
     return draft[:QUEUE_ID_AT] + queue_id.to_bytes(4, "big") + draft[QUEUE_ID_AT + 4 :]

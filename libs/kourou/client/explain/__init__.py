@@ -1,1 +1,1 @@
-"""Why is a message where it is: facts that brokers and members tell, and what follows from them."""
+"""Diagnosis of a message's status: facts from brokers and consumers, and conclusions from them."""

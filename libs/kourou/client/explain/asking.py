@@ -1,7 +1,7 @@
-"""Questions about one message: bounded, side by side, and none of them fails the others.
+"""Requests about one message: limited in number and time, concurrent, independent of each other.
 
-A broker's leader is asked; where none answers, any member of its log that does, which may be
-behind. A question that fails leaves its name and its reason in `missing`.
+Requests go to a broker's leader. If it does not reply, they go to a replica that does, which may
+lag behind. A request that fails adds its name and its reason to `missing`.
 
 State: soft, for one explanation.
 """
@@ -34,10 +34,10 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 READER_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's own group for looking at messages: every broker has it."""
+"""RocketMQ's own group for tools that read messages; every broker has it."""
 
 QUESTION_TIMEOUT_MS = 3_000
-"""Who explains does not wait for a server that is gone."""
+"""A short timeout, so that an explanation does not wait for a server that is offline."""
 COPIES_COUNT = 32
 FOR_EVER_MS = 2**62
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
@@ -45,7 +45,7 @@ _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 @dataclass(slots=True)
 class Voice:
-    """Who answers for one broker, and the topics it has; `leads`: it is the leader."""
+    """The replica that replies for one broker, and its topics; `leads`: it is the leader."""
 
     broker: str
     address: str
@@ -55,7 +55,7 @@ class Voice:
 
 
 class Asking:
-    """Asks for one explanation. Used on the I/O thread."""
+    """Sends the requests for one explanation. Used on the I/O thread."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -64,10 +64,10 @@ class Asking:
         self.away: list[str] = []
         self._room = asyncio.Semaphore(EXPLAIN_QUESTIONS_MAX)
 
-    # -- who --------------------------------------------------------------------------------------
+    # -- brokers ----------------------------------------------------------------------------------
 
     async def begin(self, members: Iterable[LogMember]) -> None:
-        """Choose who answers for each broker, and ask which topics it has."""
+        """Choose the replica that replies for each broker, and request its topics."""
         by_name: dict[str, list[LogMember]] = {}
         for one in members:
             by_name.setdefault(one.broker_name, []).append(one)
@@ -89,13 +89,13 @@ class Asking:
             voice.topics = {one.name: one for one in configs}
 
     def having(self, topic: str) -> list[Voice]:
-        """Who has this topic."""
+        """Return the replicas of the brokers that have this topic."""
         return [voice for voice in self.voices.values() if topic in voice.topics]
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def lack(self, what: str, why: object) -> None:
-        """A fact could not be had; said once."""
+        """Record missing information, each entry once."""
         missing = Missing(what, str(why))
         if missing not in self.missing:
             self.missing.append(missing)
@@ -103,7 +103,7 @@ class Asking:
     async def ask(
         self, what: str, voice: Voice, request: Request, *, also: Collection[int] = ()
     ) -> Reply | None:
-        """The answer; None if there is none, which is noted under `what`."""
+        """Return the reply, or None after an error, which is recorded under `what`."""
         try:
             return await self.reply(voice.address, request, also=also)
         except KourouError as error:
@@ -111,14 +111,14 @@ class Asking:
             return None
 
     async def reply(self, address: str, request: Request, *, also: Collection[int] = ()) -> Reply:
-        """The answer, or its error."""
+        """Return the reply, or raise its error."""
         async with self._room:
             return await self.session.connections.ask(
                 address, request, timeout_ms=QUESTION_TIMEOUT_MS, also=also
             )
 
     async def attempt(self, what: str, question: Awaitable[T]) -> T | None:
-        """What comes of somebody else's question; None if it fails, which is noted."""
+        """Return the result of another request, or None after an error, which is recorded."""
         try:
             return await question
         except KourouError as error:
@@ -127,13 +127,13 @@ class Asking:
 
     @staticmethod
     async def each(ask: Callable[[A], Awaitable[T]], whom: Iterable[A]) -> list[T]:
-        """The same of all at once, in their order."""
+        """Send one request for each item concurrently; returns the results in the same order."""
         return list(await asyncio.gather(*(ask(one) for one in whom)))
 
-    # -- questions that several have --------------------------------------------------------------
+    # -- shared requests --------------------------------------------------------------------------
 
     async def by_key(self, voice: Voice, topic: str, key: str) -> list[ReceivedMessage]:
-        """The newest messages of a topic that have this unique or business key."""
+        """Return the newest messages of a topic that have this unique or business key."""
         request = QueryMessage(
             topic=topic,
             key=key,
@@ -153,13 +153,13 @@ class Asking:
         return [one for one in found if one.message_id == key or key in one.keys]
 
     async def everywhere(self, topics: Iterable[str], key: str) -> list[ReceivedMessage]:
-        """The same of several topics, at all brokers that have them."""
+        """Return such messages of several topics, from all brokers that have them."""
         pairs = [(voice, topic) for topic in topics for voice in self.having(topic)]
         found = await self.each(lambda pair: self.by_key(*pair, key), pairs)
         return [one for some in found for one in some]
 
     async def committed(self, voice: Voice, group: str, topic: str, queue_id: int) -> int | None:
-        """A group's offset in a queue; None if it has none, or if nobody says."""
+        """Return a group's committed offset in a queue; None if there is none or it is unknown."""
         request = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue_id)
         what = f"progress of {group} in {topic}/{voice.broker}/{queue_id}"
         reply = await self.ask(what, voice, request, also=_NONE)
@@ -170,7 +170,7 @@ class Asking:
     async def history(
         self, voice: Voice, aggregate: str, types: list[str], count_max: int
     ) -> list[ToldEvent]:
-        """What was decided about something, the newest first."""
+        """Return the control events of an aggregate, newest first."""
         what = f"history of {aggregate} at {voice.broker}"
         request = GetHistory(aggregate=aggregate, types=types, max_count=count_max)
         reply = await self.ask(what, voice, request)
@@ -178,7 +178,7 @@ class Asking:
 
 
 def voice_of(name: str, members: list[LogMember]) -> Voice | None:
-    """The leader if it answers, else whoever has most of the log; None if nobody answers."""
+    """Return the leader if it replies, else the most up-to-date replica; None if none replies."""
     answering = [one for one in members if _answers(one)]
     if not answering:
         return None
@@ -188,7 +188,7 @@ def voice_of(name: str, members: list[LogMember]) -> Voice | None:
 
 
 def _answers(member: LogMember) -> bool:
-    """A RocketMQ broker knows nothing of copies, and answers everything else."""
+    """Return whether a replica replies. RocketMQ's brokers reply, but do not know `GetReplicas`."""
     if member.error is not None:
         return member.error.wire_code == Code.REQUEST_CODE_NOT_SUPPORTED
     return member.told is not None

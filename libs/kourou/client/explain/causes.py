@@ -1,6 +1,6 @@
-"""Every reason why a message is where it is: its code, and what to do.
+"""The reasons for a message's status: codes, titles, severities and advice.
 
-Codes are stable: programs compare them. docs/why.md has each with what to do.
+Codes are stable, because programs compare them. docs/why.md documents each code.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Known = dict[str, Fact]
 
 
 class Severity(StrEnum):
-    """How it stands."""
+    """The severity of a reason."""
 
-    OK = "ok"  # it went as it should
-    WAITING = "waiting"  # nothing is wrong: it comes by itself
-    BLOCKED = "blocked"  # it does not come until somebody does something
-    GONE = "gone"  # it does not come any more
+    OK = "ok"  # as expected
+    WAITING = "waiting"  # no problem: it will be resolved without intervention
+    BLOCKED = "blocked"  # intervention is needed
+    GONE = "gone"  # the message will not be delivered any more
 
 
 class Code(StrEnum):
@@ -83,7 +83,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code is called, how it stands, and what to do."""
+    """The title, the severity and the advice of a code."""
 
     title: str
     severity: Severity
@@ -92,7 +92,7 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A reason that holds: the code, a sentence with its numbers, and the numbers by name."""
+    """One reason: its code, a sentence with the values, and the values by name."""
 
     code: Code
     sentence: str
@@ -100,7 +100,7 @@ class Cause:
 
     @property
     def meaning(self) -> Meaning:
-        """Its title, severity and advice."""
+        """The title, severity and advice of the code."""
         return MEANINGS[self.code]
 
 

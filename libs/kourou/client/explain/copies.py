@@ -30,7 +30,7 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""Whose progress says how far the queues of transactions are done."""
+"""The group whose committed offsets tell how far the transaction queues are processed."""
 
 PULL_COUNT = 256
 PULL_BYTES = 1 << 20
@@ -38,7 +38,7 @@ _END = frozenset({int(Code.PULL_NOT_FOUND), int(Code.PULL_RETRY_IMMEDIATELY)})
 
 
 def place_of(message: ReceivedMessage) -> Place:
-    """A stored record as a copy of its message."""
+    """Return a stored record as a copy of its message."""
     kind, group = _kind_of(message)
     return Place(
         kind=kind,
@@ -75,7 +75,7 @@ def _kind_of(message: ReceivedMessage) -> tuple[Kind, str | None]:
 async def copies_of(
     asking: Asking, message: ReceivedMessage, home: str, groups: Iterable[str]
 ) -> tuple[Place, ...]:
-    """Every copy of the message that brokers have, with that found, the oldest first."""
+    """Return every copy of the message that brokers have, including this one, oldest first."""
     topics = [home, SCHEDULE_TOPIC, HALF_TOPIC, CHECK_GIVEN_UP_TOPIC]
     for group in groups:
         topics += [retry_topic(group), dlq_topic(group)]
@@ -92,7 +92,7 @@ async def copies_of(
 
 
 def home_of(place: Place) -> str:
-    """The topic that a copy was sent to at first."""
+    """Return the topic that a copy was originally sent to."""
     topic, known = place.queue.topic, place.properties
     if place.kind in (Kind.DELAYED, Kind.RETRY_WAIT, Kind.HALF, Kind.GIVEN_UP):
         topic = known.get(Property.REAL_TOPIC, topic)
@@ -102,9 +102,9 @@ def home_of(place: Place) -> str:
 
 
 def main_of(asked: Place, places: Sequence[Place], *, exact: bool) -> Place:
-    """The copy that groups consume; if there is none, the last one on the way there.
+    """Return the copy that groups consume; if there is none, the last one before that stage.
 
-    `exact`: that very copy was asked about.
+    `exact` is true if the user gave the position or ID of exactly this copy.
     """
     if exact and asked.kind is Kind.SENT:
         return asked
@@ -115,11 +115,11 @@ def main_of(asked: Place, places: Sequence[Place], *, exact: bool) -> Place:
     return asked
 
 
-# -- how safe -------------------------------------------------------------------------------------
+# -- replicas -------------------------------------------------------------------------------------
 
 
 def storage_of(place: Place, voice: Voice) -> Storage:
-    """Which members of the log have it, and how safely, by what each told."""
+    """Return which replicas have the message, and how durably, from the replicas' replies."""
     spoke = next((one for one in voice.members if one.address == voice.address), None)
     told = None if spoke is None else spoke.told
     if told is None:
@@ -153,7 +153,7 @@ def _own_copy(
     in_sync: Sequence[int],
     follower: FollowerTold | None,
 ) -> Copy:
-    """What a member says of itself; how late it is its leader knows better."""
+    """Return a replica's own report, with the lag as its leader knows it, if the leader does."""
     return Copy(
         told.broker_id,
         address,
@@ -168,7 +168,7 @@ def _own_copy(
 
 
 def _seen_copy(place: Place, follower: FollowerTold, why: str) -> Copy:
-    """What a leader says of a member that does not say it itself."""
+    """Return the leader's report on a replica that did not reply itself."""
     return Copy(
         follower.broker_id,
         follower.address,
@@ -183,11 +183,11 @@ def _seen_copy(place: Place, follower: FollowerTold, why: str) -> Copy:
     )
 
 
-# -- its delay ------------------------------------------------------------------------------------
+# -- delay ----------------------------------------------------------------------------------------
 
 
 def delay_of_message(places: Sequence[Place], levels_ms: Sequence[int]) -> Delay | None:
-    """The wait that its newest delayed copy had, or has."""
+    """Return the delay of the message's newest delayed copy."""
     waiting = [one for one in places if one.kind is Kind.DELAYED]
     if not waiting:
         return None
@@ -199,11 +199,11 @@ def delay_of_message(places: Sequence[Place], levels_ms: Sequence[int]) -> Delay
     return Delay(level, due_ms, last, delivered)
 
 
-# -- its transaction ------------------------------------------------------------------------------
+# -- transaction ----------------------------------------------------------------------------------
 
 
 async def half_of_message(asking: Asking, places: Sequence[Place]) -> Half | None:
-    """What became of the transaction that it is half of."""
+    """Return the state of the transaction that the half message belongs to."""
     halves = [one for one in places if one.kind is Kind.HALF]
     given_up = [one for one in places if one.kind is Kind.GIVEN_UP]
     if not halves and not given_up:
@@ -224,8 +224,11 @@ async def half_of_message(asking: Asking, places: Sequence[Place]) -> Half | Non
 
 
 async def _state_of(asking: Asking, voice: Voice, half: Place) -> HalfState:
-    """Open, or rolled back: below the committed offset of its queue everything is resolved; beyond,
-    the records say it that end half messages, of which those still count that were not passed."""
+    """Return whether the half message is open or rolled back.
+
+    Below the committed offset of its queue all half messages are resolved. Above it, op messages
+    resolve them; only op messages that the broker has not processed yet are relevant.
+    """
     if Property.BATCH in half.properties:
         asking.lack("its transaction", "it is part of a batch that is committed as a whole")
         return HalfState.UNKNOWN
@@ -234,7 +237,7 @@ async def _state_of(asking: Asking, voice: Voice, half: Place) -> HalfState:
         return HalfState.ROLLED_BACK
     at = await asking.committed(voice, TRANSACTION_GROUP, OP_TOPIC, 0) or 0
     if OP_TOPIC not in voice.topics:
-        return HalfState.OPEN  # nothing was ever resolved here
+        return HalfState.OPEN  # no half message was ever resolved here
     first = at
     while at - first < EXPLAIN_OP_RECORDS_MAX:
         request = PullMessage(
@@ -267,7 +270,7 @@ async def _state_of(asking: Asking, voice: Voice, half: Place) -> HalfState:
 
 
 def ended_by(body: bytes) -> list[int]:
-    """The half offsets that a record ends; RocketMQ 5 writes several, joined by commas."""
+    """Return the half offsets that an op message resolves; RocketMQ 5 joins several by commas."""
     return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
 
 
@@ -276,7 +279,7 @@ async def _producers(asking: Asking, voice: Voice, group: str) -> int | None:
     try:
         reply = await asking.reply(voice.address, request)
     except Rejected:
-        return 0  # so brokers say that nobody of the group is connected
+        return 0  # the broker's reply if no producer of the group is connected
     except KourouError as error:
         asking.lack(f"producers of {group}", error)
         return None

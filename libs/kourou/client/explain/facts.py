@@ -1,7 +1,7 @@
-"""What was asked about one message, and what came back.
+"""The facts about one message that brokers and consumers reported.
 
-None is a fact that could not be had, never a no: what is missing stands in `Facts.missing` with the
-reason. Times are ms since the epoch, sizes and positions bytes.
+None means unknown, never no: `Facts.missing` lists what is missing and why. Times are ms since the
+epoch, sizes and positions are bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageMode
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A fact that could not be had: who or what was asked, and why there is no answer."""
+    """A missing fact: which request failed, and why."""
 
     what: str
     why: str
@@ -29,7 +29,7 @@ class Missing:
 
 
 class Form(StrEnum):
-    """What the text that names a message was taken for."""
+    """How the text that identifies a message was interpreted."""
 
     PLACE = "place"
     OFFSET_ID = "offset_id"
@@ -38,13 +38,14 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """How a message was looked for.
+    """How a message was looked up.
 
-    `brokers` answered, `away` are the names that nobody answered for. `bounds` are those of a named
-    queue, lowest offset and end; None while it has none. `topic_known` and `queue_known` are about
-    a place, and `queues` says how many its topic has at its broker; `damage` says how the bytes
-    there fail. Where it is not confirmed, `behind` are the followers that lack a part of the log,
-    and `flushed` says whether its leader has all on disk. `host` is that of an offset message id.
+    `brokers` replied; for those in `away` no replica replied. `bounds` are the lowest offset and
+    the end of a given queue, None if it has none. For a message given by its queue and offset,
+    `topic_known` and `queue_known` tell whether those exist, `queues` is the number of queues of
+    its topic at the broker, and `damage` describes how the record is damaged. If the message is not
+    committed, `behind` lists the followers that lack a part of the log, and `flushed` tells whether
+    the leader has flushed all of it. `host` is the host in an offset message ID.
     """
 
     form: Form
@@ -67,20 +68,20 @@ class Lookup:
 
 
 class Kind(StrEnum):
-    """What one stored copy of a message is."""
+    """The kind of one stored copy of a message."""
 
-    SENT = "sent"  # in the topic that it was sent to: what groups consume
-    DELAYED = "delayed"  # waits for its time before it goes there
-    HALF = "half"  # waits for its transaction
-    GIVEN_UP = "given_up"  # a half message of which nobody could tell the outcome
-    RETRY_WAIT = "retry_wait"  # waits for a group's next attempt
+    SENT = "sent"  # in its original topic, which groups consume
+    DELAYED = "delayed"  # waiting for its delivery time
+    HALF = "half"  # waiting for its transaction
+    GIVEN_UP = "given_up"  # a half message whose outcome no producer reported
+    RETRY_WAIT = "retry_wait"  # waiting for the group's next attempt
     RETRY = "retry"  # in the group's retry topic
     DEAD_LETTER = "dead_letter"  # in the group's dead-letter topic
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One stored copy; `group` is that of a retry or a dead letter."""
+    """One stored copy; `group` is the group of a retry or a dead letter."""
 
     kind: Kind
     queue: MessageQueue
@@ -97,7 +98,7 @@ class Place:
 
     @property
     def end(self) -> int:
-        """The log position behind its record."""
+        """The log position at the end of its record."""
         return self.position + self.size_bytes
 
     def __str__(self) -> str:
@@ -106,7 +107,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One member of the broker's log and what it has of the message; `why` of what is None."""
+    """One replica of the log and its state of the message; `why` explains values that are None."""
 
     broker_id: int
     address: str
@@ -122,7 +123,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the message lies in the log, at which members. `by_leader`: the leader said so."""
+    """The message's position in the log, and its replicas. `by_leader`: the leader reported it."""
 
     position: int
     end: int
@@ -133,7 +134,7 @@ class Storage:
 
 
 class HalfState(StrEnum):
-    """What became of a half message."""
+    """The state of a half message."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -144,7 +145,7 @@ class HalfState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message; `producers` of its group are connected, who could be asked."""
+    """A half message; `producers` is the number of connected producers that can be asked."""
 
     state: HalfState
     group: str
@@ -155,7 +156,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A message that waits, or waited: since when, and until when."""
+    """The delay of a message: its level, when it is due, and whether it was delivered."""
 
     level: int
     due_ms: int | None
@@ -168,9 +169,10 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class QueueAtMember:
-    """The message's queue as the member that consumes it sees it; `first` is None with no cache.
+    """The message's queue as its consumer sees it; `first` is None if nothing is cached.
 
-    `since_ms`: so long the smallest unfinished message stands, if the member says that.
+    `since_ms` is the time since when the smallest unfinished message has been the smallest, if the
+    consumer reports it.
     """
 
     commit_offset: int
@@ -184,11 +186,11 @@ class QueueAtMember:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member. `silent` says why it did not answer; then only its id is known.
+    """One consumer. `silent` is the reason why it did not reply; then only its ID is known.
 
-    `subscription` is its own to the topic, None if it does not subscribe it. `queue` is None if it
-    does not consume the message's queue. `filter_waits` is what it says of a filter that cannot
-    judge. Thresholds are those of its pulls.
+    `subscription` is its own for the topic, None if it does not subscribe to it. `queue` is None if
+    the message's queue is not assigned to it. `filter_waits` is the error that it reports for a
+    filter that cannot be evaluated. The `_max` fields are the thresholds of its pulls.
     """
 
     client_id: str
@@ -205,7 +207,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Somebody moved the group in the message's queue: from where to where, who and when."""
+    """A change of the group's offset in the message's queue: from, to, actor and time."""
 
     at_ms: int
     actor: str
@@ -217,7 +219,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A filter server passed the message over, because the filter could not judge it."""
+    """A filter server skipped the message because the filter failed on it."""
 
     at_ms: int
     version: int
@@ -226,7 +228,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the active version of a filter says of the message now; None: it cannot judge it."""
+    """The current result of a filter's active version; None if it cannot be evaluated."""
 
     version: int
     passed: bool | None
@@ -235,7 +237,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class FilterFacts:
-    """The filter that the group names. `state` is None where the broker has none of that name."""
+    """The filter that the group uses. `state` is None if the broker has no filter of that name."""
 
     name: str
     state: FilterState | None
@@ -246,7 +248,7 @@ class FilterFacts:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One call of a handler, as the message trace has it; `ok` is None while it has not ended."""
+    """One call of a handler, from the message trace; `ok` is None while it has not ended."""
 
     at_ms: int
     attempt: int
@@ -259,11 +261,12 @@ class Delivery:
 class GroupFacts:
     """One group and the message.
 
-    `config` is None where the broker has no such group. `online` is False while no member is
-    connected. `next_offset` is what the group will get next of the message's queue, `retry_next`
-    of the queue of its newest retry, `dealt_with` that of its dead-letter queue. `created_ms` is
-    when the broker first heard of the group. `had_progress`: had it progress in the queue when the
-    message had just been stored? `lock_owner` is the client that consumes the queue in order.
+    `config` is None if the broker does not have the group. `online` is False if no consumer is
+    connected. `next_offset` is the next offset that the group will receive of the message's queue;
+    `retry_next` is the same of the queue of its newest retry, `dealt_with` of its dead-letter
+    queue. `created_ms` is when the broker first received a request of the group. `had_progress`
+    tells whether the group had a committed offset in the queue just after the message was stored.
+    `lock_owner` is the client that has locked the queue for orderly consumption.
     """
 
     name: str
@@ -286,17 +289,17 @@ class GroupFacts:
     deliveries: tuple[Delivery, ...] = ()
 
 
-# -- all of it ------------------------------------------------------------------------------------
+# -- all facts ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that is known. `message` is None where none was found.
+    """All known facts. `message` is None if no message was found.
 
-    `places` are all stored copies, the oldest first. `readable` and `broker_readable` are the
-    permissions of topic and broker, `read_queues` how many queues of the topic are read there.
-    `others` are further messages with the business key that was asked for. `groups_known` is False
-    where it could not be asked who consumes the topic.
+    `places` are all stored copies, oldest first. `readable` and `broker_readable` are the read
+    permissions of topic and broker; `read_queues` is the topic's number of readable queues there.
+    `others` is the number of further messages with the given business key. `groups_known` is False
+    if the groups of the topic could not be requested.
     """
 
     asked: str

@@ -1,7 +1,7 @@
-"""What a group's subscription says of a message: its tag, its properties, its filter.
+"""Evaluation of a group's subscription for a message: its tag, its properties, its filter.
 
-Tags and SQL92 are judged here, by the code that brokers and clients judge with. A filter in Python
-runs at a filter server only, so its word is among the facts, or missing.
+Tags and SQL92 are evaluated here, by the same code as in brokers and clients. A Python filter runs
+in a filter server only, so its result is one of the facts, or missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kourou.model.subscription import SQL92, TAG, Subscription
 
 
 def subscription_at(message: Place, group: GroupFacts) -> Subscription | None:
-    """What the member wants that has the message's queue; else what the group does."""
+    """Return the subscription of the consumer that has the message's queue, else of the group."""
     for member in group.members:
         if member.queue is not None and member.subscription is not None:
             return member.subscription
@@ -26,7 +26,7 @@ def subscription_at(message: Place, group: GroupFacts) -> Subscription | None:
 
 
 def unwanted(message: Place, group: GroupFacts) -> Iterator[Cause]:
-    """The rule that says no, if one does."""
+    """Yield the rule that excludes the message, if there is one."""
     subscription = subscription_at(message, group)
     if subscription is None:
         return
@@ -84,7 +84,7 @@ def _by_filter(group: GroupFacts, known: FilterFacts) -> Iterator[Cause]:
 
 
 def held_by_filter(message: Place, group: GroupFacts) -> Iterator[Cause]:
-    """The filter that a group names cannot judge, so the group waits."""
+    """Yield why the group's filter cannot be evaluated, so that the group waits."""
     subscription, known = subscription_at(message, group), group.filter
     if subscription is None or not subscription.class_filter_mode or known is None:
         return
@@ -119,7 +119,7 @@ def _held_by_state(group: GroupFacts, name: str, state: FilterState) -> Iterator
 
 
 def let_through(group: GroupFacts) -> Iterator[Cause]:
-    """The filter is in quarantine, and the group gets everything."""
+    """Yield a cause if the filter is quarantined and the group receives all messages."""
     known = group.filter
     if known is None or known.state is None or known.state.active is None:
         return
