@@ -1,6 +1,6 @@
-"""A pull that a filter judges: to a filter server of the queue's broker, never to the broker.
+"""Pulls with a Python filter: they go to a filter server of the queue's broker, not to the broker.
 
-A pull changes nothing, so one whose answer was lost is asked again elsewhere.
+A pull changes no state, so after a lost reply it is sent to another server.
 
 State: soft.
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from kourou.client.puller import Pulled
 
 UNSERVED = "unserved"
-"""The kind of failure where a broker has no filter server (kinds: docs/filters.md)."""
+"""The failure kind if a broker has no filter server (kinds: docs/filters.md)."""
 
 
 class FilterPulls:
-    """The pulls of one consumer whose subscriptions name filters. Used on the I/O thread."""
+    """The pulls of one consumer whose subscriptions use filters. Used on the I/O thread."""
 
     def __init__(
         self,
@@ -54,11 +54,12 @@ class FilterPulls:
         name: str,
         ask: Callable[[str], Awaitable[Pulled]],
     ) -> Pulled:
-        """The answer of a filter server; `ask` asks one by its address.
+        """Return the reply of a filter server; `ask` sends the pull to a server's address.
 
-        `address` is the member of the queue's broker to be read from. A filter that is missing
-        there is uploaded again, if it is ours, and asked once more. Raises FilterFailed if there is
-        no filter server or the filter is refused; else what the last server that was asked raised.
+        `address` is the replica of the queue's broker to read from. If the filter is missing there
+        and this consumer has its source, the filter is uploaded and the pull is repeated. Raises
+        FilterFailed if there is no filter server or the broker refuses the filter; otherwise the
+        error of the last server.
         """
         await self.uploads.ready(known, queue.broker_name, name)
         pulled = await self._ask_first(known, queue, address, name, ask)
@@ -77,7 +78,7 @@ class FilterPulls:
         name: str,
         ask: Callable[[str], Awaitable[Pulled]],
     ) -> Pulled:
-        """The answer of the first filter server that gives one."""
+        """Return the reply of the first filter server that replies."""
         waits = self._failover is FilterFailover.FAIL
         servers = self._servers.order(known, queue, address, every=waits)
         if not servers:
@@ -97,23 +98,23 @@ class FilterPulls:
             except (Unavailable, UnknownOutcome) as error:
                 self._silent(queue, server)
                 if server is last or isinstance(error, TimedOut):
-                    raise  # after a whole timeout the next pull asks another one
+                    raise  # after a full timeout the next pull selects another server
                 continue
             if pulled.code != Code.SERVICE_NOT_AVAILABLE:
                 self._servers.answered(server)
                 return pulled
-            self._silent(queue, server)  # it only starts, or it stops
+            self._silent(queue, server)  # the server is starting or stopping
             if server is last:
                 return pulled
         raise AssertionError("the last server's answer is the answer")
 
     def _silent(self, queue: MessageQueue, server: str) -> None:
         self._servers.silent(server)
-        self._route_stale(queue.topic)  # it may have left, and others may be there
+        self._route_stale(queue.topic)  # the server may have left, and others may be available
 
 
 def failure_of(queue: MessageQueue, pulled: Pulled) -> FilterFailed:
-    """What FILTER_FAILED says, as the error an application catches."""
+    """Return the reply FILTER_FAILED as the error that applications catch."""
     return FilterFailed(
         f"{queue!s}: {pulled.remark or 'the filter failed'}",
         hint=f"consumption stops at offset {pulled.next_offset} until the filter works"

@@ -1,11 +1,11 @@
-"""Which filter server judges which queue, and who takes its place when it does not answer.
+"""Assignment of queues to filter servers, and failover when a server does not reply.
 
-Every member of a group makes the same choice from the same route: a queue goes to the server that a
-hash of both ranks highest and that has room, with as many queues for each server as for the others.
-So all are busy, and one that comes or goes moves few queues. The worker of a filter is kept by its
-server, so a queue stays where it is as long as it can.
+Every consumer of a group computes the same assignment from the same route. A queue goes to the
+server that a hash of both ranks highest among those with capacity; the number of queues per server
+is balanced. So the load is even, and few queues move when a server starts or stops. A server keeps
+the worker of a filter, so a queue stays with its server as long as possible.
 
-State: soft: who did not answer lately.
+State: soft: which servers did not reply recently.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kourou.clock import Clock
 from kourou.model.queue import MessageQueue
 
 SHUN_MS = 1_000
-"""How long a server that did not answer is passed over, at least, while there are others."""
+"""How long, at least, a server that did not reply is skipped while there are others."""
 
 ALIKE_QUEUES_MAX = 1_024
-"""Of more queues every server gets about as many by chance alone."""
+"""With more queues than this, the hash alone balances well enough."""
 
 
 class FilterServers:
-    """The choice for one consumer.
+    """The assignment for one consumer.
 
-    `stands(address)` tells whether there is a connection, `lost(address)` whether there was one.
+    `stands(address)` returns whether a connection exists, `lost(address)` whether one was lost.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class FilterServers:
     def order(
         self, known: QueueMap, queue: MessageQueue, address: str, *, every: bool = False
     ) -> Sequence[str]:
-        """The filter servers for a queue, the one to be asked first in front; empty: there is none.
+        """Return the filter servers for a queue, the preferred one first; empty if there is none.
 
-        `address` is the member of its broker to be read from; if it has none of its own, those of
-        another member stand in. Those that are gone are left out, unless `every` one is wanted.
+        `address` is the replica of its broker to read from. If that replica has no filter servers,
+        those of another replica are used. Unavailable servers are left out, unless `every` is set.
         """
         servers = _servers(known, queue.broker_name, address)
         if not servers:
@@ -61,18 +61,22 @@ class FilterServers:
         return able or ranked
 
     def _able(self, server: str) -> bool:
-        """Not silent lately; and after a silence or a loss, only while there is a connection."""
+        """Return whether a server is usable.
+
+        After a missing reply it is usable when SHUN_MS is over and it is connected; after a lost
+        connection, when it is connected.
+        """
         until_ms = self._silent.get(server)
         if until_ms is None:
             return not self._lost(server)
         return self._clock.monotonic_ms() >= until_ms and self._stands(server)
 
     def silent(self, server: str) -> None:
-        """It did not answer."""
+        """Record that a server did not reply."""
         self._silent[server] = self._clock.monotonic_ms() + SHUN_MS
 
     def answered(self, server: str) -> None:
-        """It is there."""
+        """Record that a server replied."""
         if self._silent:
             self._silent.pop(server, None)
 
@@ -92,7 +96,7 @@ def _servers(known: QueueMap, broker_name: str, address: str) -> tuple[str, ...]
 
 
 class _Order:
-    """The choice for all queues of one topic at one broker, under one route."""
+    """The assignment for all queues of one topic at one broker, under one route."""
 
     __slots__ = ("_first", "_ranked", "route", "servers")
 
@@ -114,7 +118,7 @@ class _Order:
 
 
 def shared_out(queues: Sequence[MessageQueue], servers: Sequence[str]) -> dict[MessageQueue, str]:
-    """The first server of each queue; their numbers differ by one at most."""
+    """Return the preferred server of each queue; the numbers of queues differ by at most one."""
     each, left = divmod(len(queues), len(servers))
     taken = dict.fromkeys(servers, 0)
     pairs = sorted((_rank(queue, server), queue, server) for queue in queues for server in servers)

@@ -1,7 +1,7 @@
-"""From a function or a class to the text of a filter.
+"""Conversion of a function or class to the source text of a filter.
 
-What runs at the filter server is the text alone. So a function is refused if it needs anything of
-the program around it, or if its text is not what this process would run.
+A filter server runs only that text. So a function is refused if it uses anything of the surrounding
+program, or if its text differs from the code that this process runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from kourou.errors import BadRequest
 
 ENTRY = "match"
-"""What the jail looks for: a function of this name, or a class with such a method."""
+"""The name that the sandbox looks up: a function, or a class with such a method."""
 
 _DECORATOR = "Filter"
 _BY_TEXT = "pass its source as text or a file: Filter(text, name=...), Filter.from_file(path)"
@@ -29,7 +29,7 @@ _KNOWN = frozenset({*dir(builtins), "__name__"})
 
 
 def source_of_function(function: FunctionType) -> str:
-    """The text that defines the function and calls it `match`. Raises BadRequest."""
+    """Return a text that defines the function under the name `match`. Raises BadRequest."""
     name = function.__name__
     if name == "<lambda>":
         raise BadRequest("a filter cannot be a lambda", hint="define a function with def")
@@ -44,7 +44,7 @@ def source_of_function(function: FunctionType) -> str:
             hint="write the values into the function, or generate its source: "
             "Filter(text, name=...)",
         )
-    # The jail looks for `match`; a function that calls itself finds itself by its own name, too.
+    # The sandbox looks up `match`; a recursive function also finds itself under its own name.
     body = re.sub(rf"def\s+{name}\b", f"def {ENTRY}", _text_of(function, name), count=1)
     alias = f"\n\n{name} = {ENTRY}\n" if name != ENTRY and _calls(function.__code__, name) else ""
     source = _future(function.__globals__) + body + alias
@@ -59,7 +59,7 @@ def _calls(code: CodeType, name: str) -> bool:
 
 
 def source_of_class(what: type) -> str:
-    """The text that defines the class, which has a method `match`. Raises BadRequest."""
+    """Return a text that defines the class, which has a method `match`. Raises BadRequest."""
     name = what.__name__
     entry = inspect.getattr_static(what, ENTRY, None)
     if not isinstance(entry, FunctionType | staticmethod | classmethod):
@@ -95,16 +95,16 @@ def _check_parameters(name: str, function: Callable[..., Any], *, has_self: bool
 
 
 def _future(module: dict[str, Any]) -> str:
-    """Annotations stay texts there if they do here; their names mean nothing in the jail."""
+    """Keep annotations unevaluated if they are here; their names are not defined in the sandbox."""
     if module.get("annotations") is __future__.annotations:
         return "from __future__ import annotations\n\n\n"
     return ""
 
 
 def _text_of(what: FunctionType | type, name: str) -> str:
-    """The text of a definition, at the left margin and without the decorator that makes the filter.
+    """Return the text of a definition without indentation and without the `Filter` decorator.
 
-    Indentation is taken off only where no text of several lines changes by it.
+    Raises BadRequest if removing the indentation would change a multi-line string.
     """
     try:
         found = inspect.getsource(what)
@@ -142,7 +142,10 @@ def _dump_indented(found: str) -> str:
 
 
 def _makes_filters(decorator: ast.expr) -> bool:
-    """Is it `@Filter`, `@kourou.Filter`, `@Filter.define(...)`, under whatever package?"""
+    """Return whether this is `@Filter`, `@kourou.Filter` or `@Filter.define(...)`.
+
+    Any package name is accepted.
+    """
     if isinstance(decorator, ast.Call):
         decorator = decorator.func
     words = ast.unparse(decorator).split(".")
@@ -150,7 +153,7 @@ def _makes_filters(decorator: ast.expr) -> bool:
 
 
 def _check_alone(name: str, source: str) -> None:
-    """Refuse a source that uses names which only the module around it has."""
+    """Refuse a source that uses names of its surrounding module."""
     table = symtable.symtable(source, name, "exec")
     own = {symbol.get_name() for symbol in table.get_symbols() if _is_bound(symbol)}
     lacking = sorted(
@@ -186,7 +189,7 @@ def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 def _check_same(
     name: str, source: str, functions: list[tuple[tuple[str, ...], FunctionType]]
 ) -> None:
-    """Refuse a text that is not what runs here: its file was changed since, or it was patched."""
+    """Refuse a text that differs from the running code: its file was changed, or it was patched."""
     code = compile(source, name, "exec", dont_inherit=True)
     for path, function in functions:
         found: CodeType | None = code

@@ -1,9 +1,9 @@
-"""The filters that one consumer brings along, and which brokers have them.
+"""The filters that one consumer uploads, and which brokers have them.
 
-A broker keeps a source that it has already under its version, so uploading again does no harm. What
-runs is the group's affair: an operator may have enabled another version, which is said once.
+Uploading again is harmless: a broker keeps the version number of a source that it already has. The
+group decides which version runs; if an operator enabled another version, this is logged once.
 
-State: soft: what brokers answered. The filters themselves are theirs.
+State: soft: the brokers' replies. The brokers store the filters.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kourou.model.limits import FILTER_AUTHOR_LENGTH_MAX
 from kourou.protocol.messages.filter_server import FilterResponse, PutFilter
 
 REFUSED = "refused"
-"""The kind of failure of a filter that a broker does not take (kinds: docs/filters.md)."""
+"""The failure kind if a broker refuses a filter (kinds: docs/filters.md)."""
 
 _log = logging.getLogger("kourou.client.consume")
 
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """What a broker answered: the version of our source there, and the one that runs."""
+    """A broker's reply: the version of this source there, and the version that is active."""
 
     version: int
     active: int | None
@@ -51,7 +51,7 @@ class FilterUploads:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def want(self, wanted: Filter) -> None:
-        """This filter is to be at every broker that is pulled from; it replaces one of its name."""
+        """Upload this filter to every broker that is pulled from; replaces one of the same name."""
         known = self._wanted.get(wanted.name)
         if known is not None and known.sha256 != wanted.sha256:
             for key in [key for key in self._uploaded if key[1] == wanted.name]:
@@ -59,11 +59,11 @@ class FilterUploads:
         self._wanted[wanted.name] = wanted
 
     def at(self, broker_name: str, name: str) -> Uploaded | None:
-        """What a broker answered; None where nothing was uploaded."""
+        """Return a broker's reply; None if nothing was uploaded."""
         return self._uploaded.get((broker_name, name))
 
     def forget(self, broker_name: str, name: str) -> bool:
-        """A filter server says that its broker lacks the filter. True: it is uploaded again."""
+        """Record that a broker lacks the filter; returns whether it can be uploaded again."""
         self._uploaded.pop((broker_name, name), None)
         wanted = self._wanted.get(name)
         return wanted is not None and wanted.source is not None
@@ -71,8 +71,8 @@ class FilterUploads:
     async def put(self, known: QueueMap, names: Iterable[str]) -> None:
         """Upload filters to all brokers of a route that lack them.
 
-        Raises Rejected with the words of a broker that refuses one. A broker that does not answer
-        is asked again before something is pulled through it.
+        Raises Rejected with a broker's reason if it refuses one. If a broker does not reply, the
+        upload is repeated before the next pull from that broker.
         """
         names = list(names)
         tasks = [
@@ -89,9 +89,10 @@ class FilterUploads:
                 _log.info("group %s: filter upload postponed: %s", self._group, outcome)
 
     async def ready(self, known: QueueMap, broker_name: str, name: str) -> None:
-        """Make sure that a broker has the filter. Raises FilterFailed if it refuses it.
+        """Make sure that a broker has the filter.
 
-        Raises Unavailable or UnknownOutcome if it does not answer.
+        Raises FilterFailed if the broker refuses it, Unavailable or UnknownOutcome if the broker
+        does not reply.
         """
         if (broker_name, name) in self._uploaded:
             return
@@ -108,10 +109,10 @@ class FilterUploads:
         wanted = self._wanted.get(name)
         address = known.leader_address(broker_name)
         if wanted is None or wanted.source is None or address is None:
-            return  # stored already; or there is nobody who could take it now
+            return  # stored already, or no leader can receive it now
         async with self._locks[broker_name]:
             if (broker_name, name) in self._uploaded:
-                return  # by another queue of this broker, meanwhile
+                return  # another queue of this broker uploaded it in the meantime
             reply = await self._connections.ask(
                 address,
                 PutFilter(
@@ -156,7 +157,7 @@ class FilterUploads:
 
 
 def author(client_id: str) -> str:
-    """Who uploads, as it is kept with the version: the user of this process, and the client."""
+    """Return the author that is stored with the version: this process's user, and the client ID."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

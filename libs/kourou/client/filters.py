@@ -1,4 +1,4 @@
-"""What an application says of the messages it wants: tags, a filter over properties, or Python."""
+"""Subscription expressions: tags, an SQL92 filter over properties, or a Python filter."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from kourou.protocol.heartbeat_body import SubscriptionCheck, encode_subscriptio
 from kourou.protocol.messages.membership import CheckClientConfig
 
 _NO_WORD = (Code.TOPIC_NOT_EXIST, Code.REQUEST_CODE_NOT_SUPPORTED)
-"""The topic comes to exist later, or the broker is too old to be asked."""
+"""The topic may be created later, or the broker is too old for this request."""
 
 _log = logging.getLogger("kourou.client")
 
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A filter in SQL92 over message properties: `Sql("amount > 10 AND region = 'north'")`.
+    """An SQL92 filter over message properties: `Sql("amount > 10 AND region = 'north'")`.
 
-    Brokers evaluate it, so what does not match is never sent. Raises BadRequest that names place
-    and expectation, and for expressions that would be taken for something nobody means.
+    Brokers evaluate it, so they do not send messages that do not match. Raises BadRequest, with the
+    position and the expected token, for an invalid expression, and for a valid one whose meaning is
+    probably not intended.
     """
 
     expression: str
@@ -42,17 +43,17 @@ class Sql:
 
 
 Wanted: TypeAlias = str | Sql | Filter
-"""Tags joined by `||`, or `*`; or a filter over properties; or one in Python."""
+"""Tags joined by `||`, or `*`; or an SQL92 filter; or a Python filter."""
 
 
 def check_wanted(wanted: Wanted | None) -> None:
-    """Raise BadRequest for tags that would be taken for something nobody means."""
+    """Raise BadRequest for tags that would be interpreted in an unintended way."""
     if not isinstance(wanted, Sql | Filter):
         check_expression(wanted)
 
 
 def subscription_of(topic: str, wanted: Wanted, *, version: int) -> Subscription:
-    """What brokers are told."""
+    """Return the subscription that is sent to brokers."""
     if isinstance(wanted, Sql):
         return Subscription(topic, wanted.expression, SQL92, version=version)
     if isinstance(wanted, Filter):
@@ -61,7 +62,7 @@ def subscription_of(topic: str, wanted: Wanted, *, version: int) -> Subscription
 
 
 def says(subscription: Subscription, wanted: Wanted) -> bool:
-    """True if the subscription is the one of `wanted`; of a filter, by its name."""
+    """Return whether the subscription equals `wanted`; a Python filter is compared by its name."""
     if isinstance(wanted, Filter):
         return subscription.class_filter_mode and subscription.expression == wanted.name
     if isinstance(wanted, Sql):
@@ -74,9 +75,10 @@ def says(subscription: Subscription, wanted: Wanted) -> bool:
 
 
 async def ask_brokers(session: Session, group: str, subscriptions: Iterable[Subscription]) -> None:
-    """Ask a broker of each topic whether it takes the filter (46), as RocketMQ's clients do.
+    """Ask a broker of each topic to validate the filter (request code 46), as RocketMQ does.
 
-    Raises what a broker refuses it with. Who cannot be asked now will answer the pulls.
+    Raises the broker's error if it refuses one. If no broker replies, the pulls will show the
+    error.
     """
     for each in subscriptions:
         if each.expression_type == TAG:

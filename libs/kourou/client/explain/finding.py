@@ -1,8 +1,8 @@
-"""Finding the message that a text names.
+"""Lookup of the message that a text identifies.
 
-topic/broker/queue@offset     one queue of one broker: what is not there can be told exactly
-32 or 56 hexadecimal digits   an offset message id, if it names a broker that is registered
-anything else                 a key, looked up in the topic named, or in all of them
+topic/broker/queue@offset     a queue offset: if nothing is stored there, the reason is known
+32 or 56 hexadecimal digits   an offset message ID, if it contains a registered broker's host
+anything else                 a key, looked up in the given topic, or in all topics
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kourou.protocol.messages.queries import QueryConsumeQueue, ViewMessageById
 from kourou.protocol.record import Host
 
 BEFORE_ITS_TOPIC = (SCHEDULE_TOPIC, HALF_TOPIC, CHECK_GIVEN_UP_TOPIC)
-"""Where a message may lie before it is in the topic that it was sent to, or instead."""
+"""Topics that may contain a message before, or instead of, the topic that it was sent to."""
 
 _PLACE = re.compile(r"([%|a-zA-Z0-9_-]+)/([^/@\s]+)/([0-9]{1,9})@([0-9]{1,18})")
 _PULLED = frozenset(int(code) for code in Code if code.name.startswith(("PULL_", "MESSAGE_COR")))
@@ -44,14 +44,14 @@ _PULLED = frozenset(int(code) for code in Code if code.name.startswith(("PULL_",
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How it was looked for, and what was found: the newest of `messages` first, by their ids."""
+    """How the message was looked up, and the `messages` found, one per message ID, newest first."""
 
     lookup: Lookup
     messages: tuple[ReceivedMessage, ...] = ()
 
 
 async def find(asking: Asking, asked: str, topic: str | None) -> Found:
-    """The message that is meant. Raises BadRequest for a text that can name none."""
+    """Look up the message. Raises BadRequest if the text cannot identify a message."""
     if not asked or len(asked) > EXPLAIN_ASKED_LENGTH_MAX or not asked.isprintable():
         raise BadRequest(
             f"{asked[:80]!r} is not a message reference",
@@ -74,7 +74,7 @@ async def find(asking: Asking, asked: str, topic: str | None) -> Found:
     return await _by_key(asking, asked, topic)
 
 
-# -- a place --------------------------------------------------------------------------------------
+# -- a queue offset -------------------------------------------------------------------------------
 
 
 async def _at(asking: Asking, queue: MessageQueue, offset: int) -> Found:
@@ -111,7 +111,7 @@ async def _at(asking: Asking, queue: MessageQueue, offset: int) -> Found:
 
 
 def _unconfirmed(lookup: Lookup, voice: Voice) -> Lookup:
-    """What it waits for: the disk, or followers."""
+    """Add what the commit waits for: the disk, or followers."""
     told = next((one.told for one in voice.members if one.address == voice.address), None)
     if told is None:
         return lookup
@@ -127,9 +127,9 @@ async def _record(asking: Asking, voice: Voice, position: int) -> ReceivedMessag
 
 
 async def _damage(asking: Asking, voice: Voice, queue: MessageQueue, offset: int) -> str:
-    """What a reader is told there; empty if it is only not confirmed yet.
+    """Return the error that a pull at this offset gets; empty if the message is not committed yet.
 
-    The offset lies inside the queue, so the pull leaves no trace.
+    The offset is inside the queue, so the pull changes no state.
     """
     request = PullMessage(
         consumer_group=READER_GROUP,
@@ -147,11 +147,14 @@ async def _damage(asking: Asking, voice: Voice, queue: MessageQueue, offset: int
     return reply.remark or "it was left out of what a reader is given"
 
 
-# -- an offset message id -------------------------------------------------------------------------
+# -- an offset message ID -------------------------------------------------------------------------
 
 
 async def _by_offset_id(asking: Asking, host: Host, position: int) -> Found:
-    """Every member of a log has the record at the same position, with its leader's host in it."""
+    """Look up an offset message ID.
+
+    Every replica of a log has the record at the same position, with its leader's host in it.
+    """
     known = [
         voice
         for voice in asking.voices.values()
@@ -163,7 +166,7 @@ async def _by_offset_id(asking: Asking, host: Host, position: int) -> Found:
         host=f"{host[0]}:{host[1]}",
         host_known=bool(known),
     )
-    # The id has the broker's own address, which need not be one that it is registered under.
+    # The ID contains the broker's own address, which may differ from its registered addresses.
     for voice in known or asking.voices.values():
         try:
             reply = await asking.reply(voice.address, ViewMessageById(offset=position))
@@ -173,7 +176,7 @@ async def _by_offset_id(asking: Asking, host: Host, position: int) -> Found:
                 return Found(replace(lookup, damage=str(error)))
             continue
         except KourouError as error:
-            if error.wire_code != Code.SYSTEM_ERROR:  # which says that nothing lies there
+            if error.wire_code != Code.SYSTEM_ERROR:  # which means: no record there
                 asking.lack(f"the record at {position} of {voice.broker}", error)
             continue
         if message.position == position and message.stored().store_host == host:
@@ -194,7 +197,7 @@ async def _by_key(asking: Asking, key: str, topic: str | None) -> Found:
         )
     found = await asking.everywhere([*cut, *BEFORE_ITS_TOPIC], key)
     if topic is not None:
-        if not found:  # a retry or a dead letter may be all that is left of it
+        if not found:  # perhaps only a retry or a dead letter is left
             found = await asking.everywhere(_of_groups(asking)[:EXPLAIN_TOPICS_MAX], key)
         found = [one for one in found if home_of(place_of(one)) == topic or one.topic == topic]
     lookup = Lookup(
@@ -210,8 +213,8 @@ async def _by_key(asking: Asking, key: str, topic: str | None) -> Found:
 
 
 def _searched(asking: Asking) -> list[str]:
-    """Topics of applications first, then those of groups, which may have all that is left."""
-    own = set(asking.voices)  # every broker has a topic of its own name, which nobody sends to
+    """Return the topics to search: those of applications, then retry and dead-letter topics."""
+    own = set(asking.voices)  # every broker's own topic, which is not used for messages
     applications = [
         name
         for name in _names(asking)

@@ -1,6 +1,6 @@
-"""`client.admin.explain`: ask everything about one message, and say why it is where it is.
+"""`client.admin.explain`: collect all facts about one message, and explain its status.
 
-who answers -> the message -> its topic's groups -> its copies -> each group -> verdict
+brokers -> the message -> its topic's groups -> its copies -> each group -> verdict
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from kourou.protocol.messages.groups import GetAllSubscriptionGroupConfig
 from kourou.protocol.messages.topics import QueryTopicConsumeByWho
 
 SYSTEM_CONSUMERS = frozenset({"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "FILTERSRV_CONSUMER"})
-"""Groups that consume nothing for anybody."""
+"""System groups, whose consumption is not explained."""
 
 
 class Explain(AdminDesk):
-    """`client.admin.explain`."""
+    """Explanation of a message's status: `client.admin.explain`."""
 
     @on_io_thread
     async def message(
@@ -59,12 +59,12 @@ class Explain(AdminDesk):
         group: str | None = None,
         trace_topic: str = TRACE_TOPIC,
     ) -> Explanation:
-        """Why a message is where it is, for one group or for all that consume its topic.
+        """Explain a message's status, for one group or for all groups that consume its topic.
 
-        `asked` is topic/broker/queue@offset, an offset message id, a unique key or a business key;
-        a key is looked up in `topic`, or in all topics. A message that is nowhere has an
-        explanation, too. What could not be asked is named there. Raises BadRequest for a text that
-        names nothing, Unavailable when no name server answers.
+        `asked` is topic/broker/queue@offset, an offset message ID, a unique key or a business key.
+        A key is looked up in `topic`, or in all topics. A message that is not found is explained as
+        well. The explanation lists the information that is missing. Raises BadRequest if `asked` or
+        a name is invalid, Unavailable if no name server replies or no broker is registered.
         """
         if topic is not None:
             check_topic(topic)
@@ -100,7 +100,7 @@ async def _facts(
 
 
 async def _absent(asking: Asking, facts: Facts) -> Facts:
-    """Of a place that has expired: how long messages are kept there."""
+    """Add the retention time, which the explanation of an expired message needs."""
     place = facts.lookup.place
     voice = None if place is None else asking.voices.get(place[0].broker_name)
     if voice is None:
@@ -111,7 +111,7 @@ async def _absent(asking: Asking, facts: Facts) -> Facts:
 
 
 async def _groups(asking: Asking, topic: str, group: str | None) -> tuple[list[str], bool, bool]:
-    """The groups to explain it for, whether there are more, and whether all were asked for."""
+    """Return the groups to explain, whether there are more, and whether all brokers replied."""
     if group is not None:
         return [group], False, True
     names: set[str] = set()
@@ -129,11 +129,11 @@ async def _groups(asking: Asking, topic: str, group: str | None) -> tuple[list[s
 
 
 async def _with_broker(asking: Asking, facts: Facts, groups: list[str], trace_topic: str) -> Facts:
-    """What the message's broker says, and its groups."""
+    """Add what the message's broker reports, and the facts of the groups."""
     main = facts.message
     assert main is not None, "it was found"
     voice = asking.voices[main.queue.broker_name]
-    # Of a copy that is a group's own the queues and permissions of its topic say nothing.
+    # For a copy in a retry or dead-letter topic, that topic's queues and permissions do not matter.
     config = voice.topics.get(home_of(main)) if main.kind is Kind.SENT else None
     settings, configs, trace = await asyncio.gather(
         _settings(asking, voice),
@@ -178,7 +178,7 @@ async def _group_configs(asking: Asking, voice: Voice) -> dict[str, GroupConfig]
 
 
 async def _trace(asking: Asking, main: Place, trace_topic: str) -> list[TraceRecord]:
-    """What clients wrote of it, the earliest first."""
+    """Return the trace records of the message, earliest first."""
     found = await asking.everywhere([trace_topic], main.message_id)
     records = [
         record

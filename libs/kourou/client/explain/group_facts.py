@@ -1,4 +1,4 @@
-"""What brokers and members tell about one group and one message."""
+"""Collection of the facts about one group and one message, from brokers and consumers."""
 
 from __future__ import annotations
 
@@ -47,16 +47,18 @@ from kourou.protocol.messages.membership import (
 )
 
 RECORDED_WITHIN_MS = 15_000
-"""Progress that a running group made is in the history so soon: consumers commit, and brokers
-record, every 5 s."""
+"""The time after which progress of a running group is in the history.
+
+Consumers commit every 5 s, and brokers record progress every 5 s.
+"""
 
 EVENTS = 100
-"""The newest decisions that are looked through."""
+"""The number of newest control events that are searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The message, who answers for its broker, and what was asked once for all groups."""
+    """The message, its broker's replica that replies, and replies shared by all groups."""
 
     message: Place
     voice: Voice
@@ -67,7 +69,7 @@ class About:
 
 
 async def facts_of_group(asking: Asking, about: About, name: str) -> GroupFacts:
-    """Everything that the rules of one group use."""
+    """Return all facts that the rules for one group use."""
     config = None if about.configs is None else about.configs.get(name)
     facts = GroupFacts(name, config, deliveries=deliveries_of(about.trace, name))
     facts = await _with_members(asking, about, facts)
@@ -83,7 +85,7 @@ async def facts_of_group(asking: Asking, about: About, name: str) -> GroupFacts:
     return facts
 
 
-# -- who is there ---------------------------------------------------------------------------------
+# -- consumers ------------------------------------------------------------------------------------
 
 
 async def _with_members(asking: Asking, about: About, facts: GroupFacts) -> GroupFacts:
@@ -132,7 +134,7 @@ async def _member(asking: Asking, about: About, group: str, client_id: str) -> M
 
 
 def member_of(client_id: str, info: ConsumerRunningInfo, message: Place) -> Member:
-    """A member as it tells of itself."""
+    """Return a consumer's facts from its running info."""
     wanted = {one.topic: one for one in info.subscriptions}
     at = info.queues.get(message.queue)
     said, queue = info.properties, None
@@ -161,7 +163,7 @@ def member_of(client_id: str, info: ConsumerRunningInfo, message: Place) -> Memb
 
 
 def _count_max(info: ConsumerRunningInfo, topic: str) -> int | None:
-    """Messages of a queue that it takes at once; a threshold of the topic is shared by queues."""
+    """Return the message limit per queue; a limit per topic is divided among the topic's queues."""
     shared = _number(info.properties.get("pullThresholdForTopic"))
     if shared:
         return max(1, shared // max(1, sum(one.topic == topic for one in info.queues)))
@@ -172,7 +174,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) < 19 else None
 
 
-# -- how far it is --------------------------------------------------------------------------------
+# -- offsets --------------------------------------------------------------------------------------
 
 
 async def _with_progress(asking: Asking, about: About, facts: GroupFacts) -> GroupFacts:
@@ -182,14 +184,14 @@ async def _with_progress(asking: Asking, about: About, facts: GroupFacts) -> Gro
     if reply is None:
         return facts
     known = decode_consume_stats(body_of(reply)).offsets.get(queue)
-    if known is None:  # of queues that nobody reads it is not told
+    if known is None:  # the statistics leave out queues that are not readable
         offset = await asking.committed(about.voice, name, queue.topic, queue.queue_id)
         return replace(facts, next_offset=offset)
     return replace(facts, next_offset=known.consumer_offset, queue_end=known.broker_offset)
 
 
 async def _with_copies(asking: Asking, about: About, facts: GroupFacts) -> GroupFacts:
-    """How far the group is in its retry and its dead-letter queue, if the message is there."""
+    """Add the group's offset in its retry and dead-letter queues, if the message is there."""
     own = [one for one in about.places if one.group == facts.name]
     for kind, field, topic in (
         (Kind.RETRY, "retry_next", retry_topic(facts.name)),
@@ -206,7 +208,7 @@ async def _with_copies(asking: Asking, about: About, facts: GroupFacts) -> Group
     return facts
 
 
-# -- what was decided -----------------------------------------------------------------------------
+# -- control history ------------------------------------------------------------------------------
 
 
 async def _with_history(asking: Asking, about: About, facts: GroupFacts) -> GroupFacts:
@@ -239,7 +241,7 @@ async def _resets(asking: Asking, about: About, name: str) -> tuple[Reset, ...]:
 
 
 async def _with_beginning(asking: Asking, about: About, facts: GroupFacts) -> GroupFacts:
-    """Since when the group exists, and whether it was there when the message came."""
+    """Add when the group was created, and whether it had an offset when the message was stored."""
     message, voice, name = about.message, about.voice, facts.name
     for event in await asking.history(voice, f"group/{name}", ["GroupPut"], EVENTS):
         if event.fields.get("before") is None:
@@ -262,7 +264,7 @@ async def _with_beginning(asking: Asking, about: About, facts: GroupFacts) -> Gr
 
 
 def _owner(events: Sequence[Mapping[str, Any]], message: Place) -> str | None:
-    """Who holds the lock, by the newest event that speaks of it."""
+    """Return the client that has locked the queue, from the newest event about the queue."""
     queue = message.queue
     for fields in events:
         queues = fields.get("owners", {}).get(queue.topic, {})
@@ -272,7 +274,7 @@ def _owner(events: Sequence[Mapping[str, Any]], message: Place) -> str | None:
     return None
 
 
-# -- its filter -----------------------------------------------------------------------------------
+# -- filter ---------------------------------------------------------------------------------------
 
 
 async def _with_filter(asking: Asking, about: About, facts: GroupFacts) -> GroupFacts:
@@ -313,7 +315,7 @@ async def _skip(asking: Asking, about: About, group: str, name: str) -> Skip | N
 async def _judged(
     asking: Asking, about: About, filters: Filters, state: FilterState
 ) -> Judged | None:
-    """The active version is tried on the newest messages; the message must be among them."""
+    """Run the active version on the newest messages; the message must be one of them."""
     queue, version = about.message.queue, state.active
     assert version is not None, "one is active"
     what = f"result of the filter {state.name}"
@@ -338,11 +340,11 @@ async def _judged(
     return None
 
 
-# -- the message trace ----------------------------------------------------------------------------
+# -- message trace --------------------------------------------------------------------------------
 
 
 def deliveries_of(trace: Sequence[TraceRecord], group: str) -> tuple[Delivery, ...]:
-    """Calls of the group's handlers, in their order, each with its end if that is known."""
+    """Return the calls of the group's handlers in order, each with its end if that is known."""
     ends = {one.request_id: one for one in trace if isinstance(one, Consumed)}
     found: list[Delivery] = []
     for one in trace:

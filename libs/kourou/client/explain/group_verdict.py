@@ -1,18 +1,19 @@
-"""What one consumer group made of a message, or what keeps it from having it.
+"""The rules that explain the status of a message in one consumer group.
 
-The order, and why:
+The rules apply in this order:
 
-    1  dead letters, retries     the group had it, and what became of it is written in the log
-    2  a handler that succeeded  the message trace saw it
-    3  broadcasting              progress is the members' own: what follows means nothing there
-    4  progress beyond it        it does not come any more: passed over by a filter, moved past by
-                                 somebody, begun behind, or else consumed
-    5  not beyond it             what bars it, from the group to the one handler: the group may not
-                                 consume, nobody is there, nobody wants the topic, members differ,
-                                 nobody has its queue, whoever has it does not go on
+    1  dead letters, retries     the group received it, and the log contains the outcome
+    2  a handler that succeeded  the message trace contains the call
+    3  broadcasting              each consumer has its own offset, so later rules do not apply
+    4  offset past the message   it will not be delivered: skipped by a filter or by an offset
+                                 reset, stored before the group started, or else consumed
+    5  offset not past it        what prevents delivery, from the group to the handler: consumption
+                                 is disabled, no consumer is connected or subscribed,
+                                 subscriptions differ, the queue is not assigned, its consumer
+                                 does not progress
 
-Within 4 what is recorded (a reset, a skip) comes before what is concluded (a filter that would say
-no now, where the group began), and "consumed" is what is left.
+In rule 4, recorded events (a reset, a skip) precede conclusions (the filter does not match now,
+where the group started); "consumed" remains if none of them applies.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ PAST = frozenset(
         Code.REDRIVEN,
     }
 )
-"""What has happened, whatever holds now."""
+"""Causes that describe past events, independent of the current state."""
 
 
 def causes_of_group(facts: Facts, message: Place, group: GroupFacts) -> tuple[Cause, ...]:
-    """What holds for one group, the answer first; at least one."""
+    """Return the causes for one group, the main one first; at least one."""
     retried = tuple(_retries(facts, group))
     if retried:
         return retried
@@ -90,7 +91,7 @@ def _undecided(message: Place, group: GroupFacts) -> Cause:
 
 
 def _retries(facts: Facts, group: GroupFacts) -> Iterator[Cause]:
-    """What the newest copy says that was stored because the group failed."""
+    """Yield what the newest retry or dead letter of the group shows."""
     copies = [one for one in facts.places if one.group == group.name]
     if not copies:
         return
@@ -149,7 +150,7 @@ def _in_retry(facts: Facts, group: GroupFacts, waiting: Place) -> Cause:
 def _in_retry_topic(
     facts: Facts, group: GroupFacts, copy: Place, letter: Place | None
 ) -> Iterator[Cause]:
-    """It came, or comes, from the retry topic; after a dead letter somebody has sent it again."""
+    """Yield the status in the retry topic; if a dead letter exists, it was redelivered."""
     attempt = copy.attempts + 1
     known: Known = {"place": str(copy), "attempt": attempt, "next_offset": group.retry_next}
     beyond = group.retry_next is not None and group.retry_next > copy.offset
@@ -193,11 +194,11 @@ def _broadcast(message: Place, group: GroupFacts) -> Iterator[Cause]:
     yield from unwanted(message, group)
 
 
-# -- 4: beyond it ---------------------------------------------------------------------------------
+# -- 4: offset past the message -------------------------------------------------------------------
 
 
 def _beyond(message: Place, group: GroupFacts) -> Iterator[Cause]:
-    """The group goes on behind it: why, if not because it had it."""
+    """Yield why the group's offset is past the message."""
     assert group.next_offset is not None, "already passed"
     moved = crossing(group.resets, message.offset)
     if moved is not None and moved.after is not None and moved.after > message.offset:
@@ -238,7 +239,7 @@ def _beyond(message: Place, group: GroupFacts) -> Iterator[Cause]:
 
 
 def crossing(resets: tuple[Reset, ...], offset: int) -> Reset | None:
-    """The newest reset that moved a group over this offset, in either direction."""
+    """Return the newest reset that moved the group's offset across this one, in any direction."""
     for one in sorted(resets, key=lambda each: each.event, reverse=True):
         before, after = one.before or 0, one.after or 0
         if min(before, after) <= offset < max(before, after):
@@ -254,11 +255,11 @@ def _began_behind(message: Place, group: GroupFacts) -> bool:
     return group.had_progress is False
 
 
-# -- 5: not beyond it -----------------------------------------------------------------------------
+# -- 5: offset not past the message ---------------------------------------------------------------
 
 
 def _before(facts: Facts, message: Place, group: GroupFacts) -> Iterator[Cause]:
-    """What bars it, the outermost first."""
+    """Yield what prevents delivery, the outermost obstacle first."""
     if group.config is not None and not group.config.consume_enable:
         text = f"Consumption is disabled for {group.name} (consumeEnable)."
         yield Cause(Code.CONSUMPTION_DISABLED, text, {"group": group.name})
@@ -274,7 +275,7 @@ def _before(facts: Facts, message: Place, group: GroupFacts) -> Iterator[Cause]:
     differing = clash(message, group)
     beside = () if differing is None else (differing,)
     if all(one.queue is None for one in group.members):
-        yield from beside  # as a rule that is why nobody has its queue
+        yield from beside  # usually the reason why no consumer has the queue
         beside = ()
     if group.subscription is None:
         if differing is None:

@@ -1,4 +1,4 @@
-"""What the members of a group do with a message's queue."""
+"""The rules about the consumers of a group and the message's queue."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kourou.client.running_info import OrderedWait
 from kourou.model.subscription import Subscription
 
 STUCK_MS = 60_000
-"""A handler that has had the smallest unfinished message for so long is called stuck."""
+"""A handler that has had the smallest unfinished message for this long is called stuck."""
 
 
 def clash(message: Place, group: GroupFacts) -> Cause | None:
-    """Members that answered want different things of the topic, or only some want it."""
+    """Return a cause if the consumers that replied have different subscriptions to the topic."""
     known = [one for one in group.members if not one.silent]
     wishes: dict[str, list[str]] = {}
     for one in known:
@@ -32,7 +32,7 @@ def clash(message: Place, group: GroupFacts) -> Cause | None:
 
 
 def wish(subscription: Subscription | None) -> str:
-    """A subscription as text; alike for those that want the same."""
+    """Return a subscription as text; equal subscriptions have equal texts."""
     if subscription is None:
         return "not subscribed"
     if subscription.class_filter_mode:
@@ -43,7 +43,7 @@ def wish(subscription: Subscription | None) -> str:
 
 
 def of_queue(facts: Facts, message: Place, group: GroupFacts) -> Iterator[Cause]:
-    """Who has the queue, and what it is about."""
+    """Yield the consumer that has the queue, and its progress."""
     holder = next((one for one in group.members if one.queue is not None), None)
     if holder is None or holder.queue is None:
         yield from _unheld(message, group)
@@ -148,7 +148,7 @@ def _pace(
 
 
 def _exceeded(holder: Member, queue: QueueAtMember) -> str:
-    """Which of its limits a member has reached; empty while it pulls."""
+    """Return which of its limits a consumer has reached; empty while it pulls."""
     if holder.count_max is not None and queue.cached > holder.count_max:
         return f"{queue.cached} messages cached, limit {holder.count_max}"
     if holder.size_mib_max is not None and queue.cached_mib > holder.size_mib_max:

@@ -1,4 +1,4 @@
-"""An explanation as lines for a terminal."""
+"""Output of an explanation as lines of text for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _YES = {True: "yes", False: "no", None: "unknown"}
 
 
 def lines_of(explanation: Explanation) -> Iterator[str]:
-    """All of it."""
+    """Return all lines of an explanation."""
     found = explanation.message
     if found is not None:
         place = f"{found.topic}/{found.broker}/{found.queue_id}@{found.offset}"

@@ -1,17 +1,17 @@
-"""What follows from the facts about a message: why it is where it is.
+"""The rules that explain the status of a message from its facts.
 
-The order, and why:
+The rules apply in this order:
 
-    1  it was not found     nothing else can be said
-    2  its transaction      half a message is nobody's, whatever else holds
-    3  its delay            until its time it is in no queue that anybody reads
-    4  confirmed            readers see nothing beyond the confirmed position
-    5  readable             queue numbers, permissions of broker and topic: for all groups alike
-    6  its groups           each for itself
-    7  safety               copies that are missing, a follower that answered: true beside all this
+    1  not found      no other rule can apply
+    2  transaction    a half message is not delivered, whatever else holds
+    3  delay          until it is due, it is in no queue that consumers read
+    4  committed      consumers read up to the committed position
+    5  readable       number of queues, permissions of broker and topic: the same for all groups
+    6  groups         each group separately
+    7  durability     missing replicas, a reply from a follower: added to all of the above
 
-The first that holds is the answer; the others stand behind it. A rule holds only if the facts say
-so: what is unknown makes none true.
+The first rule that applies gives the main cause; the others follow it. A rule applies only if the
+facts support it; unknown facts support no rule.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kourou.client.explain.words import count, duration, when
 from kourou.protocol.message_id import uniq_key_time_ms
 
 _CHANGEABLE = frozenset({Code.QUEUE_NOT_READ, Code.TOPIC_UNREADABLE, Code.BROKER_UNREADABLE})
-"""What keeps a message from every group now, and may not have done so before."""
+"""Causes that keep a message from every group now, but may not have done so earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """One group's causes, the answer first; at least one."""
+    """One group's causes, the main one first; at least one."""
 
     facts: GroupFacts
     causes: tuple[Cause, ...]
@@ -39,14 +39,14 @@ class GroupVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The message's causes, the answer first; at least one. And those of every group."""
+    """The message's causes, the main one first, at least one; and those of every group."""
 
     causes: tuple[Cause, ...]
     groups: tuple[GroupVerdict, ...] = ()
 
 
 def verdict(facts: Facts) -> Verdict:
-    """What follows from the facts."""
+    """Evaluate all rules on the facts."""
     if facts.message is None:
         return Verdict((absent(facts),))
     barring = tuple(bars(facts, facts.message))
@@ -65,20 +65,20 @@ def verdict(facts: Facts) -> Verdict:
 def _of_group(
     facts: Facts, message: Place, group: GroupFacts, barring: tuple[Cause, ...]
 ) -> tuple[Cause, ...]:
-    """What became of it in the group, unless it cannot have come there at all."""
+    """Return the group's causes, unless the message cannot have reached any group."""
     own = causes_of_group(facts, message, group)
     if not barring:
         return own
-    # Queue numbers and permissions can have changed since the group had it.
+    # Numbers of queues and permissions may have changed since the group received it.
     closed_later = barring[0].code in _CHANGEABLE
     return (*own, *barring) if closed_later and own[0].code in PAST else (*barring, *own)
 
 
-# -- 1: it was not found --------------------------------------------------------------------------
+# -- 1: not found ---------------------------------------------------------------------------------
 
 
 def absent(facts: Facts) -> Cause:
-    """Why there is no such message: of a place it can be told, of a name only that none has it."""
+    """Return why no message was found; for a queue offset the reason is exact."""
     lookup = facts.lookup
     if lookup.damage:
         return Cause(
@@ -123,7 +123,7 @@ def _absent_place(facts: Facts, lookup: Lookup) -> Cause:
             {"topic": queue.topic, "broker": queue.broker_name},
         )
     low, end = lookup.bounds or (0, 0)
-    # A topic that had more queues once may still keep what was stored in them.
+    # A topic that had more queues earlier may still have messages in them.
     if not end and lookup.queues is not None and queue.queue_id >= lookup.queues:
         number = lookup.queues
         which = "queue 0 only" if number == 1 else f"{number} queues, 0 to {number - 1}"
@@ -171,14 +171,14 @@ def _away(facts: Facts, names: tuple[str, ...]) -> Cause:
     )
 
 
-# -- 2 to 5: what keeps it from everybody ---------------------------------------------------------
+# -- 2 to 5: what keeps it from all groups --------------------------------------------------------
 
 
 def bars(facts: Facts, message: Place) -> Iterator[Cause]:
-    """What keeps the message from every group, the first obstacle on its way first."""
+    """Yield what keeps the message from every group, the first obstacle first."""
     if facts.half is not None and facts.half.state is not HalfState.COMMITTED:
         yield _half(facts)
-        return  # it is in no queue: nothing that follows can be said of it
+        return  # it is in no queue, so the following rules cannot apply
     if facts.delay is not None and not facts.delay.delivered:
         yield _delay(facts)
         return
@@ -265,14 +265,14 @@ def _delay(facts: Facts) -> Cause:
 
 
 DELIVERY_SLACK_MS = 2_000
-"""Delayed messages are delivered in turns; one is late when it is later than this."""
+"""How late a delayed message may be before it counts as overdue; deliveries take turns."""
 
 
 # -- 6 and 7 --------------------------------------------------------------------------------------
 
 
 def nobody(message: Place) -> Cause:
-    """No group has ever come for it."""
+    """Return the cause for a topic that no group consumes."""
     return Cause(
         Code.NOBODY_CONSUMES,
         f"No group subscribes to {message.queue.topic} at {message.queue.broker_name} or has "
@@ -282,7 +282,7 @@ def nobody(message: Place) -> Cause:
 
 
 def stored(facts: Facts, message: Place) -> Cause:
-    """It is there, and whoever consumes the topic can have it."""
+    """Return the cause for a stored message that is available to consumers."""
     storage = facts.storage
     safe = [f"on {when(message.stored_ms)}"]
     if storage is not None:
