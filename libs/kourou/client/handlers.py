@@ -1,20 +1,22 @@
-"""How messages meet the application's code, on its own loop or in threads of ours.
+"""Runners, which call the application's handlers on its own loop or in client threads.
 
-An *item* is what one call of the handler takes: a message, or a list of messages of one queue.
+An *item* is the argument of one handler call: a message, or a list of messages of one queue.
 
     I/O thread --hand--> runner --call--> handler        report.finished(item)
                                                          report.failed(item, error)
 
-What a handler returns may mean a failure, too (kourou.client.outcomes).
+A handler's return value may also mean a failure (kourou.client.outcomes).
 
-Promises: an item is handed to the handler at most once; exactly one report follows, whatever the
-handler raises, unless the runner is stopped before the call or the handler is cancelled while the
-consumer closes (then the message stays unfinished, is not committed, and comes again elsewhere).
-Items of queues that were taken away are passed over without a call and without a report.
+Guarantees: each item is passed to the handler at most once. Exactly one report follows, whatever
+the handler raises, unless the runner is stopped before the call or the handler is cancelled while
+the consumer closes. In these cases the message stays unfinished, is not committed, and is delivered
+again to another consumer. Items of queues that are no longer assigned are dropped without a call
+and without a report.
 
-A handler that leaves by `sys.exit()` or an own CancelledError has failed like any other: a message
-without a report would hold its group's offset back for good, and nobody would know. Only Ctrl-C
-(KeyboardInterrupt) on the application's loop also goes on to the application, after its report.
+A handler that raises SystemExit or its own CancelledError has failed like any other: without a
+report its message would block the group's offset for ever, unnoticed. Only Ctrl-C
+(KeyboardInterrupt) on the application's loop is also propagated to the application after its
+report.
 
 State: soft.
 """
@@ -36,31 +38,33 @@ from kourou.client.outcomes import failure_in
 from kourou.errors import BadRequest
 
 Item: TypeAlias = Any
-"""A received message, or a list of them; runners do not look inside."""
+"""A received message, or a list of them; runners do not inspect it."""
 
 TURNS_PER_YIELD = 64
-"""Calls of a handler that never waits, before other tasks of the loop get their turn."""
+"""The number of calls of a handler that never waits before other tasks of the loop may run."""
 REPLACE_AFTER_S = 1.0
-"""Pause before a cancelled worker is replaced: a loop that is being ended is gone by then."""
+"""The pause before a cancelled worker is replaced; a loop that shuts down has ended by then."""
 
 END_WORKER = (KeyboardInterrupt, GeneratorExit)
-"""What goes on to the loop after its report: Ctrl-C, and the end of a coroutine that is cleared
-away, which must not await any more."""
+"""What is propagated to the loop after the report.
+
+That is Ctrl-C, and the end of a coroutine that is being destroyed and must not await any more.
+"""
 
 
 class Report(Protocol):
-    """Where runners tell what became of an item; callable from any thread."""
+    """Receives the outcome of each item; callable from any thread."""
 
     def finished(self, item: Item) -> None:
         """The handler returned."""
         ...
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """The handler raised, or returned a word that means failure."""
+        """The handler raised an exception, or returned a value that means failure."""
         ...
 
     def wanted(self, item: Item) -> bool:
-        """Is the item's queue still ours?"""
+        """Return whether the item's queue is still assigned."""
         ...
 
 
@@ -68,28 +72,28 @@ class Runner(Protocol):
     """Calls a handler with items."""
 
     def hand(self, items: Sequence[Item]) -> None:
-        """Take items; called on the I/O thread, never blocks."""
+        """Accept items; called on the I/O thread, never blocks."""
         ...
 
     async def close(self, timeout_ms: int) -> bool:
-        """Start nothing new, wait for running calls; False when some still run after the time."""
+        """Start no new calls, wait for running ones; returns False if some still run afterwards."""
         ...
 
     def running(self) -> list[Item]:
-        """The items whose call is under way now; on the I/O thread."""
+        """Return the items that handlers are processing now; on the I/O thread."""
         ...
 
     def times(self) -> list[int]:
-        """How many ms measured calls took, since the last question; on the I/O thread."""
+        """Return the measured call durations in ms since the last call; on the I/O thread."""
         ...
 
     async def call(self, item: Item) -> BaseException | None:
-        """Call the handler with an item that is no consumer's; what it failed by; no report."""
+        """Call the handler with an item from outside the consumer; returns its error; no report."""
         ...
 
 
 class CoroutineRunner:
-    """Awaits an `async def` handler on the application's loop, `concurrency` calls at once."""
+    """Awaits an `async def` handler on the application's loop, with up to `concurrency` calls."""
 
     def __init__(
         self,
@@ -114,14 +118,14 @@ class CoroutineRunner:
         self._closing = False
 
     def hand(self, items: Sequence[Item]) -> None:
-        """Take items."""
+        """Accept items."""
         self._inbox.put_many(list(items))
 
     def _take(self, items: list[Item]) -> None:
         if self._closing:
             return
         self._ready.extend(items)
-        # Workers inside a call take nothing more for now, so what is ready needs others.
+        # Workers inside a call accept no items now, so the ready items need other workers.
         while self._active < min(self._concurrency, self._calling + len(self._ready)):
             self._active += 1
             worker = self._loop.create_task(self._work())
@@ -131,18 +135,18 @@ class CoroutineRunner:
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         if not worker.cancelled():
-            worker.exception()  # seen: what ends a worker was reported, and reached its loop
+            worker.exception()  # retrieved: the error was reported, and has reached the loop
 
     async def _work(self) -> None:
         seat = object()
         try:
             await self._work_off(seat)
         finally:
-            # At once, and not when the task's callbacks run: `_take` may come in between.
+            # Immediately, not in the task's callbacks: `_take` may run before those.
             self._active -= 1
             self._running.pop(seat, None)
             if self._ready and not self._closing and not self._loop.is_closed():
-                # Something ended this worker before its work was done.
+                # The worker ended before its work was done.
                 self._loop.call_later(REPLACE_AFTER_S, self._take, [])
 
     async def _work_off(self, seat: object) -> None:
@@ -179,15 +183,15 @@ class CoroutineRunner:
                 await asyncio.sleep(0)
 
     def running(self) -> list[Item]:
-        """The items whose call is under way."""
+        """Return the items that handlers are processing."""
         return list(self._running.values())
 
     def times(self) -> list[int]:
-        """Measured calls."""
+        """Return the measured call durations."""
         return self._log.collect()
 
     async def call(self, item: Item) -> BaseException | None:
-        """Call the handler with somebody else's item."""
+        """Call the handler with an item from outside the consumer."""
 
         async def called() -> object:
             return await self._handler(item)
@@ -200,7 +204,7 @@ class CoroutineRunner:
         return failure_in(result)
 
     async def close(self, timeout_ms: int) -> bool:
-        """Start nothing new, wait for running calls."""
+        """Start no new calls, and wait for running ones."""
         self._closing = True
         if self._loop.is_closed():
             return True
@@ -217,9 +221,9 @@ class CoroutineRunner:
 
 
 class ThreadRunner:
-    """Calls a plain function in threads of its own, `threads_min` to `threads_max` of them.
+    """Calls a plain function in its own threads, `threads_min` to `threads_max` of them.
 
-    `threads_max` wins if it is less.
+    If `threads_max` is smaller than `threads_min`, it takes precedence.
     """
 
     def __init__(
@@ -247,7 +251,7 @@ class ThreadRunner:
             self._grow()
 
     def hand(self, items: Sequence[Item]) -> None:
-        """Take items; while more are unfinished than there are threads, there will be more."""
+        """Accept items; adds threads while there are more unfinished items than threads."""
         for item in items:
             self._items.put(item)
         self._handed += len(items)
@@ -257,7 +261,7 @@ class ThreadRunner:
 
     @property
     def threads(self) -> int:
-        """How many threads there are."""
+        """The number of threads."""
         return len(self._threads)
 
     def _grow(self) -> None:
@@ -275,7 +279,7 @@ class ThreadRunner:
         running = self._running
         taken = 0
         while True:
-            self._taken_off[number] = taken  # each thread counts for itself, so nothing is lost
+            self._taken_off[number] = taken  # each thread has its own counter, so no update is lost
             running[number] = _NO_MORE
             item = items.get()
             if item is _NO_MORE:
@@ -299,15 +303,15 @@ class ThreadRunner:
                 report.failed(item, failure)
 
     def running(self) -> list[Item]:
-        """The items whose call is under way."""
+        """Return the items that handlers are processing."""
         return [item for item in self._running if item is not _NO_MORE]
 
     def times(self) -> list[int]:
-        """Measured calls."""
+        """Return the measured call durations."""
         return self._log.collect()
 
     async def call(self, item: Item) -> BaseException | None:
-        """Call the handler with somebody else's item, in a thread beside the consumer's."""
+        """Call the handler with an item from outside the consumer, in an additional thread."""
 
         def called() -> object:
             return call_plain(self._handler, item)
@@ -319,7 +323,7 @@ class ThreadRunner:
         return failure_in(result)
 
     async def close(self, timeout_ms: int) -> bool:
-        """Start nothing new, wait for running calls."""
+        """Start no new calls, and wait for running ones."""
         self._closing = True
         for _ in self._threads:
             self._items.put(_NO_MORE)
@@ -340,15 +344,15 @@ class ThreadRunner:
 
 
 def is_coroutine_handler(handler: Callable[[Any], Any]) -> bool:
-    """Does a call of it have to be awaited? An object may be called by an `async def __call__`."""
-    # The class has it and not the instance: that is where Python looks when an object is called.
+    """Return whether a call must be awaited; the handler may have an `async def __call__`."""
+    # The class is checked, not the instance: Python looks up `__call__` there.
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(type(handler), "__call__", None)  # noqa: B004 - its kind is asked, not if it is there
+        getattr(type(handler), "__call__", None)  # noqa: B004 - checks its kind, not its existence
     )
 
 
 def call_plain(handler: Callable[[Any], Any], item: Item) -> Any:
-    """Call a plain handler; a coroutine that it returns would be dropped, and is a failure."""
+    """Call a plain handler. Raises BadRequest if it returns a coroutine, which would be dropped."""
     made = handler(item)
     if type(made) is CoroutineType:
         made.close()
@@ -360,7 +364,7 @@ def call_plain(handler: Callable[[Any], Any], item: Item) -> Any:
 
 
 def _is_cancelled() -> bool:
-    """Was this task cancelled, rather than that its handler raised CancelledError by itself?"""
+    """Return whether this task was cancelled, rather than its handler raising CancelledError."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -1,11 +1,11 @@
-"""Things cross from any thread to one event loop, with one wakeup for a burst.
+"""A queue from any thread to one event loop, with one wakeup for a burst of items.
 
-Waking a loop from another thread costs a system call and often a switch of threads, so it is rung
-only when the other side is not already on its way: whoever puts something while a wakeup is pending
-adds to the same burst.
+Waking a loop from another thread costs a system call and often a thread switch. So the loop is
+woken only if no wakeup is pending; items that are added while one is pending join the same burst.
 
-Invariants: every item put before `close` is taken exactly once and in the order of its thread;
-`_coming` is lowered before the items are taken, so an item put meanwhile rings again.
+Invariants: every item added before `close` is taken exactly once, in the order of its thread;
+`_coming` is reset before the items are taken, so an item added in the meantime wakes the loop
+again.
 
 State: soft.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Handover(Generic[T]):
-    """Items for `take`, which runs on `loop` with all that has come since the last time."""
+    """Passes items to `take`, which runs on `loop` with all items since its last call."""
 
     __slots__ = ("_coming", "_items", "_loop", "_take")
 
@@ -33,12 +33,12 @@ class Handover(Generic[T]):
         self._coming = False
 
     def put(self, item: T) -> bool:
-        """Hand one item over; False when the loop is closed and nobody will take it."""
+        """Add one item; returns False if the loop is closed and the item will not be taken."""
         self._items.append(item)
         return self._coming or self._ring()
 
     def put_many(self, items: list[T]) -> bool:
-        """Hand several over at once."""
+        """Add several items at once."""
         self._items.extend(items)
         return self._coming or self._ring()
 
@@ -49,7 +49,7 @@ class Handover(Generic[T]):
                 self._loop.call_soon(self._run)
             else:
                 self._loop.call_soon_threadsafe(self._run)
-        except RuntimeError:  # the loop is closed: its owner has gone home
+        except RuntimeError:  # the loop is closed
             self._coming = False
             return False
         return True

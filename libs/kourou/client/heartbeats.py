@@ -1,9 +1,9 @@
-"""What brokers know of a client: its groups and subscriptions, told again and again.
+"""Heartbeats: the client's groups and subscriptions, sent to all brokers periodically.
 
-A broker forgets a client whose connection ends, so a lost connection is a reason to tell at once;
-and so is another leader, who may know nobody yet.
+A broker unregisters a client whose connection ends. So the client sends a heartbeat at once after a
+lost connection, and when a broker has a new leader, which may not know the client yet.
 
-State: soft. The truth about groups is what the client's producers and consumers are.
+State: soft. The client's producers and consumers define its groups.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_h
 from kourou.protocol.messages.membership import HeartBeat, UnregisterClient
 
 SOON_MS = 20
-"""Reasons that come together are told together."""
+"""The delay of an early heartbeat, so that reasons at the same time cause only one."""
 
 _log = logging.getLogger("kourou.client")
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """One consumer group this client is a member of."""
+    """The client's membership in one consumer group."""
 
     group: str
     consume_type: ConsumeType
@@ -39,7 +39,7 @@ class Membership:
 
 
 class Heartbeats:
-    """Tells brokers. `memberships()` gives this client's consumer groups as they are now."""
+    """Sends heartbeats. `memberships()` returns the client's current consumer groups."""
 
     def __init__(
         self,
@@ -60,30 +60,30 @@ class Heartbeats:
         self._producer_groups: dict[str, int] = {}
         self._told: set[str] = set()
         self._differing: dict[str, list[str]] = {}
-        """Address -> what its last answer says of consumers with other subscriptions."""
+        """Address -> the texts in its last reply about consumers with other subscriptions."""
 
         self.last: tuple[bytes, list[str]] = (b"", [])
-        """What was told last, and to which brokers; any thread may read it."""
+        """The last heartbeat and the brokers that it was sent to; any thread may read it."""
 
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Tell from now on."""
+        """Start sending heartbeats."""
         self._routes.listen(self._route_changed)
         self._routes.listen_leaders(self._leader_changed)
         self._connections.on_again = self._came_back
         self._task = background(self._keep_telling(), "heartbeats")
 
     def close(self) -> None:
-        """Tell no more."""
+        """Stop sending heartbeats."""
         if self._task is not None:
             self._task.cancel()
 
     def soon(self) -> None:
-        """Something changed, or a connection may be new: tell everybody in a moment."""
+        """Send a heartbeat soon, because something changed or a connection may be new."""
         self._wanted.set()
 
     def _route_changed(self, _topic: str) -> None:
@@ -95,8 +95,8 @@ class Heartbeats:
         self.soon()
 
     def _came_back(self, address: str) -> None:
-        # Nothing else may tell of it: a producer that is idle asks no broker anything, and yet the
-        # broker may want to ask it about a transaction.
+        # Nothing else may reveal it: an idle producer sends no requests to the broker, but the
+        # broker may send it a check-back for a transaction.
         if address in self._told:
             self._told.discard(address)
             self.soon()
@@ -104,27 +104,31 @@ class Heartbeats:
     async def _keep_telling(self) -> None:
         while True:
             try:
-                # Not wait_for: before Python 3.12 it ignores a cancellation that meets the event.
+                # Not wait_for: before Python 3.12 it ignores a cancellation at the moment of the
+                # event.
                 async with asyncio.timeout(self._interval_ms / 1000):
                     await self._wanted.wait()
                 await asyncio.sleep(SOON_MS / 1000)
             except TimeoutError:
-                # Filter servers hear no heartbeat, but their connections are in use.
+                # Filter servers receive no heartbeats, but their connections are in use.
                 self._connections.retain_routes(
                     self._routes.addresses() | self._routes.filter_servers()
                 )
             self._wanted.clear()
             await self.beat()
 
-    # -- telling ----------------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     def add_producer_group(self, group: str) -> None:
-        """This client produces in `group`."""
+        """Add `group` to the client's producer groups."""
         self._producer_groups[group] = self._producer_groups.get(group, 0) + 1
         self.soon()
 
     async def beat(self) -> None:
-        """Tell every broker now; failures are logged, for the next beat repeats everything."""
+        """Send a heartbeat to every broker now.
+
+        Failures are logged only, because the next heartbeat repeats everything.
+        """
         consumers = tuple(
             ConsumerData(
                 group=one.group,
@@ -152,7 +156,7 @@ class Heartbeats:
         await asyncio.gather(*(self._tell(address, body) for address in self.last[1]))
 
     async def reach(self, addresses: Iterable[str]) -> None:
-        """Tell everybody now if one of these brokers was not told before."""
+        """Send a heartbeat now if one of these brokers has not received one yet."""
         if not self._told.issuperset(addresses):
             await self.beat()
 
@@ -169,7 +173,7 @@ class Heartbeats:
             self._warn(address, reply.remark.splitlines())
 
     def _warn(self, address: str, differing: list[str]) -> None:
-        """Log each sentence about other subscriptions once, however many brokers repeat it."""
+        """Log each text about differing subscriptions once, even if several brokers repeat it."""
         known = {text for texts in self._differing.values() for text in texts}
         self._differing[address] = differing
         for text in differing:
@@ -177,10 +181,10 @@ class Heartbeats:
                 _log.warning("subscriptions differ: %s", text)
 
     async def leave(self, *, producer_group: str = "", consumer_group: str = "") -> None:
-        """Tell every broker that this client leaves a group (35).
+        """Unregister the client from a group at every broker (request code 35).
 
-        This takes a moment at most: who cannot be told now finds out by the lost connection, or by
-        the silence.
+        This takes a moment at most. A broker that cannot be reached now detects it by the lost
+        connection, or by missing heartbeats.
         """
         if producer_group:
             self._producer_groups[producer_group] -= 1

@@ -1,13 +1,13 @@
-"""The event loop on which a client speaks with brokers and name servers: a thread's, or its own.
+"""The event loop that runs a client's connections: that of an I/O thread, or the application's.
 
-An asynchronous client runs on the loop that opened it, so that its messages cross no threads. It
-consumes in order on the thread, as a blocking client does everything: because locks are renewed
-there, and heartbeats sent, a handler that blocks its own loop or thread never costs a group its
-queues. Without order heartbeats are enough (kourou.client.standby).
+An asynchronous client uses the loop that opened it, so its messages cross no threads. Orderly
+consumption, and everything in a blocking client, uses the I/O thread. Locks are renewed and
+heartbeats sent there, so a handler that blocks its own loop or thread never costs a group its
+queues. Unordered consumption only needs heartbeats (kourou.client.standby).
 
-Fork: threads do not survive it. In the child every inherited `Io` is marked `orphaned`; its
-clients then raise `ForkedClient`, and a client opened in the child gets a fresh one. The
-parent's sockets are left untouched in the child: nothing here closes or frees them.
+Fork: threads do not survive a fork. In the child every inherited `Io` is marked `orphaned`; its
+clients then raise `ForkedClient`, and a client opened in the child gets a new one. The parent's
+sockets are left untouched in the child: they are neither closed nor freed.
 
 State: soft. `_threads` is this process's registry.
 """
@@ -65,11 +65,11 @@ class LoopEnded(ClientClosed):
 
 
 class Io:
-    """The loop of a client's conversations.
+    """The loop that runs a client's connections.
 
-    `seats` are the members, as client id and group, that clients of this process and these name
-    servers (`key`) are: two consumers under one name would both be given all that is the one
-    member's.
+    `seats` contains client ID and group of each consumer that clients of this process and these
+    name servers (`key`) have. Two consumers with the same ID and group would both be assigned the
+    same queues.
     """
 
     def __init__(self, key: str, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -80,19 +80,19 @@ class Io:
         self.loop = loop
 
     def check(self) -> None:
-        """Raise ForkedClient in a process that did not begin this, ClientClosed if it is over."""
+        """Raise ForkedClient in a process other than the client's, ClientClosed after its end."""
         if self.orphaned:
             raise ForkedClient
         if self.loop.is_closed():
             raise ClientClosed("client's I/O thread")
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine there; the future may be waited for in any thread."""
+        """Run a coroutine on this loop; any thread may wait for the future."""
         self._check_for(work)
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and await its result here; cancelling here cancels there."""
+        """Run a coroutine on this loop and await its result here; cancellation is passed on."""
         if asyncio.get_running_loop() is not self.loop:
             return await asyncio.wrap_future(self.submit(work))
         self._check_for(work)
@@ -114,7 +114,7 @@ class IoLoop(Io):
         _loops.add(self)
 
     def check(self) -> None:
-        """Raise ForkedClient, and LoopEnded if that loop does not run (any more)."""
+        """Raise ForkedClient in another process, LoopEnded if the loop does not run."""
         if self.orphaned:
             raise ForkedClient
         if not self.loop.is_running():
@@ -122,9 +122,9 @@ class IoLoop(Io):
 
 
 class IoThread(Io):
-    """One thread, one loop. `acquire` gives a shared one, `release` gives it back.
+    """One thread with one loop. `acquire` returns a shared one, `release` releases it.
 
-    With a loop and a clock of somebody's own, time on it may pass otherwise (kourou.testing).
+    With a given loop and clock, its time may differ from real time (kourou.testing).
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class IoThread(Io):
         self.loop.close()
 
     def stop(self) -> None:
-        """Cancel what runs, close the loop, end the thread. Waits, unless called on that thread."""
+        """Cancel all tasks, close the loop, end the thread. Waits unless called on that thread."""
         if self.orphaned or self.loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -168,12 +168,12 @@ class IoThread(Io):
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs in this thread, if one does."""
-    return asyncio._get_running_loop()  # of those who write loops; without an exception
+    """Return the loop that runs in this thread, or None."""
+    return asyncio._get_running_loop()  # for authors of event loops; raises no exception
 
 
 class OnIo(Protocol):
-    """An object whose conversations run on `_io`."""
+    """An object whose connections run on `_io`."""
 
     _io: Io
 
@@ -184,9 +184,9 @@ SelfT = TypeVar("SelfT", bound=OnIo)
 def on_io_thread(
     method: Callable[Concatenate[SelfT, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SelfT, P], Coroutine[Any, Any, T]]:
-    """A method that may be awaited on any loop and runs on the object's own.
+    """Decorate a method that may be awaited on any loop, so that it runs on the object's loop.
 
-    `__wrapped__` is the method itself, for faces that wait in another way.
+    `__wrapped__` is the method itself, for APIs that wait in another way.
     """
 
     @wraps(method)
@@ -216,7 +216,7 @@ class _Registry:
     def release(self, thread: IoThread) -> None:
         with self.lock:
             if self.threads.get(thread.key) is not thread:
-                return  # a parent's thread, or one that exit has stopped already
+                return  # a thread of the parent process, or one that was stopped at exit
             self.users[thread.key] -= 1
             if self.users[thread.key]:
                 return
@@ -255,13 +255,13 @@ class _Registry:
 _registry = _Registry()
 _loops: weakref.WeakSet[IoLoop] = weakref.WeakSet()
 _orphans: list[Io] = []
-"""Kept for ever in a forked child: freeing them would touch the parent's sockets."""
+"""Never freed in a forked child: freeing them would touch the parent's sockets."""
 
 
 def acquire(key: str, loop: asyncio.AbstractEventLoop | None = None) -> Io:
-    """`loop`, or the shared thread for this set of name servers; pair with `release`.
+    """Return `loop`, or the shared thread for this set of name servers; pair with `release`.
 
-    A thread that was lent is taken whatever `loop` is.
+    If a thread was registered by `lend`, it is returned whatever `loop` is.
     """
     if loop is not None and _registry.lent(key) is None:
         return IoLoop(key, loop)
@@ -269,28 +269,28 @@ def acquire(key: str, loop: asyncio.AbstractEventLoop | None = None) -> Io:
 
 
 def release(io: Io) -> None:
-    """Give it back; the last user of a thread ends it. In a forked child this does nothing."""
+    """Release an Io; its last user ends a thread. In a forked child this does nothing."""
     if isinstance(io, IoThread):
         _registry.release(io)
 
 
 def lend(thread: IoThread) -> None:
-    """Let clients of the name servers `thread.key` run on a thread that is there already."""
+    """Let clients of the name servers `thread.key` run on an existing thread."""
     _registry.lend(thread)
 
 
 def reclaim(thread: IoThread) -> int:
-    """End that; how many clients still use the thread. Its owner stops it."""
+    """Undo `lend`; returns how many clients still use the thread. Its owner stops it."""
     return _registry.reclaim(thread)
 
 
 def is_network_thread(loop: asyncio.AbstractEventLoop) -> bool:
-    """Does this loop run on one of these threads, not on an application's?"""
+    """Return whether this loop runs on one of these threads, not on an application's."""
     return any(thread.loop is loop for thread in list(_registry.threads.values()))
 
 
 def clock_at(key: str) -> Clock:
-    """The time for clients of this set of name servers."""
+    """Return the clock for clients of this set of name servers."""
     thread = _registry.lent(key)
     return SystemClock() if thread is None else thread.clock
 

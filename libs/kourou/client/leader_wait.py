@@ -1,16 +1,17 @@
-"""Messages that wait for a broker to have a leader again.
+"""Messages that wait until their broker has a leader again.
 
-    refused by a follower, by one    the route is asked for anew, again and again in growing pauses,
-    that starts, or lost with its    and the message is sent to whoever leads by then; one that may
-    connection                       go to any queue goes to another broker as soon as there is one
-    its time is over                 the last failure, and how long it was tried; it is an
-                                     UnknownOutcome if one of the attempts may have succeeded
+A message waits here if it was refused by a follower or by a starting broker, or if the connection
+was lost. The route is refreshed repeatedly with growing pauses, and the message is sent to the new
+leader. A message that may go to any queue is sent to another broker as soon as there is one. When
+its timeout is over, the sender gets the last failure, with the time and the number of attempts; it
+is an UnknownOutcome if one of the attempts may have succeeded.
 
 Invariants:
-  - the unique key stays, and the attempt's number grows, so a broker that has the message already
-    answers with its first place
-  - a pinned message stays in its queue, and messages of one queue leave in the order they came
-  - nobody is asked who just refused, unless its connection stands
+
+- the unique key stays the same and the attempt number grows, so a broker that already has the
+  message replies with its first offset
+- a pinned message stays in its queue, and messages of one queue are sent in their original order
+- an address that just refused is used again only if its connection is established
 
 State: soft. Used on the I/O thread.
 """
@@ -35,16 +36,16 @@ from kourou.clock import Clock
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
 
 ROUTE_WAIT_MS = 1_000
-"""How long a look waits for a name server; the route stays as it was otherwise."""
+"""How long a refresh waits for a name server; without a reply the route stays the same."""
 
 SAME_DEADLINE_MS = 250
-"""Messages whose time ends so close together may share a frame, which has one deadline."""
+"""Messages whose deadlines differ by at most this may share a frame, which has one deadline."""
 
 Choose = Callable[[QueueMap, Lane, Callable[[str], bool]], Lane | None]
-"""(route, lane, may this address be asked?) -> the lane to send by now, None: wait on."""
+"""(route, lane, may this address be used?) -> the lane to send by now; None: keep waiting."""
 
 Resend = Callable[[list[Unsent], int, int], None]
-"""(messages with their lanes, number of the attempt, attempts that do not count)."""
+"""(messages with their lanes, attempt number, attempts that do not count)."""
 
 Settle = Callable[[list[tuple[Unsent, Outcome | None]]], None]
 
@@ -53,7 +54,7 @@ _log = logging.getLogger("kourou.client.send")
 
 @dataclass(slots=True)
 class _Party:
-    """Messages that came together. They have travelled `sent` times; `address` refused them."""
+    """Messages that arrived together. They were sent `sent` times; `address` refused them."""
 
     messages: list[Unsent]
     sent: int
@@ -85,13 +86,13 @@ class LeaderWait:
         self._parties: dict[str, list[_Party]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.awaited: Counter[str] = Counter()
-        """How many messages wait for each broker, by its name; empty while nobody waits."""
+        """The number of waiting messages by broker name; empty if none wait."""
 
     def enter(self, messages: list[Unsent], *, sent: int, spared: int, address: str) -> None:
-        """These wait from now on, behind those that wait already.
+        """Add messages behind those that are waiting already.
 
-        `sent`: how often they have travelled, `spared` of them without being counted; `address` is
-        who had them last, empty where the route named nobody.
+        `sent` is how often they were sent, `spared` is how many of these attempts are not counted.
+        `address` received them last; it is empty if the route contained no address.
         """
         by_topic: dict[str, list[Unsent]] = {}
         for message in messages:
@@ -127,7 +128,7 @@ class LeaderWait:
             _log.info("route of %s not refreshed: %r", topic, error)
 
     def _go_on(self, topic: str) -> None:
-        """Send what can be sent by now, settle what is too late, keep the rest."""
+        """Send the messages that can be sent now, complete the late ones, keep the rest."""
         known = self._routes.known(topic)
         now_ms = self._clock.monotonic_ms()
         late: list[tuple[Unsent, Outcome | None]] = []
@@ -179,7 +180,7 @@ class LeaderWait:
             del self.awaited[name]
 
     async def close(self) -> None:
-        """Wait no more: who still waits gets what its last attempt met."""
+        """Stop waiting; remaining messages get the failure of their last attempt."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -197,7 +198,7 @@ class LeaderWait:
 
 
 def move(message: Unsent, lane: Lane) -> None:
-    """The message goes by this lane from now on."""
+    """Assign the message to this lane."""
     if message.lane is lane:
         return
     if message.lane.queue.queue_id != lane.queue.queue_id:
@@ -206,7 +207,7 @@ def move(message: Unsent, lane: Lane) -> None:
 
 
 def too_late(message: Unsent, sent: int) -> KourouError:
-    """What a message met whose time ended while nobody led its broker."""
+    """Return the error of a message whose deadline passed while its broker had no leader."""
     seconds = message.lane.terms.timeout_ms / 1000
     return given_up(
         message,
@@ -216,7 +217,10 @@ def too_late(message: Unsent, sent: int) -> KourouError:
 
 
 def given_up(message: Unsent, why: str) -> KourouError:
-    """The error of a message that is not sent again: one attempt that was lost leaves a doubt."""
+    """Return the error of a message that is not retried.
+
+    It is an UnknownOutcome if an attempt had no reply, because the message may be stored.
+    """
     failure = message.failure
     if isinstance(failure, UnknownOutcome):
         text = f"{why}; the message may be stored; last error: {failure.message}"
@@ -232,7 +236,7 @@ def _first_deadline(parties: Iterable[_Party]) -> int:
 
 
 def _add(parties: list[_Party], party: _Party) -> None:
-    """Behind the others, or with the last of them if they may share frames."""
+    """Append the messages, or merge them with the last ones if they may share frames."""
     if parties:
         last = parties[-1]
         apart_ms = party.messages[0].deadline_ms - last.messages[0].deadline_ms

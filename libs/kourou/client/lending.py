@@ -1,9 +1,9 @@
-"""A group member whose messages are held for others, who say later what became of each.
+"""A consumer for gateways: messages are held for other clients, which acknowledge each one later.
 
-A runner is given the messages and reports of each (kourou.client.handlers). Nothing here looks for
-handlers that take too long: the caller knows how long somebody may hold a message.
+A runner receives the messages and reports each outcome (kourou.client.handlers). No handler timeout
+is checked here, because the caller defines how long a message may be held.
 
-State: soft. What is not finished is not committed, so it comes again if this process ends.
+State: soft. Unfinished messages are not committed, so they are redelivered if this process ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kourou.model.names import retry_topic
 
 
 class _Lends(Protocol):
-    """What both kinds of lending members can do."""
+    """The operations that both kinds of lending consumers have."""
 
     async def also(self, topic: str, wanted: Wanted) -> None: ...
     async def without(self, topic: str) -> None: ...
@@ -35,12 +35,13 @@ class _Lends(Protocol):
 
 
 class LendingConsumer(PushConsumer):
-    """One member, without order. Used on the I/O thread."""
+    """One unordered consumer. Used on the I/O thread."""
 
     async def also(self, topic: str, wanted: Wanted) -> None:
-        """Consume one more topic. Raises what a broker refuses the filter with.
+        """Subscribe to one more topic.
 
-        BadRequest for a topic that is consumed already.
+        Raises the broker's error if it refuses the filter, BadRequest if the topic is consumed
+        already.
         """
         session = self._session
         subscription = subscription_of(topic, wanted, version=session.clock.now_ms())
@@ -55,7 +56,7 @@ class LendingConsumer(PushConsumer):
         await self._rebalance_once()
 
     async def without(self, topic: str) -> None:
-        """Consume a topic no more: its queues are committed and left to other members."""
+        """Unsubscribe from a topic: its offsets are committed and its queues released."""
         if topic == retry_topic(self.group):
             raise BadRequest(
                 "a group always consumes its retry topic; it cannot unsubscribe from it"
@@ -68,9 +69,10 @@ class LendingConsumer(PushConsumer):
     async def give_back(
         self, message: ReceivedMessage, delay_level: int, reason: str, *, finish: bool
     ) -> None:
-        """Give a message back to the brokers now; raises KourouError if none takes it.
+        """Send a message back to the brokers now. Raises KourouError if no broker accepts it.
 
-        With `finish` it then leaves its window. `delay_level` as kourou.client.send_back has it.
+        With `finish` it is then removed from its window. `delay_level` as in
+        kourou.client.send_back.
         """
         await self._send_back.send_back(message, delay_level=delay_level, reason=reason)
         self.counts.sent_back += 1
@@ -80,11 +82,11 @@ class LendingConsumer(PushConsumer):
 
 
 class OrderedLendingConsumer(LendingConsumer, OrderedConsumer):
-    """One member that consumes in order."""
+    """One orderly consumer."""
 
 
 class Lender(Consuming):
-    """A lending member, opened and closed from the caller's loop."""
+    """A lending consumer that the caller opens and closes on its own loop."""
 
     def __init__(
         self,
@@ -110,20 +112,20 @@ class Lender(Consuming):
         return consumer
 
     async def queue_count(self) -> int:
-        """How many queues this member has, those of the group's retry topic not counted."""
+        """Return the number of assigned queues, without those of the group's retry topic."""
 
-        async def count() -> int:  # where queues come and go
+        async def count() -> int:  # on the loop where assignments change
             return len(self._started.assigned)
 
         return await self._client.io.run(count())
 
     async def also(self, topic: str, wanted: Wanted) -> None:
-        """Consume one more topic. Raises Rejected with the words of a broker that refuses it."""
+        """Subscribe to one more topic. Raises Rejected with the broker's reason if it refuses."""
         check_wanted(wanted)
         await self._client.io.run(self._lends.also(topic, wanted))
 
     async def without(self, topic: str) -> None:
-        """Consume a topic no more."""
+        """Unsubscribe from a topic."""
         await self._client.io.run(self._lends.without(topic))
 
     async def give_back(
@@ -134,10 +136,10 @@ class Lender(Consuming):
         reason: str = "",
         finish: bool = True,
     ) -> None:
-        """Give a message back; when this returns the brokers have it. Raises KourouError.
+        """Send a message back; when this returns, the brokers have stored it. Raises KourouError.
 
-        0 lets the broker choose the pause by the number of attempts, a negative level makes it a
-        dead letter. Without `finish` the runner still has to report it.
+        With level 0 the broker derives the delay from the number of attempts; a negative level
+        makes the message a dead letter. Without `finish` the runner still has to report it.
         """
         work = self._lends.give_back(message, delay_level, reason, finish=finish)
         await self._client.io.run(work)

@@ -1,4 +1,4 @@
-"""What a client answers when a broker asks one of its consumers something."""
+"""Handlers for brokers' requests about the client's consumers."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ MIB = 1024 * 1024
 
 
 class Asks(Protocol):
-    """A consumer, as much as a question needs of it. A pull consumer knows less."""
+    """The part of a consumer that these requests need. A pull consumer has no more than this."""
 
     @property
     def membership(self) -> Membership:
-        """What brokers are told of it."""
+        """The membership that heartbeats contain."""
         ...
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        """What it would commit of each queue of a topic."""
+        """Return the offsets that the consumer would commit for each queue of a topic."""
         ...
 
 
@@ -51,18 +51,18 @@ class Pushed(Asks, Protocol):
     """A consumer with handlers."""
 
     def running_info(self) -> RunningInfo:
-        """How it runs."""
+        """Return the consumer's running state."""
         ...
 
     async def consume_directly(self, record: bytes) -> Handled:
-        """Handle this record now."""
+        """Process this record now."""
         ...
 
 
 class MemberAnswers:
-    """Answers for all consumers of a client. `find(group)` gives the one of a group, or None.
+    """Replies for all consumers of a client. `find(group)` returns a group's consumer, or None.
 
-    `name_servers()` are the addresses of the name servers, joined by `;`.
+    `name_servers()` returns the addresses of the name servers, joined by `;`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class MemberAnswers:
         self._client_id = client_id
 
     def register(self, answering: Answering) -> None:
-        """Answer from now on."""
+        """Register the request handlers."""
         answering.on(GetConsumerStatusFromClient, self._status)
         answering.on(GetConsumerRunningInfo, self._running_info)
         answering.on(ConsumeMessageDirectly, self._consume)
@@ -124,7 +124,7 @@ class MemberAnswers:
         return Answer(body=(encode_consumer_running_info(told),))
 
     def _properties(self, member: Pushed, info: RunningInfo) -> dict[str, str]:
-        """RocketMQ's own names lie over the settings'; its tools read these."""
+        """Return the properties; RocketMQ's names, which its tools read, override the settings'."""
         return {
             "PROP_CONSUMEORDERLY": "false",
             **info.properties,
@@ -151,7 +151,7 @@ class MemberAnswers:
 
 
 def process_queue(info: QueueInfo) -> ProcessQueueInfo:
-    """One queue in RocketMQ's form, in which offsets of nothing are 0."""
+    """Return one queue in RocketMQ's form, in which missing offsets are 0."""
     return ProcessQueueInfo(
         cached_msg_count=info.cached_count,
         cached_msg_max_offset=max(info.cached_max_offset, 0),
@@ -166,8 +166,8 @@ def process_queue(info: QueueInfo) -> ProcessQueueInfo:
 
 
 def stacks() -> str:
-    """What every thread of this process is doing: the counterpart of RocketMQ's `jstack`."""
-    frames = sys._current_frames()  # the documented place, whatever its name says
+    """Return the stack of every thread of this process, as RocketMQ's `jstack` does."""
+    frames = sys._current_frames()  # the documented function, despite its name
     lines: list[str] = []
     for thread in sorted(threading.enumerate(), key=lambda one: one.name):
         frame = frames.get(thread.ident or 0)

@@ -1,4 +1,4 @@
-"""A filter that an application brings along or names: Python that runs beside the broker.
+"""Python filters of applications, which run in filter servers next to the broker.
 
     @Filter
     def late(message, context):
@@ -6,7 +6,8 @@
 
     with mq.subscribe("flights", late) as flights: ...
 
-The two that read sources are imported when a filter is made, for most clients make none.
+The two modules that read sources are imported when a filter is created, because most clients create
+none.
 """
 
 from __future__ import annotations
@@ -28,15 +29,14 @@ Matching = Callable[[Any, Any], bool]
 
 @dataclass(frozen=True, init=False)
 class Filter:
-    """A filter in Python, to be said where tags or an `Sql` could stand.
+    """A Python filter, usable as an expression instead of tags or an `Sql`.
 
-    `Filter(function)`, `Filter(cls)` and, as decorators, `@Filter` and `@Filter.define(...)` take
-    the source of what they are given: `match(message, context) -> bool`, or a class with that
-    method. `Filter(text, name=...)` and `Filter.from_file(path)` take the source itself, and
-    `Filter.named(name)` uploads nothing and means what the group has stored under that name.
-
-    `note` is kept with the uploaded version. Raises BadRequest for what cannot be uploaded, or
-    would be refused.
+    `Filter(function)`, `Filter(cls)` and, as decorators, `@Filter` and `@Filter.define(...)` use
+    the source of their argument: a function `match(message, context) -> bool` under any name, or a
+    class with a method `match`. `Filter(text, name=...)` and `Filter.from_file(path)` take the
+    source itself. `Filter.named(name)` uploads nothing and refers to the filter that the group has
+    stored under that name. `note` is stored with the uploaded version. Raises BadRequest for a
+    filter that cannot be uploaded or would be refused.
     """
 
     name: str
@@ -98,19 +98,19 @@ class Filter:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """The filter that the consumer group has stored under this name."""
+        """Return the filter that the consumer group has stored under this name."""
         made = cls.__new__(cls)
         made._fill(name, None, "")
         return made
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str | None = None, note: str = "") -> Self:
-        """The filter whose source is a file in UTF-8; named like the file if not otherwise."""
+        """Return the filter whose source is a UTF-8 file; the default name is the file's stem."""
         path = Path(path)
         try:
             with path.open("rb") as file:
                 content = file.read(FILTER_SOURCE_BYTES_MAX + 1)
-            # The end of what is too long may be half a character.
+            # Content that is too long may end within a character.
             too_long = len(content) > FILTER_SOURCE_BYTES_MAX
             source = content.decode(errors="replace" if too_long else "strict")
         except (OSError, ValueError) as error:
@@ -121,8 +121,8 @@ class Filter:
     def define(
         cls, name: str | None = None, *, note: str = ""
     ) -> Callable[[Matching | type], Filter]:
-        """The decorator with a name and a note: `@Filter.define("late", note="over two hours")`."""
-        if name is not None and not isinstance(name, str):  # without parentheses it decorates
+        """Return a decorator: `@Filter.define("late", note="more than two hours late")`."""
+        if name is not None and not isinstance(name, str):  # used without parentheses
             raise BadRequest(
                 f"Filter.define takes the name of the filter, not {name!r:.80}",
                 hint='use @Filter.define("late"), or just @Filter',
@@ -134,7 +134,9 @@ class Filter:
         return make
 
     def __call__(self, message: Any, context: Any = None) -> bool:
-        """Ask the function here, as tests do; BadRequest where there is only a text or a class."""
+        """Call the function locally, as in tests. Raises BadRequest if made from a text or a
+        class.
+        """
         if self._function is None:
             raise BadRequest(
                 f"filter {self.name} was not made from a function, so it cannot be called"
@@ -143,7 +145,7 @@ class Filter:
 
     @property
     def sha256(self) -> str:
-        """Of the source in UTF-8, in hexadecimal; empty without a source."""
+        """The SHA-256 of the source in UTF-8, in hexadecimal; empty without a source."""
         return "" if self.source is None else hashlib.sha256(self.source.encode()).hexdigest()
 
     def __str__(self) -> str:

@@ -1,16 +1,16 @@
-"""RocketMQ's message trace: what became of each message, written as messages of a trace topic.
+"""RocketMQ's message trace: the history of each message, written as messages of a trace topic.
 
     kourou.client.message_trace    -> records of kourou.protocol.message_trace
     RMQ_SYS_TRACE_TOPIC, or the topic of the setting, read back by `admin.messages.trace`
 
-It is there for whoever looks messages up by RocketMQ's tools; it has nothing to do with traces of
-OpenTelemetry (kourou.client.tracing).
+It serves users of RocketMQ's tools and is independent of OpenTelemetry traces
+(kourou.client.tracing).
 
-A trace never holds up or fails what it tells of: records wait in memory, TRACE_RECORDS_MAX at most;
-what comes beyond that, or cannot be sent, is dropped and counted. The trace topic itself is not
-traced.
+Tracing never delays or fails the traced operation. Records wait in memory, at most
+TRACE_RECORDS_MAX; more records, and those that cannot be sent, are dropped and counted. The trace
+topic itself is not traced.
 
-State: soft. Records that wait when the process dies are lost.
+State: soft. Records that are waiting when the process dies are lost.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
     from kourou.clock import Clock
 
 TRACE_GROUP = "_INNER_TRACE_PRODUCER"
-"""The producer group of traces, as RocketMQ's begins."""
+"""The producer group of trace messages; RocketMQ's group names have the same prefix."""
 
 REGION = "DefaultRegion"
-"""regionId of brokers that were not told another one."""
+"""The regionId of brokers without a configured one."""
 
 SOON_MS = 500
 RECORDS_AT_ONCE = 100
-"""Records are written when so many wait, or when the first one has waited for so long."""
+"""Records are written when this many wait, or when the first has waited for SOON_MS."""
 
 _log = logging.getLogger("kourou.client")
 _numbers = count(1)
@@ -86,11 +86,11 @@ class TraceWriter:
 
     @property
     def clock(self) -> Clock:
-        """The client's."""
+        """The client's clock."""
         return self._core.clock
 
     def add(self, record: TraceRecord) -> None:
-        """Note this; it is written in a moment."""
+        """Add a record; it is written soon."""
         self._inbox.put(record)
 
     # -- on the I/O thread ------------------------------------------------------------------------
@@ -167,8 +167,8 @@ class TraceWriter:
         )
 
     async def close(self) -> None:
-        """Write what waits, then end; on the I/O thread. Sends end by their own timeout."""
-        await asyncio.sleep(0)  # what was added before is taken in this turn
+        """Write the waiting records and end; on the I/O thread. Sends end by their own timeout."""
+        await asyncio.sleep(0)  # records added before are taken in this iteration
         self._begin()
         if self._writing is not None:
             await self._writing
@@ -176,7 +176,7 @@ class TraceWriter:
 
 
 def messages_of(records: Sequence[TraceRecord], topic: str) -> list[Message]:
-    """The messages that carry these records; each small enough, and found by all it tells of."""
+    """Return messages that contain these records, each within size limits, with all keys."""
     messages: list[Message] = []
     texts: list[str] = []
     keys: dict[str, None] = {}
@@ -209,14 +209,14 @@ def messages_of(records: Sequence[TraceRecord], topic: str) -> list[Message]:
 
 
 class SendTrace:
-    """Notes the outcomes of one producer's sends; used on the I/O thread."""
+    """Records the outcomes of one producer's sends; used on the I/O thread."""
 
     def __init__(self, writer: TraceWriter, group: str) -> None:
         self._writer = writer
         self._group = group
 
     def settled(self, final: Sequence[tuple[Unsent, Outcome | None]]) -> None:
-        """The outcomes of these messages are known; oneway messages have none and leave none."""
+        """Record the outcomes of these messages; one-way messages have no outcome and no record."""
         for message, outcome in final:
             if outcome is not None and message.lane.queue.topic != self._writer.topic:
                 self._writer.add(self._published(message, outcome))
@@ -247,7 +247,7 @@ class SendTrace:
         )
 
     def ended(self, end: End, address: str) -> None:
-        """A broker has heard what became of a half message."""
+        """Record that a broker received the end of a transaction."""
         request = end.request
         self._writer.add(
             TransactionEnded(
@@ -268,7 +268,7 @@ class SendTrace:
 
 
 def _remoting(address: str) -> str:
-    """The address that RocketMQ's tools know a broker by."""
+    """Return the address under which RocketMQ's tools know a broker."""
     host, port = store_host_of(address)
     return f"{host}:{port}"
 
@@ -284,14 +284,14 @@ _STATES = {
 
 
 class ConsumeTrace:
-    """Notes the calls of one group's handlers; callable from any thread."""
+    """Records the calls of one group's handlers; callable from any thread."""
 
     def __init__(self, writer: TraceWriter, group: str) -> None:
         self._writer = writer
         self._group = group
 
     def handler(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A handler of either kind, traced."""
+        """Return a traced handler, for a plain or a coroutine handler."""
         if is_coroutine_handler(handler):
 
             @wraps(handler)
@@ -321,11 +321,11 @@ class ConsumeTrace:
         return called
 
     def report(self, report: Report) -> Report:
-        """The report of an iteration, traced: from handing a message out to its word about it."""
+        """Return a traced report for an iterator: from delivery of a message to its outcome."""
         return _TracedReport(self, report)
 
     def begin(self, item: Item) -> Call:
-        """These messages are handed over now."""
+        """Record that these messages are delivered now."""
         writer = self._writer
         messages: list[ReceivedMessage] = item if isinstance(item, list) else [item]
         wanted = [one for one in messages if one.queue.topic != writer.topic]
@@ -342,7 +342,7 @@ class Call:
     ) -> None:
         self._writer = writer
         self._group = group
-        # Not the messages: who forgets one must not find it kept here.
+        # Not the messages: a message that the application drops must not be kept alive here.
         self._told = [
             (
                 message.message_id,
@@ -353,11 +353,11 @@ class Call:
             for message in messages
         ]
         self._began_ms = writer.clock.now_ms()
-        # Only joins the two records, so it need not be more than different.
+        # Only joins the two records, so it only has to be unique.
         self._request_id = f"{id(writer):X}{self._began_ms:X}{next(_numbers):X}"
 
     def start(self) -> None:
-        """Note that it begins."""
+        """Record the start of the call."""
         for message_id, keys, region, retry_times in self._told:
             self._writer.add(
                 Consuming(
@@ -372,7 +372,7 @@ class Call:
             )
 
     def end(self, code: ContextCode) -> None:
-        """Note how it ended; the cost is shared among its messages, as RocketMQ does."""
+        """Record the end of the call; its messages share the duration equally, as in RocketMQ."""
         now_ms = self._writer.clock.now_ms()
         for message_id, keys, _, _ in self._told:
             self._writer.add(
@@ -390,18 +390,18 @@ class Call:
 
 
 def code_of(result: object) -> ContextCode:
-    """What a handler's result means."""
+    """Return the trace code of a handler's result."""
     if failure_in(result) is not None or getattr(result, "name", "") in _NOT_NOW:
         return ContextCode.FAILED
     return ContextCode.SUCCESS
 
 
 _NOT_NOW = frozenset({"SUSPEND_CURRENT_QUEUE_A_MOMENT", "ROLLBACK"})
-"""What ordered handlers return for messages that come again."""
+"""What orderly handlers return for messages that are to be redelivered."""
 
 
 class _TracedReport:
-    """Begins a call when an iteration asks whether a message is wanted, which it does last."""
+    """Starts a call when an iterator asks whether a message is wanted, its last step."""
 
     def __init__(self, trace: ConsumeTrace, report: Report) -> None:
         self._trace = trace
@@ -409,19 +409,19 @@ class _TracedReport:
         self._calls: weakref.WeakKeyDictionary[ReceivedMessage, Call] = weakref.WeakKeyDictionary()
 
     def wanted(self, item: Item) -> bool:
-        """Is the item's queue still ours? Then it is given away now."""
+        """Return whether the item's queue is still assigned; if so, it is delivered now."""
         if not self._report.wanted(item):
             return False
         self._calls[item] = self._trace.begin(item)
         return True
 
     def finished(self, item: Item) -> None:
-        """It was consumed."""
+        """Record that the message was consumed."""
         self._end(item, ContextCode.SUCCESS)
         self._report.finished(item)
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """It was not consumed."""
+        """Record that the message failed."""
         self._end(item, ContextCode.EXCEPTION)
         self._report.failed(item, error)
 

@@ -1,4 +1,4 @@
-"""Who consumed a message: the answer, and how it follows from what brokers know."""
+"""The consume status of a message in one group, derived from the brokers' replies."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from kourou.protocol.bodies import ConsumerConnection, OffsetWrapper
 class TrackKind(StrEnum):
     """RocketMQ's `TrackType`, with its spelling."""
 
-    CONSUMED = "CONSUMED"  # the group has committed beyond it
-    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"  # beyond it, and not wanted by tag or SQL92
-    PULL = "PULL"  # the group pulls for itself and keeps its progress as it likes
-    NOT_CONSUME_YET = "NOT_CONSUME_YET"  # the group has not committed beyond it
-    NOT_ONLINE = "NOT_ONLINE"  # no member is connected
-    CONSUME_BROADCASTING = "CONSUME_BROADCASTING"  # every member keeps its own progress
-    UNKNOWN = "UNKNOWN"  # the broker did not say, or a filter in Python decided
+    CONSUMED = "CONSUMED"  # the group has committed past it
+    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"  # past it, and excluded by tag or SQL92
+    PULL = "PULL"  # the group pulls and manages its own offsets
+    NOT_CONSUME_YET = "NOT_CONSUME_YET"  # the group has not committed past it
+    NOT_ONLINE = "NOT_ONLINE"  # no consumer is connected
+    CONSUME_BROADCASTING = "CONSUME_BROADCASTING"  # every consumer has its own offsets
+    UNKNOWN = "UNKNOWN"  # the broker did not reply, or a Python filter decided
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTrack:
-    """What one group made of a message.
+    """The status of a message in one group.
 
-    `consumed`: has the group committed beyond it, also while no member is connected? None where
-    nobody can tell. `offset`: the next one that the group will get of that queue.
+    `consumed` is whether the group has committed past the message, whether or not a consumer is
+    connected; None if unknown. `offset` is the next offset that the group will receive of that
+    queue.
     """
 
     group: str
@@ -54,7 +55,10 @@ def track(
     offset: int,
     properties: Mapping[str, str],
 ) -> MessageTrack:
-    """The judgement over the message of `topic` at `offset`; `progress` is that of its queue."""
+    """Return the status of the message of `topic` at `offset`.
+
+    `progress` is the group's offset in the message's queue.
+    """
     where = progress.consumer_offset if isinstance(progress, OffsetWrapper) else None
     consumed = None if where is None else where > offset
     if isinstance(connected, KourouError):
@@ -92,7 +96,10 @@ def track(
 
 
 def _wants(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:
-    """None: a filter in Python decides. A `*` among tags is every message, as RocketMQ tells it."""
+    """Return whether the subscription matches; None if a Python filter decides.
+
+    A `*` among tags matches every message, as RocketMQ's tools report it.
+    """
     if MATCH_ALL in subscription.tags and subscription.expression_type == TAG:
         return None if subscription.class_filter_mode else True
     return wanted(subscription, properties)

@@ -1,4 +1,4 @@
-"""A list of name servers that an HTTP server gives out: reading it, and keeping the last good one.
+"""A list of name servers from an HTTP server; the last valid list is kept.
 
 State: soft.
 """
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 LIST_TIMEOUT_S = 3.0
-"""For the connection, for the headers, and for whatever is waited for next ..."""
+"""The timeout of the connection, of the headers, and of each later read."""
 LIST_WHOLE_MS = 10_000
-"""... but a body that trickles in shall not keep a thread for ever."""
+"""The limit for the whole response, so that a slow body does not block a thread for long."""
 
 
 class NameServerList:
-    """The list at `url`. `fetch` gets its text and may block: it is called in a thread."""
+    """The list at `url`. `fetch` returns its text and may block: it is called in a thread."""
 
     def __init__(
         self, url: str, log: logging.Logger, *, fetch: Callable[[str], str] | None = None
@@ -37,12 +37,12 @@ class NameServerList:
         self._failing = False
 
     async def refresh(self) -> bool:
-        """Read the list; False if that cannot be done: then `addresses` stays what it was."""
+        """Read the list; returns False if that fails, and then `addresses` stays the same."""
         loop = asyncio.get_running_loop()
         try:
             text = await loop.run_in_executor(None, self._fetch, self.url)
             fresh = parse_addresses(text.strip())
-        except Exception as error:  # noqa: BLE001 - whatever a list server does, the list is asked for again
+        except Exception as error:  # noqa: BLE001 - whatever a list server does, the list is requested again
             self._failed(error)
             return False
         if self._failing:
@@ -52,7 +52,7 @@ class NameServerList:
         return True
 
     def _failed(self, error: Exception) -> None:
-        """Stay with the list as it was; say so once, until it can be read again."""
+        """Keep the previous list; log the failure once, until the list can be read again."""
         if self._failing:
             self._log.debug("name server list %s is still unreadable: %r", self.url, error)
             return
@@ -66,7 +66,10 @@ class NameServerList:
 
 
 def fetch_list(url: str, clock: Clock | None = None) -> str:
-    """The list at `url`; Unavailable when it cannot be had whole. Blocks: run it in a thread."""
+    """Return the list at `url`. Raises Unavailable if it cannot be read completely.
+
+    Blocks: run it in a thread.
+    """
     # Imported here: most processes read no list, and these two take a while.
     import urllib.request
     from http.client import HTTPException
@@ -74,7 +77,7 @@ def fetch_list(url: str, clock: Clock | None = None) -> str:
     try:
         with urllib.request.urlopen(url, timeout=LIST_TIMEOUT_S) as answer:
             body = _read(url, answer, clock or SystemClock())
-            missing: int | None = answer.length  # of Content-Length; None when it was not given
+            missing: int | None = answer.length  # of Content-Length; None without that header
             text = body.decode()
     except (OSError, HTTPException, ValueError) as error:
         raise Unavailable(f"{url} did not return a list: {error!r}") from error
@@ -84,7 +87,7 @@ def fetch_list(url: str, clock: Clock | None = None) -> str:
 
 
 def _read(url: str, answer: HTTPResponse, clock: Clock) -> bytes:
-    """The body, within its limits of size and time."""
+    """Return the body, within its limits of size and time."""
     body = b""
     until_ms = clock.monotonic_ms() + LIST_WHOLE_MS
     while piece := answer.read1(NAME_SERVER_LIST_BYTES_MAX + 1 - len(body)):

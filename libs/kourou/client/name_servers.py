@@ -1,6 +1,6 @@
-"""Which name server is asked, and what happens when it does not answer.
+"""Selection of a name server, and failover when it does not reply.
 
-Name servers do not know of each other, and a client needs only one that answers.
+Name servers do not know each other, and a client needs only one that replies.
 
 State: soft. Used on the I/O thread only.
 """
@@ -24,7 +24,7 @@ _log = logging.getLogger("kourou.client")
 
 
 class NameServerChoice:
-    """Asks one name server, the same while it answers."""
+    """Sends requests to one name server, the same one as long as it replies."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class NameServerChoice:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The known name servers; the first one is asked first."""
+        """The known name servers; the first one is used first."""
         return tuple(self._addresses)
 
     async def start(self) -> None:
-        """Get the list, if that is how name servers are found, and keep it fresh."""
+        """Fetch the list, if name servers are found by a list, and refresh it periodically."""
         if self._list is not None:
             await self._refresh(self._list)
             self._refreshing = background(
@@ -61,7 +61,7 @@ class NameServerChoice:
             )
 
     async def ask(self, request: Request, *, also: Collection[int] = ()) -> Reply:
-        """The first answer of any name server; raises the last failure when none answers."""
+        """Return the first reply of any name server; raises the last failure if none replies."""
         failure: Unavailable | UnknownOutcome | None = None
         for address in list(self._addresses):
             try:
@@ -75,7 +75,7 @@ class NameServerChoice:
                 failure = error
                 _log.warning("name server %s does not respond: %s", address, error)
                 self._ask_last(address)
-        if type(failure) is Unavailable:  # said by the address as the user wrote it
+        if type(failure) is Unavailable:  # with the addresses as the user wrote them
             where = ";".join(sorted(self._addresses))
             why = ": ".join(filter(None, (failure.message, failure.hint)))
             raise NameServersDown(f"no name server responds at {where}", hint=why) from failure
@@ -84,7 +84,7 @@ class NameServerChoice:
         )
 
     async def tell_all(self, request: Request, body: bytes = b"") -> None:
-        """The same change at every name server, for they do not tell each other.
+        """Send the same change to every name server, because they do not replicate.
 
         Raises the last failure after all were tried.
         """
@@ -99,7 +99,10 @@ class NameServerChoice:
             raise failure
 
     async def ask_each(self, request: Request) -> dict[str, Reply]:
-        """The answers of all name servers that give one, by address; if none does, the error."""
+        """Return the replies of all name servers that reply, by address.
+
+        If none replies, raises the last error.
+        """
         answers: dict[str, Reply] = {}
         failure: KourouError | None = None
         for address in list(self._addresses):
@@ -113,7 +116,7 @@ class NameServerChoice:
         return answers
 
     async def outcomes(self, request: Request) -> dict[str, Reply | KourouError]:
-        """The answer or the failure of each name server, by address; all are asked at once."""
+        """Return each name server's reply or error, by address; all requests run at once."""
 
         async def outcome(address: str) -> Reply | KourouError:
             try:
@@ -127,7 +130,7 @@ class NameServerChoice:
         return dict(zip(addresses, found, strict=True))
 
     def close(self) -> None:
-        """Refresh no more."""
+        """Stop refreshing the list."""
         if self._refreshing is not None:
             self._refreshing.cancel()
 

@@ -1,4 +1,4 @@
-"""Where queues begin and end, and how far groups have come.
+"""Queue bounds, and the offsets of consumer groups.
 
 State: soft (`QueueFacts`, `RemoteOffsets`); `LocalOffsets` is the projection of a file.
 """
@@ -36,19 +36,19 @@ _NONE_STORED = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 
 class OffsetStore(Protocol):
-    """Where a group's progress is kept; an application may bring its own (F307)."""
+    """A store of a group's offsets; an application may supply its own."""
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """The next offset to read; None when nothing is kept for this queue."""
+        """Return the next offset to read; None if nothing is stored for this queue."""
         ...
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Keep these offsets, also when they are lower than before."""
+        """Store these offsets, even if they are lower than before."""
         ...
 
 
 class QueueFacts:
-    """Asks the broker of a queue about it. Used on the I/O thread."""
+    """Requests about a queue to its broker. Used on the I/O thread."""
 
     def __init__(self, connections: Connections, routes: RouteTable, timeout_ms: int) -> None:
         self._connections = connections
@@ -56,29 +56,29 @@ class QueueFacts:
         self._timeout_ms = timeout_ms
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the next message will get."""
+        """Return the offset that the next message will get."""
         request = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
         return header_of(await self.ask(queue, request), GetMaxOffsetResponse).offset
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset still kept."""
+        """Return the minimum offset that is stored."""
         request = GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)
         return header_of(await self.ask(queue, request), GetMinOffsetResponse).offset
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after a time."""
+        """Return the offset of the first message stored at or after a time."""
         request = SearchOffsetByTimestamp(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
         )
         return header_of(await self.ask(queue, request), SearchOffsetByTimestampResponse).offset
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
-        """When the first kept message was stored, ms; -1 for an empty queue."""
+        """Return when the first stored message was stored, in ms; -1 for an empty queue."""
         request = GetEarliestMsgStoreTime(topic=queue.topic, queue_id=queue.queue_id)
         return header_of(await self.ask(queue, request), GetEarliestMsgStoreTimeResponse).timestamp
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """How far a group has come; None when the broker keeps nothing."""
+        """Return a group's committed offset; None if the broker has none."""
         request = QueryConsumerOffset(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
         )
@@ -90,7 +90,7 @@ class QueueFacts:
     async def commit(
         self, group: str, queue: MessageQueue, offset: int, *, hurried: bool = False
     ) -> None:
-        """Keep a group's progress at the broker; `hurried` as kourou.client.connections says."""
+        """Commit a group's offset at the broker; `hurried` as in kourou.client.connections."""
         request = UpdateConsumerOffset(
             consumer_group=group,
             topic=queue.topic,
@@ -107,7 +107,7 @@ class QueueFacts:
         also: frozenset[int] = frozenset(),
         hurried: bool = False,
     ) -> Reply:
-        """Ask the queue's leader, or whoever has its data when there is none."""
+        """Send a request to the queue's leader, or to another replica if there is none."""
         known = await self._routes.find(queue.topic)
         address = known.member_address(queue.broker_name, 0)
         if address is None:
@@ -118,12 +118,12 @@ class QueueFacts:
             )
         except (Unavailable, UnknownOutcome):
             if not hurried:
-                self._routes.stale(queue.topic)  # another one may lead by now
+                self._routes.stale(queue.topic)  # there may be a new leader
             raise
 
 
 class RemoteOffsets:
-    """A group's progress at the brokers. `hurried` is set before the last save, when closing."""
+    """A group's offsets at the brokers. `hurried` is set before the last save, when closing."""
 
     def __init__(self, group: str, facts: QueueFacts) -> None:
         self._group = group
@@ -131,11 +131,11 @@ class RemoteOffsets:
         self.hurried = False
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """The next offset to read."""
+        """Return the next offset to read."""
         return await self._facts.committed(self._group, queue)
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit; one broker's failure does not keep the others from being told."""
+        """Commit the offsets; a failure of one broker does not prevent commits at the others."""
         commits = (
             self._facts.commit(self._group, queue, offset, hurried=self.hurried)
             for queue, offset in offsets.items()
@@ -147,9 +147,10 @@ class RemoteOffsets:
 
 
 class LocalOffsets:
-    """Progress in a file of this machine, in the form of RocketMQ's Java clients (fact sheet §9.7).
+    """Offsets in a local file, in the format of RocketMQ's Java clients.
 
-    Every save replaces the file in one step; the former one stays as `.bak`.
+    A save writes a new file and renames it; the previous file is kept as `.bak`, and is read if the
+    file is missing or corrupt.
     """
 
     def __init__(self, path: Path) -> None:
@@ -157,13 +158,13 @@ class LocalOffsets:
         self._offsets: dict[MessageQueue, int] | None = None
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """The next offset to read; Corrupt when neither file nor backup can be understood."""
+        """Return the next offset to read. Raises Corrupt if neither file nor backup is readable."""
         if self._offsets is None:
             self._offsets = await asyncio.to_thread(_read, self._path)
         return self._offsets.get(queue)
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Write all offsets to a new file and put it in the old one's place."""
+        """Write all offsets to a new file, which then replaces the old one."""
         if self._offsets is None:
             self._offsets = await asyncio.to_thread(_read, self._path)
         self._offsets.update(offsets)
@@ -177,7 +178,7 @@ class LocalOffsets:
 
 
 def local_offsets_path(root: str, client_id: str, group: str) -> Path:
-    """Where RocketMQ's clients keep such a file; an empty `root` is `~/.rocketmq_offsets`."""
+    """Return the path that RocketMQ's clients use; an empty `root` is `~/.rocketmq_offsets`."""
     base = Path(root).expanduser() if root else Path.home() / ".rocketmq_offsets"
     return base / client_id / group / "offsets.json"
 
