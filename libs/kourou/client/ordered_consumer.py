@@ -1,15 +1,17 @@
-"""A group member that is given the messages of each queue in order (RocketMQ's orderly consumer).
+"""A consumer that processes the messages of each queue in order (RocketMQ's orderly consumer).
 
-Promises, beside those of kourou.client.push_consumer:
-  - a queue is consumed only while its broker's lock is held: no two members call handlers with its
-    messages at once. In broadcasting there are no locks, for members do not share queues
-  - a queue that goes to another member is given up in this order: no handler begins any more; the
-    one that runs ends, however long it takes; its progress is committed; the lock is given back.
-    So the next member goes on behind it, with nothing twice
-  - a lock that was lost (the broker could not be reached for a minute, or somebody took it over) is
-    no reason to commit: what is cached of the queue is forgotten, and it is begun anew
-  - at close, a queue whose handler still runs after `await_termination_ms` keeps its lock, until it
-    lapses at the broker
+Guarantees, in addition to those of kourou.client.push_consumer:
+
+- a queue is consumed only while its lock at the broker is held, so two consumers never call
+  handlers with its messages at the same time. In broadcasting there are no locks, because consumers
+  do not share queues
+- a queue that moves to another consumer is released in this order: no new handler call starts; the
+  running one ends, however long it takes; its offset is committed; the lock is released. So the
+  next consumer continues at that offset, without duplicates
+- after a lock was lost (the broker was unreachable for a minute, or another consumer got the lock)
+  nothing is committed: the cached messages of the queue are dropped, and it is started again
+- at close, a queue whose handler still runs after `await_termination_ms` keeps its lock, until the
+  lock expires at the broker
 
 State: soft. Used on the I/O thread.
 """
@@ -41,16 +43,16 @@ _log = logging.getLogger("kourou.client.consume")
 
 
 class Lock(Enum):
-    """What becomes of the lock of a queue that is left."""
+    """What happens to the lock of a queue that is released."""
 
     GIVE_BACK = auto()
-    KEEP = auto()  # the queue is begun again at another place
-    FORGET = auto()  # it may be somebody else's
+    KEEP = auto()  # the queue is started again at another offset
+    FORGET = auto()  # another consumer may have it
 
 
 @dataclass(slots=True, eq=False)
 class _Leaving:
-    """A queue that is not consumed any more, but whose handler may still run."""
+    """A queue that is no longer consumed, but whose handler may still run."""
 
     consumed: ConsumedQueue
     lock: Lock
@@ -61,7 +63,7 @@ class _Leaving:
 
 
 class OrderedConsumer(PushConsumer):
-    """One member of one group that consumes in order."""
+    """One orderly consumer of a group."""
 
     def __init__(
         self,
@@ -95,17 +97,17 @@ class OrderedConsumer(PushConsumer):
 
     @property
     def locked(self) -> list[MessageQueue]:
-        """The queues whose locks are good now, in order, but those of the group's retry topic.
+        """The queues whose locks are valid now, sorted, without those of the group's retry topic.
 
-        None in broadcasting.
+        Empty in broadcasting.
         """
         held = [] if self._locks is None else self._locks.held
         return [queue for queue in held if not queue.topic.startswith(RETRY_PREFIX)]
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and begin."""
+        """Join the group and start consuming."""
         await super().start()
         if self._locks is not None:
             self._tasks.append(
@@ -113,7 +115,7 @@ class OrderedConsumer(PushConsumer):
             )
 
     async def _let_go(self) -> None:
-        """At close: commit what had not ended before, give locks back where no handler runs."""
+        """At close: commit what had not ended before, and release locks where no handler runs."""
         await super()._let_go()
         for task in self._partings:
             task.cancel()
@@ -126,10 +128,10 @@ class OrderedConsumer(PushConsumer):
                 [queue for queue in self._locks.all if not self._delivery.calling(queue)]
             )
 
-    # -- which queues -----------------------------------------------------------------------------
+    # -- assignment -------------------------------------------------------------------------------
 
     async def _beginnable(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
-        """The queues to begin now: those that are locked, and not still being left."""
+        """Return the queues to start now: those that are locked, and not still being released."""
         fresh = [queue for queue in queues if queue not in self._leaving]
         holds: Mapping[MessageQueue, Hold]
         if self._locks is None:
@@ -150,7 +152,7 @@ class OrderedConsumer(PushConsumer):
             _log.info("group %s: released %s", self.group, ", ".join(map(str, lost)))
             await self._leave(lost, Lock.GIVE_BACK)
         if self._locks is not None:
-            # Locked for a share that changed before the queue was begun.
+            # Locked for an assignment that changed before the queue was started.
             wanted = {*share, *self._queues, *self._leaving}
             needless = self._locks.needless(topic, wanted)
             for queue in needless:
@@ -158,7 +160,7 @@ class OrderedConsumer(PushConsumer):
             await self._locks.unlock(needless)
 
     async def _leave(self, queues: Iterable[MessageQueue], lock: Lock) -> None:
-        """Consume these queues no more; those whose handler runs are parted with when it ends."""
+        """Stop consuming these queues; those with a running handler are released when it ends."""
         idle: list[_Leaving] = []
         for queue in queues:
             consumed = self._queues.pop(queue)
@@ -175,10 +177,10 @@ class OrderedConsumer(PushConsumer):
     async def _part_later(self, leaving: _Leaving) -> None:
         await self._delivery.idle(leaving.consumed.queue)
         await self._part([leaving])
-        self.rebalance_soon()  # it may have come back into our share meanwhile
+        self.rebalance_soon()  # it may have been assigned again in the meantime
 
     async def _part(self, left: Collection[_Leaving]) -> None:
-        """The last steps, with no handler running: commit, give locks back, forget."""
+        """Perform the last steps, without a running handler: commit, release locks, drop queues."""
         if not left:
             return
         offsets: dict[MessageQueue, int] = {}
@@ -201,14 +203,14 @@ class OrderedConsumer(PushConsumer):
             self._leaving.pop(leaving.consumed.queue, None)
 
     def _is_ours(self, queue: MessageQueue) -> bool:
-        """Is it certain that nobody else consumed the queue meanwhile?"""
+        """Return whether it is certain that no other consumer had the queue in the meantime."""
         if self._locks is None:
             return True
         hold = self._locks.hold(queue)
         return hold is not None and hold.nobody_elses(self._session.clock.monotonic_ms())
 
     def running_info(self) -> RunningInfo:
-        """This member as it is now (307), with its locks and the queues that stand still."""
+        """Return the running info (request code 307), with locks and queues waiting for a retry."""
         info = super().running_info()
         locked = set() if self._locks is None else set(self._locks.held)
         queues = {queue: replace(one, locked=queue in locked) for queue, one in info.queues.items()}
@@ -253,13 +255,16 @@ class OrderedConsumer(PushConsumer):
             locks.forget([queue for queue in lost if queue not in gone])
         self.rebalance_soon()
 
-    # -- progress ---------------------------------------------------------------------------------
+    # -- offsets ----------------------------------------------------------------------------------
 
     async def _commit(self, queues: Iterable[ConsumedQueue], when: str) -> None:
         await super()._commit([each for each in queues if self._is_ours(each.queue)], when)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group (220): forget what waits, begin there when handlers end."""
+        """Handle an operator's offset reset (request code 220).
+
+        The waiting messages are dropped; consumption restarts at the new offsets when handlers end.
+        """
         async with self._rebalancing:
             moved = {queue: offset for queue, offset in offsets.items() if queue in self._queues}
             if self._closing or not moved:

@@ -1,15 +1,16 @@
-"""Queues that are consumed in order: one handler at a time for each, and what its failures mean.
+"""Orderly delivery: one handler call at a time for each queue, and the handling of failures.
 
     ConsumedQueue --hand--> lane --Turn--> runner        (this module is the queue's runner ...)
     Window <--finish-- lane <--report-- runner           (... and the runner's report)
 
-Promises:
-  - the next message of a queue is handed over when the one before is finished, and not before
-  - a message that is not consumed comes again first, after a pause in which its queue stands still;
-    after `max_reconsume_times` it goes to the dead letters and the queue goes on (-1: never)
-  - a lane that is ended calls no handler any more; `idle` waits for the one that runs
+Guarantees:
 
-State: soft. Everything runs on the I/O thread but `finished`, `failed` and `wanted`.
+- the next message of a queue is delivered only when the previous one is finished
+- a message that failed is redelivered first, after a pause during which its queue is blocked; after
+  `max_reconsume_times` it is sent to the dead-letter queue and the queue continues (-1: never)
+- a lane that is ended starts no handler call; `idle` waits for the running one
+
+State: soft. Everything runs on the I/O thread except `finished`, `failed` and `wanted`.
 """
 
 from __future__ import annotations
@@ -57,19 +58,24 @@ _log = logging.getLogger("kourou.client.consume")
 
 
 class DeadLetters(Protocol):
-    """Where messages go that are given up; kourou.client.send_back.SendBack is one."""
+    """Receives messages that are not retried; kourou.client.send_back.SendBack implements it."""
 
     async def send_back(
         self, message: ReceivedMessage, *, delay_level: int = 0, reason: str = ""
     ) -> None:
-        """Keep the message aside (a negative level); raises KourouError if nobody takes it."""
+        """Store the message as a dead letter (negative level). Raises KourouError if not
+        accepted.
+        """
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One queue. `turn` runs, or is handed over to run; `aside` while dead letters are sent;
-    `pause` ends a moment of standing still."""
+    """One queue.
+
+    `turn` is running or passed to the runner; `aside` is true while dead letters are sent; `pause`
+    is the timer that ends a pause.
+    """
 
     queue: MessageQueue
     hold: Hold
@@ -84,7 +90,7 @@ class _Lane:
 
 
 class OrderedDelivery:
-    """The lanes of one member."""
+    """The lanes of one consumer."""
 
     def __init__(
         self,
@@ -114,7 +120,7 @@ class OrderedDelivery:
         self._closing = False
 
     def over(self, make_runner: Callable[[Report], Runner]) -> OrderedDelivery:
-        """Hand turns to the runner that is made here; returns itself, as the queues' runner."""
+        """Create the runner that runs the turns; returns this object, as the queues' runner."""
         self._runner = make_runner(self)
         return self
 
@@ -126,7 +132,7 @@ class OrderedDelivery:
     # -- lanes ------------------------------------------------------------------------------------
 
     def open(self, queue: MessageQueue, hold: Hold) -> None:
-        """The queue is ours from now on; the lane it had before must be idle."""
+        """Start a lane for a queue that is now locked; its previous lane must be idle."""
         lane = self._lanes.get(queue)
         if lane is not None and lane.hold is hold and not lane.ended:
             return
@@ -134,7 +140,7 @@ class OrderedDelivery:
         self._lanes[queue] = _Lane(queue, hold)
 
     def end(self, queue: MessageQueue) -> bool:
-        """Call no handler with it any more; False while one runs, which `idle` waits for."""
+        """Start no more handler calls; returns False while one runs, which `idle` waits for."""
         lane = self._lanes.get(queue)
         if lane is None:
             return True
@@ -148,7 +154,7 @@ class OrderedDelivery:
         return self._forget_idle(lane)
 
     async def idle(self, queue: MessageQueue) -> None:
-        """Return when no handler of an ended lane runs any more, and its results are counted."""
+        """Wait until no handler of an ended lane runs and its results are counted."""
         lane = self._lanes.get(queue)
         if lane is not None and lane.ended and not self._forget_idle(lane):
             waiter = self._loop.create_future()
@@ -156,18 +162,18 @@ class OrderedDelivery:
             await waiter
 
     def go_on(self, queue: MessageQueue) -> None:
-        """Its lock is good again."""
+        """Continue a queue whose lock is valid again."""
         lane = self._lanes.get(queue)
         if lane is not None:
             self._next(lane)
 
     def calling(self, queue: MessageQueue) -> bool:
-        """Does a handler of the queue run now? For after `close`, when no more turns begin."""
+        """Return whether a handler of the queue runs; for use after `close`."""
         lane = self._lanes.get(queue)
         return lane is not None and lane.turn is not None and lane.turn.calling
 
     def waits(self) -> dict[MessageQueue, OrderedWait]:
-        """The queues that stand still after a failure, each before which message, and how long."""
+        """Return the queues that are paused after a failure, with failed message and end time."""
         found: dict[MessageQueue, OrderedWait] = {}
         for queue, lane in sorted(self._lanes.items()):
             if lane.pause is not None and lane.items:
@@ -189,21 +195,21 @@ class OrderedDelivery:
     # -- the queues' runner -----------------------------------------------------------------------
 
     def hand(self, items: Sequence[Item]) -> None:
-        """Take items of one queue."""
+        """Accept items of one queue."""
         lane = self._lanes.get(first_of(items[0]).queue) if items else None
         if lane is not None and not lane.ended:
             lane.items.extend(items)
             self._next(lane)
 
     def _next(self, lane: _Lane) -> None:
-        """Give the lane its next turn if nothing stands in the way."""
+        """Start the lane's next turn if nothing prevents it."""
         if lane.turn is not None or lane.aside or lane.pause is not None:
             return
         if lane.ended or self._closing:
             return
         waiting = lane.items
         while waiting and first_of(waiting[0]).lease.window.dropped:
-            waiting.popleft()  # of before a correction: the queue goes on elsewhere
+            waiting.popleft()  # from before an offset correction
         if not waiting or not lane.hold.valid(self._clock.monotonic_ms()):
             return
         items = [waiting.popleft() for _ in range(min(len(waiting), TURN_ITEMS))]
@@ -212,7 +218,7 @@ class OrderedDelivery:
         self._inner.hand([turn])
 
     async def close(self, timeout_ms: int) -> bool:
-        """Start nothing new, wait for running calls; what they finished is counted then."""
+        """Start no new calls, wait for running ones, then count what they finished."""
         self._closing = True
         for lane in self._lanes.values():
             if lane.pause is not None:
@@ -227,32 +233,32 @@ class OrderedDelivery:
         return ended
 
     def running(self) -> list[Item]:
-        """None that has a time limit: a queue in order waits for its handler (F183)."""
+        """Return no items: handler calls of orderly consumers have no time limit."""
         return []
 
     def times(self) -> list[int]:
-        """Measured calls since the last question."""
+        """Return the call durations that were measured since the last call."""
         return self._inner.times()
 
     async def call(self, item: Item) -> BaseException | None:
-        """Call the handler with somebody else's item, beside all queues."""
+        """Call the handler with an item from outside the consumer, independent of all queues."""
         return await self._inner.call(LoneTurn([item], unlocked(), self._clock))
 
     # -- the runner's report, from any thread -----------------------------------------------------
 
     def finished(self, item: Turn) -> None:
-        """A turn has ended, perhaps before its last item."""
+        """Report the end of a turn, perhaps before its last item."""
         self._reports.put((item, None))
 
     def failed(self, item: Turn, error: BaseException) -> None:
-        """The handler failed at the turn's first item that is not done."""
+        """Report that the handler failed at the turn's first unfinished item."""
         self._reports.put((item, error))
 
     def wanted(self, item: Turn) -> bool:
-        """Always: a turn that was stopped ends by itself, and says so."""
+        """Return True: a turn that was stopped ends by itself and is reported."""
         return True
 
-    # -- what became of turns ---------------------------------------------------------------------
+    # -- outcomes of turns ------------------------------------------------------------------------
 
     def _take(self, reports: list[tuple[Turn, BaseException | None]]) -> None:
         for turn, error in reports:
@@ -272,7 +278,7 @@ class OrderedDelivery:
                 self._next(lane)
 
     def _count(self, lane: _Lane, turn: Turn) -> None:
-        """Finish what is done, or remember it until it is committed; callable again."""
+        """Finish the completed items, or keep them until they are committed; can be repeated."""
         done, first = turn.done, turn.taken
         turn.taken = done
         if self._auto_commit:
@@ -298,7 +304,7 @@ class OrderedDelivery:
             lease.finish(offsets)
 
     def _refused(self, lane: _Lane, error: BaseException) -> None:
-        """The lane's first item was not consumed."""
+        """Handle a failure of the lane's first item."""
         item = lane.items[0]
         if isinstance(error, PartlyConsumed) and type(item) is list:
             lane.items[0] = item = self._consumed_first(lane, item, error.count)
@@ -342,7 +348,7 @@ class OrderedDelivery:
         self._pause(lane, error)
 
     def _consumed_first(self, lane: _Lane, item: list[ReceivedMessage], count: int) -> Item:
-        """A list of which only the first messages were consumed: what is left of it."""
+        """Finish the first `count` messages of a list; returns the rest of it."""
         count = min(max(count, 0), len(item) - 1)
         if count:
             if self._auto_commit:
@@ -355,14 +361,14 @@ class OrderedDelivery:
         if isinstance(error, DeadLetter):
             return True
         if isinstance(error, BROKEN_OFF):
-            return False  # the call was stopped: the message has done nothing wrong
+            return False  # the call was cancelled: the message did not fail
         most = self._settings.max_reconsume_times
         return most >= 0 and message.reconsume_times >= most
 
     async def _put_aside(
         self, lane: _Lane, item: Item, given_up: list[ReceivedMessage], error: BaseException
     ) -> None:
-        """Send messages to the dead letters; then the queue goes on with what is left."""
+        """Send messages to the dead-letter queue; then the queue continues with the rest."""
         reason = reason_of(error, FAILURE_REASON_LENGTH_MAX)
         gone: list[ReceivedMessage] = []
         try:
@@ -389,7 +395,7 @@ class OrderedDelivery:
             self._next(lane)
 
     def _gone(self, lane: _Lane, item: Item, gone: list[ReceivedMessage]) -> None:
-        """These messages are dead letters: no matter for the queue any more."""
+        """Remove messages from the queue that are dead letters now."""
         if not gone:
             return
         self._counts.sent_back += len(gone)
@@ -402,7 +408,7 @@ class OrderedDelivery:
                 lane.items.appendleft(left)
 
     def _pause(self, lane: _Lane, error: BaseException) -> None:
-        """The queue stands still for a moment."""
+        """Block the queue for a pause."""
         pause_ms = error.pause_ms if isinstance(error, Suspend) else None
         if pause_ms is None:
             pause_ms = self._settings.redelivery_delay_ms

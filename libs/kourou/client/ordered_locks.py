@@ -1,11 +1,12 @@
-"""Which queues this member holds the brokers' locks of, and keeping them.
+"""The brokers' queue locks that this consumer holds, and their renewal.
 
-A lock is good for HOLD_MS from the moment it was asked for; the broker keeps it for twice that
-(QUEUE_LOCK_MS), so a member that cannot reach the broker has stopped calling handlers by the time
-somebody else may begin. A lock that was not refreshed for QUEUE_LOCK_MS may have been another's
-meanwhile: what is cached of its queue is worth nothing then, even if the broker grants it again.
+A lock is valid for HOLD_MS from the moment of the request; the broker keeps it for twice that long
+(QUEUE_LOCK_MS). So a consumer that cannot reach the broker stops calling handlers before another
+consumer may start. If a lock was not renewed for QUEUE_LOCK_MS, another consumer may have had it in
+the meantime: then the cached messages of the queue are invalid, even if the broker grants the lock
+again.
 
-State: soft. The truth is the broker's.
+State: soft. The brokers hold the authoritative state.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
 HOLD_MS = QUEUE_LOCK_MS // 2
 RENEW_MS = 20_000
 RENEW_AGAIN_MS = 1_000
-"""How soon a renewal is tried again that a broker did not answer."""
+"""The delay before a renewal is repeated that a broker did not reply to."""
 
 _FAR = 1 << 62
 
@@ -33,7 +34,7 @@ _log = logging.getLogger("kourou.client.consume")
 
 
 class Hold:
-    """A lock that this member has; read from any thread, written on the I/O thread."""
+    """A lock of this consumer; read from any thread, written on the I/O thread."""
 
     __slots__ = ("asked_ms", "lost")
 
@@ -42,21 +43,24 @@ class Hold:
         self.lost = False
 
     def valid(self, now_ms: int) -> bool:
-        """May a handler be called now? Monotonic ms."""
+        """Return whether a handler may be called now; monotonic ms."""
         return not self.lost and now_ms - self.asked_ms < HOLD_MS
 
     def nobody_elses(self, now_ms: int) -> bool:
-        """Is it certain that no other member had the queue meanwhile? Then offsets may be kept."""
+        """Return whether it is certain that no other consumer had the queue in the meantime.
+
+        Only then may offsets be committed.
+        """
         return not self.lost and now_ms - self.asked_ms < QUEUE_LOCK_MS
 
 
 def unlocked() -> Hold:
-    """What queues have that need no lock: one that never ends."""
+    """Return a lock that never expires, for queues that need none."""
     return Hold(_FAR)
 
 
 class OrderedLocks:
-    """The locks of one member. Used on the I/O thread."""
+    """The locks of one consumer. Used on the I/O thread."""
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
@@ -66,21 +70,21 @@ class OrderedLocks:
 
     @property
     def held(self) -> list[MessageQueue]:
-        """The queues whose locks are good now. Any thread may ask, hence the copy in one step."""
+        """The queues whose locks are valid now; callable from any thread, so it copies first."""
         now_ms = self._session.clock.monotonic_ms()
         return sorted(queue for queue, hold in list(self._holds.items()) if hold.valid(now_ms))
 
     @property
     def all(self) -> list[MessageQueue]:
-        """The queues whose locks may be ours at the brokers."""
+        """The queues whose locks this consumer may have at the brokers."""
         return list({**self._holds, **dict.fromkeys(self._doubtful)})
 
     def hold(self, queue: MessageQueue) -> Hold | None:
-        """This member's lock of a queue, good or not."""
+        """Return this consumer's lock of a queue, valid or not, or None."""
         return self._holds.get(queue)
 
     async def lock(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, Hold]:
-        """Lock what can be locked now; what another member still holds is left out."""
+        """Lock queues; those that another consumer has locked are left out of the result."""
         wanted = [queue for queue in queues if queue not in self._holds]
         if wanted:
             asked_ms = self._session.clock.monotonic_ms()
@@ -90,7 +94,7 @@ class OrderedLocks:
         return {queue: self._holds[queue] for queue in queues if queue in self._holds}
 
     async def renew(self) -> tuple[list[MessageQueue], bool]:
-        """Refresh all; the queues that were lost, and whether every broker answered."""
+        """Renew all locks; returns the queues that were lost, and whether every broker replied."""
         holds = dict(self._holds)
         if not holds:
             return [], True
@@ -108,14 +112,14 @@ class OrderedLocks:
         return lost, not unanswered
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give back; who cannot be told now finds out when the locks lapse."""
+        """Release locks; if a broker cannot be reached, its locks expire."""
         given = [queue for queue in queues if queue in self._holds or queue in self._doubtful]
         self.forget(given)
         if given:
             await asyncio.gather(*(self._give(*one) for one in self._by_broker(given)))
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """These are held no more, and nobody is told: the broker's lock may be somebody else's."""
+        """Drop these locks without telling the brokers: another consumer may have them now."""
         for queue in queues:
             self._doubtful.discard(queue)
             hold = self._holds.pop(queue, None)
@@ -123,15 +127,15 @@ class OrderedLocks:
                 hold.lost = True
 
     def needless(self, topic: str, wanted: Collection[MessageQueue]) -> list[MessageQueue]:
-        """Queues of a topic that are, or may be, locked by us and that are not wanted."""
+        """Return the queues of a topic that may be locked by this consumer and are not wanted."""
         return [queue for queue in self.all if queue.topic == topic and queue not in wanted]
 
-    # -- asking brokers ---------------------------------------------------------------------------
+    # -- requests to brokers ----------------------------------------------------------------------
 
     async def _ask(
         self, queues: Collection[MessageQueue]
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
-        """The queues that are ours now, and those of brokers that did not answer."""
+        """Return the queues that are locked now, and those of brokers that did not reply."""
         granted: set[MessageQueue] = set()
         unanswered: set[MessageQueue] = set()
         brokers = self._by_broker(queues)
@@ -157,7 +161,7 @@ class OrderedLocks:
             if isinstance(error, UnknownOutcome):
                 self._doubtful.update(queue for queue in queues if queue not in self._holds)
             _log.warning("group %s: locking queues at %s failed: %s", self._group, name, error)
-            self._session.routes.stale(queues[0].topic)  # another one may lead by now
+            self._session.routes.stale(queues[0].topic)  # there may be a new leader
             return None
         self._doubtful.difference_update(queues)
         return locked
@@ -176,7 +180,7 @@ class OrderedLocks:
             _log.info("group %s: unlocking queues at %s failed: %s", self._group, name, error)
 
     async def _leader(self, name: str, topic: str) -> str:
-        """Address of the broker that has the locks; Unavailable when it has no leader."""
+        """Return the address of the leader, which has the locks. Raises Unavailable without one."""
         known = await self._session.routes.find(topic)
         address = known.leader_address(name)
         if address is None:

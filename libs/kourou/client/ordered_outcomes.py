@@ -1,13 +1,13 @@
-"""What a handler may say that is given the messages of a queue in order.
+"""Possible outcomes of a handler that receives the messages of a queue in order.
 
 returns anything else, or None     consumed
-returns COMMIT                     consumed, and all before it that was not committed
-raises, returns ROLLBACK,          not consumed: the queue stands still for a moment, then the
-SUSPEND…, RECONSUME_LATER          same message comes again; ROLLBACK goes back further, to the
-                                   last commit, where commits are the handler's
-raises or returns Suspend(ms)      the same, with a pause of its own
+returns COMMIT                     consumed, with all uncommitted messages before it
+raises, returns ROLLBACK,          failed: the queue is blocked for a pause, then the same message
+SUSPEND…, RECONSUME_LATER          is redelivered; with auto_commit=False, ROLLBACK returns to the
+                                   last commit
+raises or returns Suspend(ms)      the same, with the given pause
 returns ConsumedFirst(n)           of a list: its first n messages are consumed
-raises DeadLetter(reason)          it is kept aside, and the queue goes on
+raises DeadLetter(reason)          sent to the dead-letter queue; the queue continues
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_MS = 30_000
 
 
 class ConsumeOrderlyStatus(StrEnum):
-    """What a handler may return (RocketMQ `ConsumeOrderlyStatus`)."""
+    """The status that an orderly handler may return (RocketMQ `ConsumeOrderlyStatus`)."""
 
     SUCCESS = "SUCCESS"
     COMMIT = "COMMIT"
@@ -31,9 +31,9 @@ class ConsumeOrderlyStatus(StrEnum):
 
 
 class Suspend(ConsumeRefused):
-    """Raised or returned by a handler: not now; the queue stands still, and the same comes again.
+    """Raised or returned by an orderly handler: block the queue, then redeliver the same message.
 
-    `pause_ms` is brought into 10 to 30,000 ms, as RocketMQ does; None is the consumer's setting
+    `pause_ms` is limited to 10 to 30,000 ms, as in RocketMQ; None is the consumer's setting
     `redelivery_delay_ms` (suspendCurrentQueueTimeMillis).
     """
 
@@ -47,14 +47,14 @@ class Suspend(ConsumeRefused):
 
 
 class RolledBack(ConsumeRefused):
-    """What ROLLBACK means to the consumer."""
+    """The consumer's representation of ROLLBACK."""
 
     def __init__(self) -> None:
         super().__init__(0, "the handler returned ROLLBACK")
 
 
 def failure_of(result: object) -> ConsumeRefused | None:
-    """What a handler's result that is not None means as a failure; None: it was consumed."""
+    """Return the failure that a handler's result (not None) means; None if consumed."""
     if isinstance(result, ConsumeOrderlyStatus):
         if result is ConsumeOrderlyStatus.ROLLBACK:
             return RolledBack()

@@ -1,17 +1,19 @@
-"""A turn: messages of one queue that a handler is given one after the other.
+"""A turn: messages of one queue that the handler processes one after the other.
 
-To hand over single messages and wait for each before the next would cost two changes of threads a
-message. So a runner is given a turn, and the handler is called in a loop where it runs:
+Passing single messages to the handler's thread, and waiting for each, would cost two thread
+switches per message. So a runner gets a turn, and the handler is called in a loop in its thread:
 
     I/O thread --hand(turn)--> runner --call--> loop over the turn --> handler(item)
 
-Before every call the loop looks whether it may go on: the turn was not stopped (the queue goes to
-somebody else, the consumer closes), the lock has not lapsed, its window is still the queue's. After
-TURN_MS it ends, so that other queues have their turns, and progress is known.
+Before every call the loop checks that the turn was not stopped (the queue moves to another
+consumer, or the consumer closes), that the lock is valid, and that the window is still the queue's.
+After TURN_MS the turn ends, so that other queues are processed and offsets advance.
 
-Invariants:  `done` items are finished, in order, and it only grows
-             `calling` is true while a handler runs; it is set before `stopped` is looked at, so
-             who has stopped a turn and then finds it not calling knows that no handler runs
+Invariants:
+
+- the first `done` items are finished, in order; `done` never decreases
+- `calling` is true while a handler runs. It is set before `stopped` is read, so after stopping a
+  turn with `calling` false it is certain that no handler runs
 
 State: soft. A turn's fields are written by one side and read by the other.
 """
@@ -36,9 +38,9 @@ _UNSAID = object()
 
 
 class OneRefused(Exception):
-    """Of a list, the message at `index` was not consumed, as the handler said of it: `error`.
+    """In a list, the handler rejected the message at `index` with `error`.
 
-    Those before it were; those behind it wait, for the sake of order.
+    The messages before it were consumed; those after it wait, to keep the order.
     """
 
     def __init__(self, index: int, error: BaseException) -> None:
@@ -48,7 +50,7 @@ class OneRefused(Exception):
 
 
 class Turn:
-    """Items of one queue, and how far its handler has come with them."""
+    """Items of one queue, and the handler's progress with them."""
 
     __slots__ = (
         "_clock",
@@ -66,9 +68,9 @@ class Turn:
         self.items = items
         self.done = 0
         self.committed = 0
-        """How many of the items done a COMMIT covers, where commits are the handler's."""
+        """The number of finished items that a COMMIT covers, if the handler commits."""
         self.taken = 0
-        """How many of the items done the other side has taken notice of."""
+        """The number of finished items that the I/O thread has already counted."""
         self.stopped = False
         self.calling = False
         self.ends_ms = 0
@@ -76,11 +78,11 @@ class Turn:
         self._clock = clock
 
     def begin(self) -> None:
-        """A runner has come to it."""
+        """Start the time limit; called when a runner starts the turn."""
         self.ends_ms = self._clock.monotonic_ms() + TURN_MS
 
     def next(self) -> Item | None:
-        """The item to call the handler with now, or None at the turn's end."""
+        """Return the item to call the handler with now, or None at the end of the turn."""
         self.calling = True
         done = self.done
         if not self.stopped and done < len(self.items):
@@ -93,7 +95,7 @@ class Turn:
         return None
 
     def judge(self, item: Item, result: object) -> None:
-        """The handler returned; raises the failure that its result, or the message, asks for."""
+        """Evaluate the handler's return value; raises the failure that it or a message requests."""
         if self._is_acknowledged(item):
             self.done += 1
             return
@@ -106,17 +108,18 @@ class Turn:
         self.done += 1
 
     def raised(self, item: Item) -> bool:
-        """The handler raised; True when the item is finished all the same."""
+        """Handle an exception of the handler; returns whether the item is finished nevertheless."""
         finished = self._is_acknowledged(item, raised=True)
         if finished:
             self.done += 1
         return finished
 
     def _is_acknowledged(self, item: Item, *, raised: bool = False) -> bool:
-        """What the handler has said of its messages itself; raises the first failure it asked for.
+        """Return whether the handler acknowledged the item's messages itself.
 
-        The first word of a message counts, whatever the handler returns or raises. What a handler
-        that raised has not spoken of was not consumed.
+        Raises the first failure that it requested. The first acknowledgement of a message counts,
+        whatever the handler returns or raises. If the handler raised, messages that it did not
+        acknowledge were not consumed.
         """
         asked = first_of(item).lease.asked
         if not asked:
@@ -133,12 +136,12 @@ class Turn:
 
 
 class LoneTurn(Turn):
-    """One item of no queue: somebody hands a consumer a message directly."""
+    """One item without a queue: a message that is passed to a consumer directly."""
 
     __slots__ = ()
 
     def next(self) -> Item | None:
-        """The item, once."""
+        """Return the item, once."""
         return self.items[0] if self.done == 0 else None
 
     def _is_acknowledged(self, item: Item, *, raised: bool = False) -> bool:
@@ -146,18 +149,18 @@ class LoneTurn(Turn):
 
 
 def first_of(item: Item) -> ReceivedMessage:
-    """The message, or the first one of a list."""
+    """Return the message, or the first one of a list."""
     message: ReceivedMessage = item[0] if type(item) is list else item
     return message
 
 
 def messages_of(item: Item) -> list[ReceivedMessage]:
-    """The messages of an item."""
+    """Return the messages of an item."""
     return item if type(item) is list else [item]
 
 
 def plain_turns(handler: Callable[[Any], Any], log: ConsumeLog) -> Callable[[Turn], None]:
-    """A plain function as the handler of turns."""
+    """Wrap a plain function as a handler of turns."""
 
     def take(turn: Turn) -> None:
         turn.begin()
@@ -178,7 +181,7 @@ def plain_turns(handler: Callable[[Any], Any], log: ConsumeLog) -> Callable[[Tur
 def coroutine_turns(
     handler: Callable[[Any], Awaitable[Any]], log: ConsumeLog
 ) -> Callable[[Turn], Awaitable[None]]:
-    """An `async def` as the handler of turns."""
+    """Wrap an `async def` as a handler of turns."""
 
     async def take(turn: Turn) -> None:
         turn.begin()
@@ -199,7 +202,7 @@ def coroutine_turns(
 
 
 class TurnLog(ConsumeLog):
-    """What a runner of turns is given for its log: the turns themselves write the real one."""
+    """The log for a runner of turns; the turns themselves write the real one."""
 
     __slots__ = ("_real",)
 
@@ -207,12 +210,12 @@ class TurnLog(ConsumeLog):
         self._real = real
 
     def begin(self, measured: bool = False) -> int:
-        """A turn is not measured; what happens in it is."""
+        """Return NOT_MEASURED: a turn is not measured, the calls in it are."""
         return NOT_MEASURED
 
     def consumed(self, item: Item, begun_ms: int) -> None:
-        """A turn has ended."""
+        """Ignore the end of a turn."""
 
     def collect(self) -> list[int]:
-        """The times of the real log."""
+        """Return the times of the real log."""
         return self._real.collect()

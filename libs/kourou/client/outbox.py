@@ -1,10 +1,11 @@
-"""Messages on their way to the loop that sends them, and their outcomes on the way back.
+"""Messages on their way to the loop that sends them, and the way back of their outcomes.
 
-Coalescing: all sends that become ready in one turn of an event loop cross together, and so travel
-together. A first send while nothing of its loop is under way crosses at once, so a single send in
-flight waits for no turn. Outcomes of one reply come back with one wakeup per loop.
+Coalescing: all sends that become ready in one iteration of an event loop are passed on together,
+and so share frames. The first send while nothing of its loop is in flight is passed on immediately,
+so a single send does not wait for the end of the iteration. The outcomes in one reply cause one
+wakeup per loop.
 
-State: soft. What is here when the process dies was never acknowledged.
+State: soft. Messages that are here when the process dies were never acknowledged.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = SendResult | KourouError
 Outcomes: TypeAlias = "list[tuple[Any, Outcome | None, int]]"
-"""(waiter, outcome, size in bytes of the draft) of messages that crossed by one port.
+"""(waiter, outcome, size in bytes of the draft) of messages that were sent through one port.
 
-A oneway message has no outcome (None) and no waiter."""
+A one-way message has no outcome (None) and no waiter.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """What messages must have in common to share a frame. Compared by identity.
+    """The properties that messages in one frame must share. Compared by identity.
 
-    `attempts` is how often a message may be tried in all, not counting attempts that nobody was
-    there to take. `pinned` messages keep their queue: they are tried again only where it had no
-    leader, or the connection was lost. `batch` frames are never mixed with others. `repeated`
-    messages may have been sent before, by whomever: the broker looks at the first attempt already.
+    `attempts` is the maximum number of attempts; attempts without an available leader do not count.
+    `pinned` messages keep their queue: they are retried only if it had no leader, or if the
+    connection was lost. `batch` frames are never mixed with others. `repeated` messages may have
+    been sent before, perhaps by another process: the broker deduplicates their first attempt too.
     """
 
     timeout_ms: int
@@ -55,9 +57,9 @@ class Terms:
 
 
 class Lane:
-    """A queue at an address under some terms; unsent messages gather in `bucket` for one frame.
+    """A queue at an address with given terms; unsent messages are collected in `bucket` per frame.
 
-    `host_text` is the broker's part of offset message ids.
+    `host_text` is the broker's part of offset message IDs.
     """
 
     __slots__ = (
@@ -91,7 +93,7 @@ class Lane:
         self.bucket: list[Unsent] = []
 
     def under(self, terms: Terms) -> Lane:
-        """A lane to the same place under other terms."""
+        """Return a lane to the same queue and address with other terms."""
         return Lane(
             self.queue,
             self.address,
@@ -105,9 +107,9 @@ class Lane:
 class Unsent(msgspec.Struct, eq=False):
     """One message until its outcome is known.
 
-    `stored` is set when a broker has it without the promise asked for, and it is sent once more.
-    `span` is there if its sending is traced. `failure` is why an attempt failed: the last one, or
-    the first after which it may be stored.
+    `stored` is set if a broker stored the message without the requested durability, and it is sent
+    again. `span` is set if its sending is traced. `failure` is the error of an attempt: the last
+    one, or the first one after which the message may be stored.
     """
 
     draft: bytes
@@ -123,29 +125,33 @@ class Unsent(msgspec.Struct, eq=False):
 
 
 class Port(Protocol):
-    """Where outcomes go back to; `deliver` is called on the I/O thread."""
+    """Receives the outcomes; `deliver` is called on the I/O thread."""
 
     def deliver(self, outcomes: Outcomes) -> None:
-        """Take the outcomes of some of the messages that crossed by this port."""
+        """Deliver the outcomes of some of the messages that were sent through this port."""
         ...
 
 
 PART_MIN = 32
-"""Where nothing crosses threads, half of the messages that were under way leave together before the
-turn is over, but no fewer: the broker handles one half while this loop prepares the other."""
+"""Without a thread switch, half of the messages in flight are sent before the iteration ends.
+
+At least this number are sent. The broker processes one half while this loop prepares the other.
+"""
 
 SLOW_MS = 2
-"""A broker that takes longer waits for its disk or its replicas, and waits once for all of a frame:
-then a turn's messages leave together."""
+"""A broker with a longer round trip waits for its disk or replicas, once for a whole frame.
+
+Then all messages of an iteration are sent together.
+"""
 
 
 class LoopPort:
-    """Crossing for one event loop of the application.
+    """The path of messages from one event loop of the application.
 
-    All methods but `deliver` are called on that loop; if it is the I/O loop, nothing has to cross
-    (`here`), and `send` takes a turn's messages at once. `round_trip_ms` says how long the last
-    reply took. When more than the given numbers of messages or bytes wait for their outcome, `full`
-    is True and a sender awaits `room` first.
+    All methods except `deliver` are called on that loop. If it is the I/O loop, no thread switch is
+    needed (`here`), and `send` accepts the messages directly. `round_trip_ms` returns how long the
+    last reply took. If more than the given number of messages or bytes wait for their outcomes,
+    `full` is True and a sender awaits `room` first.
     """
 
     def __init__(
@@ -166,7 +172,7 @@ class LoopPort:
         self._size_max = size_bytes_max
         self._turn: list[Unsent] = []
         self._width = 0
-        """How many were under way when the last outcomes came."""
+        """The number of messages in flight when the last outcomes arrived."""
 
         self._part = PART_MIN if here else 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -176,11 +182,11 @@ class LoopPort:
 
     @property
     def full(self) -> bool:
-        """Must a sender wait? Newcomers stand behind those who wait already."""
+        """Whether a sender must wait; new senders queue behind those that wait already."""
         return bool(self._waiting) or self._free() <= 0
 
     def _free(self) -> int:
-        """How many more senders may be let in; near the limit of bytes one at a time."""
+        """Return how many senders may continue; one at a time near the limit of bytes."""
         if self.size_bytes >= self._size_max:
             return 0
         if self.size_bytes * 2 >= self._size_max:
@@ -188,7 +194,7 @@ class LoopPort:
         return self._count_max - self.count - self._let_in
 
     async def room(self) -> None:
-        """Wait until a sender may go on; senders go on in the order they came."""
+        """Wait until a sender may continue; senders continue in order of arrival."""
         if not self.full:
             return
         waiter = self.loop.create_future()
@@ -198,11 +204,11 @@ class LoopPort:
         finally:
             if waiter.done() and not waiter.cancelled():
                 self._let_in -= 1
-                # Whoever was cancelled after it was let in leaves its room to the next.
+                # A sender that was cancelled after it was let in passes its room to the next.
                 self.loop.call_soon(self._wake)
 
     def add(self, message: Unsent) -> None:
-        """Send this message with the others of this turn."""
+        """Send this message with the others of this iteration."""
         self.size_bytes += len(message.draft)
         self.count += 1
         turn = self._turn
@@ -216,7 +222,7 @@ class LoopPort:
             self.cross()
 
     def add_all(self, messages: list[Unsent]) -> None:
-        """Send these messages with the others of this turn."""
+        """Send these messages with the others of this iteration."""
         if not messages:
             return
         self.size_bytes += sum(len(message.draft) for message in messages)
@@ -226,13 +232,13 @@ class LoopPort:
         self._turn.extend(messages)
 
     def cross(self) -> None:
-        """Let what this turn has gathered cross now."""
+        """Send the messages that were collected in this iteration now."""
         if self._turn:
             turn, self._turn = self._turn, []
             self._send(turn)
 
     def deliver(self, outcomes: Outcomes) -> None:
-        """Bring outcomes to the loop; if it is closed, nobody waits for them any more."""
+        """Deliver outcomes to the loop; they are dropped if it is closed."""
         if self.here:
             self._settle(outcomes)
             return
@@ -254,7 +260,7 @@ class LoopPort:
             if not isinstance(waiter, asyncio.Future):
                 waiter.settle(outcome)
             elif waiter.done():
-                continue  # whoever sent it stopped waiting
+                continue  # the sender stopped waiting
             elif isinstance(outcome, SendResult):
                 waiter.set_result(outcome)
             else:
@@ -273,7 +279,7 @@ class LoopPort:
 
 
 class ThreadPort:
-    """Crossing for threads that wait, or do not care; callable from any thread."""
+    """The path of messages from threads; callable from any thread."""
 
     def __init__(
         self, outgoing: Handover[list[Unsent]], on_use: Callable[[], None] = lambda: None
@@ -282,19 +288,19 @@ class ThreadPort:
         self._on_use = on_use
 
     def add_all(self, messages: list[Unsent]) -> None:
-        """Send these messages; what other threads send meanwhile travels with them."""
+        """Send these messages; those of other threads at the same time share their frames."""
         self._on_use()
         self._outgoing.put(messages)
 
     def deliver(self, outcomes: Outcomes) -> None:
-        """Settle each waiter on the I/O thread; waiters only note the outcome and wake a thread."""
+        """Complete each waiter on the I/O thread: it stores the outcome and wakes its thread."""
         for waiter, outcome, _ in outcomes:
             if waiter is not None:
                 waiter.settle(outcome)
 
 
 class CallbackPort:
-    """Crossing for sends with a callback; callbacks run in a small pool (F165, F286)."""
+    """The path of sends with a callback; callbacks run in a small thread pool."""
 
     def __init__(
         self,
@@ -309,13 +315,13 @@ class CallbackPort:
         self._room = threading.BoundedSemaphore(count_max)
 
     def add(self, message: Unsent) -> None:
-        """Send this message; blocks while too many callbacks are still owed."""
+        """Send this message; blocks while too many callbacks are pending."""
         self._room.acquire()
         self._on_use()
         self._outgoing.put([message])
 
     def deliver(self, outcomes: Outcomes) -> None:
-        """Run the callbacks of these outcomes in the pool, in their order."""
+        """Run the callbacks of these outcomes in the pool, in order."""
         self._pool.submit(self._call_back, outcomes)
 
     def _call_back(self, outcomes: Outcomes) -> None:
@@ -325,7 +331,7 @@ class CallbackPort:
 
 
 class Gathering:
-    """Waits for several messages; calls `complete` once with their outcomes in order."""
+    """Collects several outcomes; calls `complete` once with all of them in order."""
 
     __slots__ = ("_complete", "_left", "outcomes")
 
@@ -335,7 +341,7 @@ class Gathering:
         self._complete = complete
 
     def settle_at(self, index: int, outcome: Outcome) -> None:
-        """The outcome of one of them; always called by the same thread."""
+        """Store the outcome at an index; always called by the same thread."""
         self.outcomes[index] = outcome
         self._left -= 1
         if not self._left:
@@ -343,13 +349,13 @@ class Gathering:
 
 
 class Slot(msgspec.Struct, eq=False):
-    """One place of a gathering."""
+    """One element of a gathering."""
 
     gathering: Gathering
     index: int
 
     def settle(self, outcome: Outcome) -> None:
-        """The outcome is known."""
+        """Store the outcome."""
         self.gathering.settle_at(self.index, outcome)
 
 

@@ -1,12 +1,13 @@
-"""What a handler may say of its messages, and what each of these words means.
+"""Possible outcomes of a handler, and what each of them means.
 
-A message is consumed when its handler returns, whatever else than the values below it returns: a
-Python function that says nothing returns None, and what a lambda happens to return is no verdict.
-It is not consumed when the handler
-    raises                                   any exception; `RetryLater` and `DeadLetter` say more
-    returns ConsumeResult.RECONSUME_LATER    of a list: none of its messages is consumed
-    returns ConsumedFirst(n)                 of a list: only its first n messages are
-    has called message.retry() or message.dead_letter(); of several words the first counts
+A message is consumed when its handler returns, whatever it returns, except for the values below: a
+Python function without a return statement returns None, and the value of a lambda may be
+accidental. The message is not consumed if the handler
+
+  raises                                   any exception; `RetryLater` and `DeadLetter` say more
+  returns ConsumeResult.RECONSUME_LATER    of a list: none of its messages is consumed
+  returns ConsumedFirst(n)                 of a list: only its first n messages are consumed
+  has called message.retry() or message.dead_letter(); the first call for a message counts
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kourou.model.limits import DELAY_LEVELS_MAX
 
 
 class ConsumeResult(StrEnum):
-    """What a handler may return (RocketMQ `ConsumeConcurrentlyStatus`)."""
+    """The result that a handler may return (RocketMQ `ConsumeConcurrentlyStatus`)."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
@@ -27,9 +28,9 @@ class ConsumeResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumedFirst:
-    """A batch handler consumed the first `count` messages of its list; the others come again.
+    """Returned by a batch handler: the first `count` messages of its list are consumed.
 
-    RocketMQ's ackIndex is `count - 1`.
+    The other messages are redelivered. RocketMQ's ackIndex is `count - 1`.
     """
 
     count: int
@@ -40,10 +41,11 @@ class ConsumedFirst:
 
 
 class ConsumeRefused(Exception):
-    """A message is not consumed, and the application says what is to become of it.
+    """A message is not consumed, and the application decides what happens to it.
 
-    `delay_level` is the level of its pause: 0 lets the broker choose by the number of attempts, a
-    negative one makes it a dead letter. `reason` is a text for people, or empty.
+    `delay_level` is the level of the delay: with 0 the broker derives it from the number of
+    attempts, a negative level makes the message a dead letter. `reason` is a text for operators, or
+    empty.
     """
 
     def __init__(self, delay_level: int, reason: str) -> None:
@@ -53,7 +55,7 @@ class ConsumeRefused(Exception):
 
 
 class RetryLater(ConsumeRefused):
-    """Raised by a handler: hand this message over again, after the pause of `delay_level`."""
+    """Raised by a handler: redeliver this message after the delay of `delay_level`."""
 
     def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
         if not isinstance(delay_level, int) or delay_level < 0:
@@ -67,14 +69,17 @@ class RetryLater(ConsumeRefused):
 
 
 class DeadLetter(ConsumeRefused):
-    """Raised by a handler: this message will never succeed, keep it aside in %DLQ%group."""
+    """Raised by a handler: move this message to the dead-letter queue, without retries.
+
+    The queue's topic is %DLQ%group.
+    """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(-1, reason or "the handler moved it to the dead-letter queue")
 
 
 class PartlyConsumed(ConsumeRefused):
-    """Of a list only the first `count` were consumed; what `ConsumedFirst` means to a runner."""
+    """Only the first `count` of a list were consumed; the runner's form of `ConsumedFirst`."""
 
     def __init__(self, count: int) -> None:
         super().__init__(0, f"only the first {count} messages were consumed")
@@ -82,9 +87,9 @@ class PartlyConsumed(ConsumeRefused):
 
 
 class Shown:
-    """An application's exception as it stands in a log, made only if it is written.
+    """An application's exception for a log record, formatted only if the record is written.
 
-    A `__repr__` that raises must not cost a message its way back.
+    A `__repr__` that raises does not prevent the redelivery of the message.
     """
 
     __slots__ = ("_error",)
@@ -100,7 +105,7 @@ class Shown:
 
 
 def failure_in(result: object) -> ConsumeRefused | None:
-    """What a handler's result that is not None means as a failure; None: it was consumed."""
+    """Return the failure that a handler's result (not None) means; None if consumed."""
     if result is ConsumeResult.RECONSUME_LATER:
         return RetryLater("the handler returned RECONSUME_LATER")
     if isinstance(result, ConsumedFirst):
@@ -109,12 +114,12 @@ def failure_in(result: object) -> ConsumeRefused | None:
 
 
 def delay_level_of(error: BaseException) -> int:
-    """The level that a failure asks for."""
+    """Return the delay level that a failure requests."""
     return error.delay_level if isinstance(error, ConsumeRefused) else 0
 
 
 def reason_of(error: BaseException, length_max: int) -> str:
-    """A failure as one line for people, of so many characters at most."""
+    """Return a failure as one line of text, with at most `length_max` characters."""
     try:
         text = (
             str(error.reason)  # an application may have given the exception itself
@@ -123,5 +128,5 @@ def reason_of(error: BaseException, length_max: int) -> str:
         )
     except Exception:  # noqa: BLE001 - an application's __str__ may raise anything
         text = type(error).__name__
-    # A property ends at the bytes 1 and 2; a line of text has no control characters at all.
+    # A property ends at the bytes 1 and 2; a line of text contains no control characters.
     return "".join(one if one.isprintable() else " " for one in text)[:length_max]

@@ -1,9 +1,9 @@
-"""What producing needs besides the way out: lanes, unique keys, checks; the same for both faces.
+"""The shared part of a producer, for both APIs: lanes, unique keys, checks.
 
 One core serves all threads and loops of a process. What they share is read-mostly: routes are
-replaced and never changed, lanes are rebuilt when a route was renewed, counters may race (two
-messages then go to the same queue, and nothing is lost). Unique keys come from one generator a
-thread.
+replaced and never changed; lanes are rebuilt after a route was refreshed; counters may race (then
+two messages go to the same queue, and nothing is lost). Each thread has its own generator of unique
+keys.
 
 State: soft.
 """
@@ -42,7 +42,7 @@ from kourou.protocol.record import encode_host
 
 
 class Choice(NamedTuple):
-    """How the queue is chosen; at most one of the three is given (F162, F163, F179)."""
+    """How the queue is selected; at most one of order_key, queue and selector is given."""
 
     order_key: str | None = None
     queue: MessageQueue | None = None
@@ -51,7 +51,7 @@ class Choice(NamedTuple):
 
     @property
     def pinned(self) -> bool:
-        """Does the message have to stay in its queue?"""
+        """Whether the message must stay in its queue."""
         return self.order_key is not None or self.queue is not None or self.selector is not None
 
 
@@ -59,9 +59,9 @@ ROUND_ROBIN = Choice()
 
 
 def choice_of_named(choice: Choice, message_id: str) -> Choice:
-    """The choice for a message that its sender has named: the same queue whenever it comes again.
+    """Return the choice for a message with a given ID: the same queue for each repetition.
 
-    Raises BadRequest for what cannot be a message's name.
+    Raises BadRequest if the ID is invalid.
     """
     if not _NAME.fullmatch(message_id):
         raise BadRequest(
@@ -75,11 +75,11 @@ _NAME = re.compile(r"[0-9A-F]{32}")
 
 _TERMS_MAX = 1_024
 _SPECIAL_LANES_MAX = 4_096
-"""What is remembered for sends with timeouts of their own; an application may compute them."""
+"""The limits of the caches for sends with their own timeouts, which an application may compute."""
 
 
 class TopicLanes:
-    """One topic's lanes as one route has them."""
+    """The lanes of one topic, for one route."""
 
     __slots__ = ("_usual", "lanes", "map", "name", "robin", "special", "topic")
 
@@ -91,12 +91,12 @@ class TopicLanes:
         found = (lane_to(known, queue, self.name, usual, led=False) for queue in known.sendable)
         every: list[Lane] = [lane for lane in found if lane is not None]
         self._usual = {lane.queue: lane for lane in every}
-        # Without a leader anywhere messages wait for one (kourou.client.leader_wait).
+        # If no queue has a leader, messages wait for one (kourou.client.leader_wait).
         self.lanes: list[Lane] = [lane for lane in every if lane.address] or every
         self.special: dict[tuple[int, MessageQueue], Lane] = {}
 
     def lane(self, queue: MessageQueue, terms: Terms) -> Lane:
-        """The lane to one queue under other terms than the usual."""
+        """Return the lane to one queue with other terms than the default."""
         key = (id(terms), queue)
         lane = self.special.get(key)
         if lane is None or lane.terms is not terms:
@@ -106,7 +106,7 @@ class TopicLanes:
             lane = usual.under(terms)
             if len(self.special) >= _SPECIAL_LANES_MAX:
                 self.special.clear()
-            if not terms.batch:  # a batch's terms are its own and never come again
+            if not terms.batch:  # the terms of a batch are used once
                 self.special[key] = lane
         return lane
 
@@ -141,7 +141,7 @@ class ProducerCore:
         )
 
     def port(self, loop: asyncio.AbstractEventLoop) -> LoopPort:
-        """A way for the messages of this loop, and for their outcomes."""
+        """Return a port for the messages of this loop and their outcomes."""
         here = loop is self.io.loop
         return LoopPort(
             loop,
@@ -156,7 +156,7 @@ class ProducerCore:
         self.desk.take([messages])
 
     async def close(self) -> None:
-        """Wait for outcomes, leave the group; on the I/O thread."""
+        """Wait for outcomes and leave the group; runs on the I/O thread."""
         await self.checks.close(self.settings.send_timeout_ms)
         await self.ends.close(self.settings.send_timeout_ms)
         await self.desk.close(self.settings.send_timeout_ms)
@@ -167,20 +167,19 @@ class ProducerCore:
     # -- topics -----------------------------------------------------------------------------------
 
     def known(self, topic: str) -> TopicLanes | None:
-        """The topic's lanes if its route is known; renewed when the route was."""
+        """Return the topic's lanes if its route is known; rebuilt if the route was refreshed."""
         lanes = self._topics.get(topic)
         known = self.routes.known(topic)
         if lanes is not None and lanes.map is known:
             return lanes
-        if known is None or not self._joined:  # brokers have to hear of the group first
+        if known is None or not self._joined:  # brokers must receive the group in a heartbeat first
             return None
         return self._learn(known)
 
     async def find(self, topic: str) -> TopicLanes:
-        """The topic's lanes, its route asked for; runs on the I/O thread.
+        """Return the topic's lanes, with the route from a name server; runs on the I/O thread.
 
-        Raises TopicNotFound, but where a broker has no leader just now only after the time of a
-        send.
+        Raises TopicNotFound; if a broker has no leader at the moment, only after the send timeout.
         """
         if not self._joined:
             self._joined = True
@@ -196,7 +195,8 @@ class ProducerCore:
             except TopicNotFound:
                 pause_ms = pauses.next_ms()
                 late = self.clock.monotonic_ms() + pause_ms >= until_ms
-                # Topics are told by leaders: while one is missing, an unknown topic may be its.
+                # Leaders register topics: while one is missing, an unknown topic may belong to its
+                # broker.
                 if late or not await self._session.leader_missing():
                     raise
             await asyncio.sleep(pause_ms / 1000)
@@ -226,7 +226,7 @@ class ProducerCore:
         pinned: bool = False,
         repeated: bool = False,
     ) -> Terms:
-        """The terms of a send; the same object for the same values."""
+        """Return the terms of a send; the same object for the same values."""
         if timeout_ms is None:
             if wait and not oneway and not pinned:
                 return self._usual
@@ -246,7 +246,7 @@ class ProducerCore:
     def batch_terms(
         self, *, timeout_ms: int | None, pinned: bool, wait: bool, repeated: bool = False
     ) -> Terms:
-        """Terms of their own, so that a batch travels alone in one frame."""
+        """Return new terms, so that a batch is alone in its frame."""
         usual = self._usual
         if timeout_ms is not None:
             _check_timeout(timeout_ms)
@@ -260,13 +260,13 @@ class ProducerCore:
         )
 
     def usual_lane(self, topic: TopicLanes, terms: Terms, message: Message) -> Lane:
-        """The lane whose turn it is."""
+        """Return the next lane in turn."""
         if terms is self._usual:
             return self._next(topic)
         return self.lane(topic, terms, ROUND_ROBIN, message)
 
     def lane(self, topic: TopicLanes, terms: Terms, choice: Choice, message: Message) -> Lane:
-        """The lane that `choice` leads to; `message` is for a selector to look at."""
+        """Return the lane that `choice` selects; `message` is the argument of a selector."""
         queues = topic.map.sendable
         require_queues(queues, topic.topic)
         if choice.order_key is not None:
@@ -305,10 +305,10 @@ class ProducerCore:
         own: Mapping[str, str] | None = None,
         unique_key: str | None = None,
     ) -> Unsent:
-        """One message, checked, encoded and in its lane. Raises Rejected or Unavailable.
+        """Return one message, checked, encoded and assigned to a lane.
 
-        `own` are properties that the client itself sets; `unique_key` is a name that the sender
-        chose.
+        `own` are properties that the client sets; `unique_key` is an ID that the sender chose.
+        Raises Rejected or Unavailable.
         """
         if type(body) is not bytes:
             body = encode_body(body)
@@ -343,7 +343,7 @@ class ProducerCore:
         lanes: Sequence[Lane],
         unique_keys: Sequence[str] = (),
     ) -> list[Unsent]:
-        """`unsent` for several, each in its lane of `lanes`, with what they can share."""
+        """Do the same as `unsent` for several messages, each with its lane, sharing common work."""
         tracing, drafting = self._tracing, self._drafting
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         unique_keys = unique_keys or self._unique_keys().next_many(len(messages), now_ms)
@@ -385,7 +385,7 @@ class ProducerCore:
 
 
 def _check_timeout(timeout_ms: Any) -> None:
-    """Raise BadRequest for what is no time in whole milliseconds."""
+    """Raise BadRequest if this is not a valid time in whole milliseconds."""
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int):
         raise BadRequest(f"timeout_ms is {timeout_ms!r}; it must be a whole number of milliseconds")
     if not 0 < timeout_ms <= DEADLINE_MS_MAX:

@@ -1,7 +1,7 @@
-"""A consumer that asks for itself: which queue, from where, how much, when (F004).
+"""A pull consumer: the application decides which queue is read, from where, how much, and when.
 
-Methods run on the client's I/O thread; the faces await them (`on_io_thread`) or block for them
-(kourou.sync).
+Methods run on the client's I/O thread; the asynchronous API awaits them (`on_io_thread`), the
+blocking API (kourou.sync) blocks for them.
 
 State: soft: the assigned queues and the next offset of each.
 """
@@ -45,7 +45,7 @@ _log = logging.getLogger("kourou.client.consume")
 
 
 class UnreadableMessages(Corrupt):
-    """Messages at this place fail their check at the broker; `next_offset` lies after them."""
+    """Messages at this offset fail their checksum at the broker; `next_offset` is after them."""
 
     def __init__(self, message: str, next_offset: int) -> None:
         super().__init__(message, hint=f"resume at offset {next_offset}, or wait for a repair")
@@ -54,7 +54,7 @@ class UnreadableMessages(Corrupt):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What one pull brought. `next_offset` is where to go on, whatever the status."""
+    """The result of one pull. `next_offset` is where to continue, whatever the status."""
 
     status: PullStatus
     next_offset: int
@@ -64,7 +64,7 @@ class PullResult:
 
 
 class PullConsumer:
-    """A consumer that asks for itself. `offset`s are ordinals in a queue."""
+    """A consumer that pulls on request. An `offset` is the index of a message in its queue."""
 
     def __init__(
         self, session: Session, settings: PullConsumerSettings, *, body_type: Any = None
@@ -93,11 +93,11 @@ class PullConsumer:
         self._closed = False
         self._seen: dict[str, list[MessageQueue]] = {}
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     @property
     def membership(self) -> Membership:
-        """What brokers are told of this consumer: its group must exist before it may pull."""
+        """The membership for heartbeats: the group must exist before the consumer may pull."""
         return Membership(
             group=self.group,
             consume_type=ConsumeType.CONSUME_ACTIVELY,
@@ -107,19 +107,19 @@ class PullConsumer:
         )
 
     def rebalance_soon(self) -> None:
-        """Other members come and go; this one keeps the queues it named."""
+        """Do nothing: changes in the group do not affect explicitly assigned queues."""
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group (220): assigned queues go on there."""
+        """Handle an operator's offset reset (request code 220): continue assigned queues there."""
         for queue in self._assigned.keys() & offsets.keys():
             self._assigned[queue] = offsets[queue]
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        """How far `poll` has come in the assigned queues of a topic (221)."""
+        """Return the position of `poll` in the assigned queues of a topic (request code 221)."""
         return {queue: at for queue, at in sorted(self._assigned.items()) if queue.topic == topic}
 
     async def open(self) -> None:
-        """Enter the group; watch the registered topics (F323)."""
+        """Join the group and watch the registered topics."""
         await self._session.join(self)
         listener = self.settings.message_queue_listener
         if listener is not None:
@@ -131,7 +131,7 @@ class PullConsumer:
 
     @on_io_thread
     async def close(self) -> None:
-        """Leave the group. Offsets that were not committed stay uncommitted."""
+        """Leave the group. Offsets are not committed."""
         if self._closed:
             return
         self._closed = True
@@ -140,7 +140,7 @@ class PullConsumer:
         await self._session.leave(self)
 
     def _route_changed(self, topic: str) -> None:
-        """Tell the application when a registered topic has other queues than before (F321)."""
+        """Call the application's listener if the queues of a registered topic changed."""
         listener = self.settings.message_queue_listener
         known = self._session.routes.known(topic)
         if listener is None or known is None or topic not in self.settings.register_topics:
@@ -155,17 +155,17 @@ class PullConsumer:
 
     @on_io_thread
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The topic's readable queues, in order. Raises TopicNotFound."""
+        """Return the topic's readable queues, in order. Raises TopicNotFound."""
         known = await self._session.routes.find(topic)
         return list(known.readable)
 
     @on_io_thread
     async def balanced_queues(self, topic: str) -> list[MessageQueue]:
-        """This member's share of the topic's queues, as the group's members are now (F324).
+        """Return this consumer's share of the topic's queues, for the group's current consumers.
 
-        While a group shares its messages every member computes its own share by the setting
-        `allocation`; when all get everything (BROADCASTING) it is all queues. Nothing is pulled
-        from them by itself: `assign` them, and ask again now and then.
+        In clustering mode every consumer computes its own share by the setting `allocation`; in
+        broadcasting the share is all queues. The queues are not assigned automatically: call
+        `assign`, and repeat both calls from time to time.
         """
         known = await self._session.introduce(topic)
         if self.settings.message_model is MessageModel.BROADCASTING:
@@ -175,43 +175,43 @@ class PullConsumer:
 
     @on_io_thread
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset still kept."""
+        """Return the minimum offset that is stored."""
         return await self._session.facts.min_offset(queue)
 
     @on_io_thread
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the next message will get."""
+        """Return the offset that the next message will get."""
         return await self._session.facts.max_offset(queue)
 
     @on_io_thread
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at or after a time."""
+        """Return the offset of the first message stored at or after a time."""
         return await self._session.facts.offset_by_time(queue, timestamp_ms)
 
     @on_io_thread
     async def earliest_store_time(self, queue: MessageQueue) -> int:
-        """When the first kept message was stored, ms; -1 for an empty queue."""
+        """Return when the first stored message was stored, in ms; -1 for an empty queue."""
         return await self._session.facts.earliest_store_time(queue)
 
     @on_io_thread
     async def committed(self, queue: MessageQueue) -> int | None:
-        """How far the group has come; None when nothing is kept."""
+        """Return the group's committed offset; None if there is none."""
         return await self._offsets.load(queue)
 
     @on_io_thread
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Keep the group's progress: these offsets, or the next ones of the assigned queues."""
+        """Commit offsets of the group: the given ones, or the positions of the assigned queues."""
         await self._offsets.save(dict(self._assigned if offsets is None else offsets))
 
     @on_io_thread
     async def send_back(
         self, message: ReceivedMessage, *, delay_level: int = 0, reason: str = ""
     ) -> None:
-        """Put a message into the group's retry topic: it comes again after the pause of a level.
+        """Send a message to the group's retry topic; it is redelivered after the delay of a level.
 
-        0 lets the broker choose by the number of attempts; a negative level makes it a dead letter.
-        Who assigns the queues of %RETRY%group to itself is given it. Raises Unavailable when no
-        broker takes it.
+        With level 0 the broker derives the delay from the number of attempts; a negative level
+        makes the message a dead letter. It is redelivered to the consumer that has assigned itself
+        the queues of %RETRY%group. Raises Unavailable if no broker accepts it.
         """
         await self._send_back.send_back(message, delay_level=delay_level, reason=reason)
 
@@ -228,13 +228,12 @@ class PullConsumer:
         size_bytes_max: int = PULL_SIZE_BYTES_MAX,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Ask once from `offset`; with `wait_ms` the broker holds the question until it has news.
+        """Pull once from `offset`; with `wait_ms` the broker waits for new messages (long poll).
 
-        It is held no longer than the setting `broker_suspend_max_time_ms` and the broker allow.
-
-        Raises UnreadableMessages when the messages there are damaged, FilterFailed when the filter
-        cannot judge them (the offset stays good), Rejected when the broker refuses, Unavailable or
-        UnknownOutcome when it does not answer.
+        The wait is limited by the setting `broker_suspend_max_time_ms` and by the broker. Raises
+        UnreadableMessages if the messages there are damaged, FilterFailed if the filter cannot be
+        evaluated (the offset stays valid), Rejected if the broker refuses, Unavailable or
+        UnknownOutcome if it does not reply.
         """
         if offset < 0 or count_max < 1 or wait_ms < 0:
             raise BadRequest(
@@ -250,7 +249,7 @@ class PullConsumer:
         known = self._subscriptions.get(topic)
         if known is None or not says(known, expression):
             check_wanted(expression)
-            # A pull brings its expression along; the version only tells it from an older one.
+            # A pull contains its expression; the version only distinguishes it from an older one.
             known = subscription_of(topic, expression, version=self._session.clock.now_ms())
             self._subscriptions[topic] = known
         return known
@@ -279,9 +278,10 @@ class PullConsumer:
     async def assign(
         self, queues: Iterable[MessageQueue], *, expression: Wanted = MATCH_ALL
     ) -> None:
-        """Read these queues with `poll`, each from the group's progress, or from its beginning.
+        """Assign queues to be read with `poll`, each from the committed or else the minimum offset.
 
-        Raises Rejected with the words of a broker that refuses the filter.
+        Replaces the previous assignment. Raises Rejected with the broker's reason if it refuses the
+        filter.
         """
         fresh: dict[MessageQueue, int] = {}
         for queue in queues:
@@ -298,22 +298,22 @@ class PullConsumer:
 
     @on_io_thread
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on reading an assigned queue at `offset`."""
+        """Continue an assigned queue at `offset`. Raises BadRequest if it is not assigned."""
         self._seek(queue, offset)
 
     @on_io_thread
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on reading an assigned queue at its first message that is kept."""
+        """Continue an assigned queue at its minimum offset."""
         self._seek(queue, await self._session.facts.min_offset(queue))
 
     @on_io_thread
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on reading an assigned queue behind its last message."""
+        """Continue an assigned queue after its last message."""
         self._seek(queue, await self._session.facts.max_offset(queue))
 
     @on_io_thread
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on reading an assigned queue at the first message stored at or after a time."""
+        """Continue an assigned queue at the first message stored at or after a time."""
         self._seek(queue, await self._session.facts.offset_by_time(queue, timestamp_ms))
 
     def _seek(self, queue: MessageQueue, offset: int) -> None:
@@ -326,30 +326,30 @@ class PullConsumer:
 
     @on_io_thread
     async def position(self, queue: MessageQueue) -> int:
-        """The next offset `poll` reads of an assigned queue."""
+        """Return the next offset that `poll` reads of an assigned queue."""
         self._check_assigned(queue)
         return self._assigned[queue]
 
     @on_io_thread
     async def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Let `poll` pass these assigned queues over; a poll under way may still bring theirs."""
+        """Exclude assigned queues from `poll`; a running poll may still return their messages."""
         for queue in queues:
             self._check_assigned(queue)
             self._paused.add(queue)
 
     @on_io_thread
     async def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Read these queues again."""
+        """Include these queues in `poll` again."""
         self._paused.difference_update(queues)
 
     @on_io_thread
     async def poll(
         self, *, count_max: int = POLL_MESSAGES_MAX, wait_ms: int = 1_000
     ) -> list[ReceivedMessage]:
-        """The next messages of one assigned queue, queues in turn; empty after `wait_ms`.
+        """Return the next messages of one assigned queue, queues in turn; empty after `wait_ms`.
 
-        An offset outside its queue is corrected, with a warning in the log. Raises as `pull` does;
-        what one queue raises keeps the others waiting, unless it is paused.
+        An offset outside its queue is corrected, with a warning in the log. Raises the errors of
+        `pull`. While a queue raises an error, the other queues are not read, unless it is paused.
         """
         if count_max < 1 or wait_ms < 0:
             raise BadRequest(
@@ -368,7 +368,7 @@ class PullConsumer:
             messages = await self._poll_held(count_max, left_ms)
             if messages:
                 return messages
-            if clock.monotonic_ms() - asked_ms < SWIFT_MS:  # not held: asking on would be a rush
+            if clock.monotonic_ms() - asked_ms < SWIFT_MS:  # no long poll: avoid a busy loop
                 await asyncio.sleep(min(FULL_PAUSE_MS, left_ms) / 1000)
         return []
 
@@ -376,7 +376,7 @@ class PullConsumer:
         return [queue for queue in self._assigned if queue not in self._paused]
 
     async def _poll_held(self, count_max: int, wait_ms: int) -> list[ReceivedMessage]:
-        """Hold a pull at every assigned queue; the first messages, empty when none came."""
+        """Long-poll every assigned queue; returns the first messages, empty if none arrived."""
         hold_ms = min(wait_ms, self.settings.broker_suspend_max_time_ms)
         holds = [
             asyncio.ensure_future(self._poll_one(queue, count_max, hold_ms))
@@ -388,9 +388,9 @@ class PullConsumer:
                 if messages:
                     return messages
         except TimeoutError:
-            pass  # the brokers took a little longer than they were asked to
+            pass  # the brokers waited a little longer than requested
         finally:
-            # Holds that end now are not used, so their messages are pulled again next time.
+            # Pulls that end now are not used, so their messages are pulled again next time.
             for hold_task in holds:
                 hold_task.cancel()
             await asyncio.gather(*holds, return_exceptions=True)
@@ -407,10 +407,10 @@ class PullConsumer:
         return queue, offset, result_of(queue, pulled, subscription)
 
     def _use(self, polled: tuple[MessageQueue, int, PullResult]) -> list[ReceivedMessage]:
-        """Take a result: only now does its queue's position move."""
+        """Use a result; only this advances the queue's position."""
         queue, offset, result = polled
         if self._assigned.get(queue) != offset:
-            return []  # another place was sought meanwhile
+            return []  # the position was changed in the meantime
         if result.status is PullStatus.OFFSET_ILLEGAL:
             _log.warning(
                 "%s: offset %d is outside %d to %d; resuming at %d",
@@ -420,16 +420,16 @@ class PullConsumer:
                 result.max_offset,
                 result.next_offset,
             )
-        # Behind the others, so that queues take turns.
+        # Moved to the end, so that queues take turns.
         del self._assigned[queue]
         self._assigned[queue] = result.next_offset
         return result.messages
 
 
 def result_of(queue: MessageQueue, pulled: Pulled, subscription: Subscription) -> PullResult:
-    """What a pull brought, tags tested exactly.
+    """Return the result of a pull, with tags compared exactly.
 
-    Raises UnreadableMessages, FilterFailed, or what the broker refused it with.
+    Raises UnreadableMessages, FilterFailed, or the error of the broker's reply.
     """
     if pulled.code == Code.MESSAGE_CORRUPT:
         raise UnreadableMessages(f"{queue!s}: {pulled.remark}", pulled.next_offset)
@@ -446,6 +446,6 @@ def result_of(queue: MessageQueue, pulled: Pulled, subscription: Subscription) -
 
 
 def _told(telling: asyncio.Future[None]) -> None:
-    """An application's listener ended; what it raised is its own affair and is logged."""
+    """Log the exception that an application's listener raised."""
     if not telling.cancelled() and telling.exception() is not None:
         _log.error("a message queue listener failed", exc_info=telling.exception())

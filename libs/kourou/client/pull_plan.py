@@ -1,4 +1,4 @@
-"""What a push consumer does after each answer to a pull (fact sheet §9.3)."""
+"""What a push consumer does after each reply to a pull."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from enum import Enum, auto
 from kourou.errors import Code
 
 FULL_PAUSE_MS = 50
-"""Pause while a limit of the window is exceeded."""
+"""The pause while a limit of the window is exceeded."""
 
 BUSY_PAUSE_MS = 20
-"""Pause after a broker said that it is doing too much."""
+"""The pause after a broker replied that it is overloaded."""
 
 STALE_PAUSE_MS = 200
-"""Pause after a broker did not know our subscription; a heartbeat is sent meanwhile."""
+"""The pause after a broker did not know the subscription; a heartbeat is sent in the meantime."""
 
 SWIFT_MS = 10
-"""An empty answer faster than this was not held; asking again at once would be a busy loop."""
+"""An empty reply faster than this did not wait; pulling again at once would be a busy loop."""
 
 
 class Action(Enum):
-    """What else is to be done before the next pull."""
+    """What else must be done before the next pull."""
 
     NONE = auto()
     CORRECT_OFFSET = auto()  # use the broker's offset: the consumer's is outside the queue
@@ -33,7 +33,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Do `action`, wait `pause_ms`, pull again."""
+    """Perform `action`, wait `pause_ms`, pull again."""
 
     action: Action = Action.NONE
     pause_ms: int = 0
@@ -59,9 +59,9 @@ def step_after(
     pull_interval_ms: int,
     exception_pause_ms: int,
 ) -> Step:
-    """The step after an answer with `code`.
+    """Return the step after a reply with `code`.
 
-    `progressed`: the answer's next offset is beyond the asked one.
+    `progressed`: the reply's next offset is greater than the requested one.
     """
     if code == Code.SUCCESS:
         return Step(pause_ms=pull_interval_ms)
