@@ -1,12 +1,11 @@
-"""One pull of one queue: the question, the answer, its messages.
+"""One pull of one queue: the request, the reply, its messages.
 
-Pulls carry their subscription, so a broker that restarted can answer before the next heartbeat.
+Pulls contain their subscription, so a restarted broker can reply before the next heartbeat. If a
+replica cannot be reached, another replica of that broker is used until its connection is
+established again. A follower may lag behind: an offset beyond its end does not move the consumer
+back, the pull is only repeated.
 
-A member that cannot be reached is passed by: another one of that broker is asked in its place,
-until its connection stands again. A follower may be behind: an offset beyond its end is no reason
-to go back, only to ask once more.
-
-State: soft: the member suggested for each queue, and the one that failed last.
+State: soft: the suggested replica of each queue, and the one that failed last.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _WITH_PLACE = frozenset(
         Code.MESSAGE_CORRUPT,
     }
 )
-"""Answers that say where to go on; in others the header's numbers mean nothing."""
+"""Replies that contain the next offset; in other replies the header's numbers are undefined."""
 
 _Ask = Callable[[str, MessageQueue, PullMessage, int, bytes, "Decode | None"], Awaitable["Pulled"]]
 
@@ -49,10 +48,10 @@ _CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
 @dataclass(frozen=True, slots=True)
 class PullWish:
-    """How much a pull may bring and how long it may be held.
+    """The size of a pull, and how long the broker may wait.
 
-    `bytes_max` 0 pulls under RocketMQ's limits, by `count_max` alone; `timeout_ms` is the whole
-    question's deadline and must exceed `hold_ms`.
+    With `bytes_max` 0 the pull is limited by `count_max` and RocketMQ's limits only. `timeout_ms`
+    is the timeout of the whole request and must exceed `hold_ms`.
     """
 
     count_max: int
@@ -63,10 +62,10 @@ class PullWish:
 
 @dataclass(slots=True)
 class Pulled:
-    """An answer. `next_offset` is -1 when the broker gave no place (an error of another kind).
+    """A reply. `next_offset` is -1 if the broker gave none (an error of another kind).
 
-    `filter_version` judged the messages; `filter_failure` is the kind of a FILTER_FAILED. `body` is
-    what came, where the puller leaves it as it is.
+    `filter_version` is the filter version that selected the messages; `filter_failure` is the kind
+    of a FILTER_FAILED reply. `body` is the reply's body if the puller leaves it undecoded.
     """
 
     code: int
@@ -82,9 +81,10 @@ class Pulled:
 
 
 class Puller:
-    """Pulls for one group; `filters` for subscriptions that name one. Used on the I/O thread.
+    """Pulls for one group. Used on the I/O thread.
 
-    `raw`: the records are left as bytes, unchecked, in `Pulled.body`.
+    `filters` is needed for subscriptions that use a Python filter. With `raw` the records are left
+    as unchecked bytes in `Pulled.body`.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Puller:
         wish: PullWish,
         decode: Decode | None = None,
     ) -> Pulled:
-        """Ask once, or twice if the first member is gone. Every code is returned.
+        """Send one pull, and a second one if the first replica is offline. Returns any reply code.
 
-        Raises Unavailable, UnknownOutcome or Corrupt. With a filter other filter servers are asked
-        until one answers; FilterFailed, which is an Unavailable, says that there is none.
+        Raises Unavailable, UnknownOutcome or Corrupt. With a Python filter, filter servers are
+        tried until one replies; FilterFailed, a subclass of Unavailable, means that there is none.
         """
         known = await self._routes.find(queue.topic)
         address = known.member_address(queue.broker_name, self._suggested.get(queue, 0))
@@ -168,7 +168,7 @@ class Puller:
         return pulled
 
     def _another(self, known: QueueMap, queue: MessageQueue, address: str) -> str | None:
-        """Another member of the queue's broker, while this one has no connection."""
+        """Return another replica of the queue's broker while this one is not connected."""
         if self._connections.stands(address):
             return None
         for _, other in sorted(known.brokers[queue.broker_name].broker_addrs.items()):
@@ -186,7 +186,7 @@ class Puller:
         subscription: Subscription,
         decode: Decode | None,
     ) -> Pulled:
-        """Ask one member, under a span if the pull is traced."""
+        """Send the pull to one replica, with a span if the pull is traced."""
         span = None
         if self._tracing is not None:
             span = self._tracing.receiving(self._group, queue)
@@ -259,6 +259,6 @@ class Puller:
         return pulled
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not pulled any more."""
+        """Drop the state of a queue that is not pulled any more."""
         self._suggested.pop(queue, None)
         self._failed.pop(queue, None)

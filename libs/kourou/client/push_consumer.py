@@ -1,12 +1,13 @@
-"""A group member that is given messages: rebalancing, committing, leaving in order.
+"""A consumer that receives messages: rebalancing, commits, and an orderly end.
 
-Promises (at least once, F228):
-  - an offset is committed only when every message below it was consumed or filtered out
-  - where another member begins to lead a broker, it is told the offsets again at once
-  - a queue that is taken away is committed once more and its unfinished messages are forgotten: the
-    next owner gets them again
-  - a message whose handler failed is consumed only when the brokers have it again, in the group's
-    retry topic, which every member subscribes; in broadcasting it is passed over (F214, F215)
+Guarantees (at least once):
+
+- an offset is committed only when every message below it was consumed or filtered out
+- if a broker has a new leader, the offsets are committed to it again at once
+- when a queue is released, its offset is committed once more and its unfinished messages are
+  dropped; the next owner receives them again
+- a message whose handler failed counts as consumed only when the brokers have stored it in the
+  group's retry topic, to which every consumer subscribes; in broadcasting it is skipped
 
 State: soft. Used on the I/O thread.
 """
@@ -52,16 +53,16 @@ from kourou.model.subscription import (
 )
 
 AGAIN_MS = 1_000
-"""How soon a rebalance is tried again that could not be completed."""
+"""The delay before an incomplete rebalance is repeated."""
 
 SEND_BACKS_END_MS = 1_000
-"""How long closing waits for messages that are on their way back to the brokers."""
+"""How long `close` waits for messages that are being sent back to the brokers."""
 
 _log = logging.getLogger("kourou.client.consume")
 
 
 class PushConsumer:
-    """One member of one group, for any number of topics."""
+    """One consumer of one group, for any number of topics."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class PushConsumer:
         self._started_ms = session.clock.now_ms()
 
     def _make_runner(self, make_runner: Callable[[Report], Runner]) -> Runner:
-        """What calls the handler."""
+        """Return the runner that calls the handler."""
         return make_runner(self._settling)
 
     def _default_offsets(self) -> OffsetStore:
@@ -144,7 +145,7 @@ class PushConsumer:
 
     @property
     def membership(self) -> Membership:
-        """What brokers are told of this member."""
+        """The group membership for heartbeats."""
         return Membership(
             group=self.group,
             consume_type=ConsumeType.CONSUME_PASSIVELY,
@@ -155,17 +156,17 @@ class PushConsumer:
 
     @property
     def assigned(self) -> list[MessageQueue]:
-        """The queues this member consumes now, in order, but those of the group's retry topic.
+        """The queues that this consumer consumes now, sorted, without those of the retry topic.
 
-        Any thread may ask: the queues are copied in one step, for the I/O thread changes them.
+        Callable from any thread: the queues are copied first, because the I/O thread changes them.
         """
         queues = list(self._queues)
         return sorted(queue for queue in queues if not queue.topic.startswith(RETRY_PREFIX))
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and begin. Topics that do not exist yet are waited for."""
+        """Join the group and start consuming; topics that do not exist yet are watched."""
         session = self._session
         for topic in self._subscriptions:
             session.routes.watch(topic)
@@ -184,9 +185,9 @@ class PushConsumer:
         ]
 
     async def _upload_filters(self) -> None:
-        """Bring the filters to the brokers; one that is refused ends the start.
+        """Upload the filters to the brokers; if one is refused, the start fails.
 
-        Brokers that come later get them before anything is pulled through them.
+        Brokers that are added later get the filters before anything is pulled from them.
         """
         for topic, subscription in self._subscriptions.items():
             known = self._session.routes.known(topic)
@@ -194,10 +195,10 @@ class PushConsumer:
                 await self._filters.uploads.put(known, [subscription.expression])
 
     async def close(self) -> None:
-        """Finish running handlers, commit, leave the group.
+        """Wait for running handlers, commit offsets, leave the group.
 
         Brokers that cannot be reached are not waited for: what was consumed since the last commit
-        then comes again, to this group's other members or at the next start.
+        is then redelivered, to other consumers of this group or at the next start.
         """
         if self._closing:
             return
@@ -220,7 +221,8 @@ class PushConsumer:
                     self.group,
                     self.settings.await_termination_ms,
                 )
-            # Reports that runners made before they ended lie before this turn of the loop.
+            # Reports that runners made before their end are processed in this iteration of the
+            # loop.
             await asyncio.sleep(0)
             await self._settling.close(SEND_BACKS_END_MS)
             await self._commit(self._queues.values(), "at close; some messages will be redelivered")
@@ -228,7 +230,7 @@ class PushConsumer:
         await self._session.leave(self)
 
     async def _let_go(self) -> None:
-        """The last offsets are committed: the queues are nobody's now."""
+        """Release the queues after the last commit."""
         for consumed in self._queues.values():
             consumed.stop()
         self._queues.clear()
@@ -236,7 +238,7 @@ class PushConsumer:
     # -- rebalancing ------------------------------------------------------------------------------
 
     def rebalance_soon(self) -> None:
-        """Share queues out again now; callable on the I/O thread."""
+        """Rebalance soon; callable on the I/O thread."""
         self._rebalance_wanted.set()
 
     def _route_changed(self, topic: str) -> None:
@@ -254,7 +256,7 @@ class PushConsumer:
             await self._rebalance_once()
 
     async def _rebalance_once(self) -> None:
-        """Compute this member's share of every topic, give up what is not in it, begin the rest."""
+        """Compute this consumer's share of every topic, release other queues, start new ones."""
         async with self._rebalancing:
             if self._closing:
                 return
@@ -275,7 +277,9 @@ class PushConsumer:
             self._later(AGAIN_MS, self.rebalance_soon)
 
     async def _share(self, topic: str) -> set[MessageQueue]:
-        """This member's queues of one topic; raises KourouError when that cannot be known now."""
+        """Return this consumer's queues of one topic. Raises KourouError if they are unknown
+        now.
+        """
         known = await self._session.routes.find_existing(topic)
         if known is None:
             return set()
@@ -305,7 +309,7 @@ class PushConsumer:
             _log.warning("group %s: the last offsets were not committed: %r", self.group, error)
 
     async def _begin(self, share: Collection[MessageQueue], subscription: Subscription) -> bool:
-        """Consume what is new in the share; False when some queue has to be tried again."""
+        """Start the new queues of the share; returns False if some must be tried again."""
         wanted = {queue for queue in share if queue not in self._queues}
         beginnable = sorted(await self._beginnable(wanted))
         complete = len(beginnable) == len(wanted)
@@ -317,7 +321,7 @@ class PushConsumer:
             for queue, start in zip(queues, await self._starts.of(queues), strict=True):
                 if isinstance(
                     start, BaseException
-                ):  # an application's offset store raises anything
+                ):  # an application's offset store may raise anything
                     _log.warning(
                         "group %s: cannot start consuming %s yet: %r", self.group, queue, start
                     )
@@ -330,7 +334,7 @@ class PushConsumer:
         return complete
 
     async def _beginnable(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
-        """Which of these queues may be begun now; the others are tried again."""
+        """Return the queues that may be started now; the others are tried again."""
         return queues
 
     def _divide_thresholds(self, topic: str) -> None:
@@ -338,7 +342,7 @@ class PushConsumer:
         for consumed in ours:
             consumed.divide(len(ours))
 
-    # -- progress ---------------------------------------------------------------------------------
+    # -- offsets ----------------------------------------------------------------------------------
 
     async def _keep_committed(self) -> None:
         interval_s = self._session.settings.persist_consumer_offset_interval_ms / 1000
@@ -369,18 +373,21 @@ class PushConsumer:
             consumed.committed = offset
 
     def _leader_changed(self, name: str, _address: str) -> None:
-        """Another member leads a broker: what was committed last may not have come to it."""
+        """Commit again, because the last commits may not have reached a broker's new leader."""
         for queue, consumed in self._queues.items():
             if queue.broker_name == name:
                 consumed.committed = None
                 self._commit_wanted.set()
 
     async def commit(self) -> None:
-        """Commit now what is consumed."""
+        """Commit the consumed offsets now."""
         await self._commit(list(self._queues.values()), "now")
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group (220): forget what is under way and begin there."""
+        """Handle an offset reset by an operator (request code 220).
+
+        Drops cached messages and restarts at the new offsets.
+        """
         async with self._rebalancing:
             if self._closing:
                 return
@@ -407,10 +414,10 @@ class PushConsumer:
                 self._queues[queue] = consumed
                 consumed.start()
 
-    # -- failures and what is told of them --------------------------------------------------------
+    # -- failures and status ----------------------------------------------------------------------
 
     def _retry_wanted(self) -> None:
-        """A message went back: its topic may exist only since now."""
+        """Look up the retry topic: it may have been created only when a message was sent back."""
         topic = retry_topic(self.group)
         if self._session.routes.known(topic) is None:
             self._session.routes.stale(topic)
@@ -421,13 +428,13 @@ class PushConsumer:
             self.look()
 
     def look(self) -> None:
-        """Note how fast messages are consumed, and give back what handlers take too long for."""
+        """Sample the consume rates, and send back messages whose handlers exceed the time limit."""
         now_ms = self._session.clock.monotonic_ms()
         self._statistics.look(now_ms, self._around.runner.times())
         self._settling.look_for_stuck(now_ms)
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        """How far this member has consumed each of its queues of a topic (221)."""
+        """Return the next offset to commit for each queue of a topic (request code 221)."""
         return {
             queue: consumed.window.commit_offset
             for queue, consumed in sorted(self._queues.items())
@@ -436,7 +443,7 @@ class PushConsumer:
 
     @property
     def waiting(self) -> dict[MessageQueue, FilterFailed]:
-        """The queues that stand still because their filter cannot judge, and why, in order."""
+        """The queues that are blocked because their filter cannot be evaluated, with the error."""
         return {
             queue: consumed.filter_failure
             for queue, consumed in sorted(self._queues.items())
@@ -444,7 +451,7 @@ class PushConsumer:
         }
 
     def running_info(self) -> RunningInfo:
-        """This member as it is now (307)."""
+        """Return this consumer's running info (request code 307)."""
         queues = {queue: one.info() for queue, one in sorted(self._queues.items())}
         return RunningInfo(
             properties=properties_of(self.settings)
@@ -457,9 +464,9 @@ class PushConsumer:
         )
 
     async def consume_directly(self, record: bytes) -> DirectResult:
-        """Call the handler with a stored message that somebody hands it (309).
+        """Call the handler with a stored message on an operator's request (request code 309).
 
-        Queues and offsets are not touched. BadRequest where nobody listens but an iteration.
+        Queues and offsets are not affected. Raises BadRequest if there is only an iterator.
         """
         return await called_directly(
             self._around.runner,
@@ -469,7 +476,7 @@ class PushConsumer:
             batched=self._around.batched,
         )
 
-    # -- later ------------------------------------------------------------------------------------
+    # -- timers -----------------------------------------------------------------------------------
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         def act() -> None:

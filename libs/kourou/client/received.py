@@ -1,8 +1,8 @@
-"""A message as a consumer gets it, and how a pull's bytes become such messages.
+"""A message as a consumer receives it, and the decoding of pull replies.
 
-A bulk pull brings a thousand messages of which a handler may look at two fields. So the record
-kernel computes the layout and the checksums of all; a field is decoded when it is looked at. Each
-message keeps the bytes of its whole pull alive; `stored()` is a copy that does not.
+One pull may contain a thousand messages, of which a handler may read two fields each. So the record
+kernel computes layout and checksums of all records at once; a field is decoded when it is read.
+Each message keeps the bytes of its whole pull in memory; `stored()` is a copy that does not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNSET: Any = msgspec.UNSET
 
 
 class _Pulled:
-    """The bytes of one pull, and the record kernel's table of what lies where in them."""
+    """The bytes of one pull, and the record kernel's table of field positions."""
 
     __slots__ = ("blob", "count", "table")
 
@@ -53,42 +53,42 @@ class _Pulled:
         self.count = len(self.table) // len(FIELDS)
 
     def column(self, field: int) -> list[int]:
-        """One field of all records."""
+        """Return one field of all records."""
         return self.table[field * self.count : (field + 1) * self.count].tolist()
 
     def at(self, field: int, index: int) -> int:
-        """One field of one record."""
+        """Return one field of one record."""
         return self.table[field * self.count + index]
 
 
 class Receipt(Protocol):
-    """Who wants to hear what became of a message that no handler returns from."""
+    """Receives the outcome of a message that is not passed to a handler."""
 
     def ack(self, message: ReceivedMessage) -> None:
-        """It was consumed."""
+        """The message was consumed."""
         ...
 
     def retry(self, message: ReceivedMessage, error: BaseException) -> None:
-        """It was not consumed."""
+        """The message was not consumed."""
         ...
 
 
 class Asked(Protocol):
-    """Keeps what a handler asks for its message until it ends."""
+    """Keeps what a handler reports for its message until the handler ends."""
 
     def ask(self, offset: int, failure: BaseException | None) -> None:
-        """The message at `offset` was consumed (None), or was not; only the first word counts."""
+        """Report the message at `offset` as consumed (None) or failed; the first report counts."""
         ...
 
 
 class _Settled:
-    """The receipt of a message of which the first word was said."""
+    """The receipt of a message that was already acknowledged."""
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Too late."""
+        """Ignored: too late."""
 
     def retry(self, message: ReceivedMessage, error: BaseException) -> None:
-        """Too late."""
+        """Ignored: too late."""
 
 
 _SETTLED = _Settled()
@@ -97,9 +97,9 @@ _SETTLED = _Settled()
 class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
     """One message of a pull.
 
-    `offset` is its place in its queue, `size` its stored bytes, `attempt` counts its deliveries to
-    the group from 1. `body` is decoded as the consumer's `type` asks; `raw_body` is bytes.
-    `queue_end` is the offset after the last message of its queue when it was pulled, or 0.
+    `offset` is its index in its queue, `size` its stored size in bytes; `attempt` counts its
+    deliveries to the group from 1. `body` is decoded as the consumer's `body_type`; `raw_body` is
+    bytes. `queue_end` is the offset after the last message of its queue when it was pulled, or 0.
     `lease` belongs to the consumer that delivered it.
     """
 
@@ -119,7 +119,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def body(self) -> Any:
-        """The body as the wanted type; DecodeError when it is something else."""
+        """The body as the requested type. Raises DecodeError if it cannot be decoded."""
         body = self._body
         if body is _UNSET:
             raw = self.raw_body
@@ -128,9 +128,9 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def raw_body(self) -> bytes:
-        """The body as bytes, decompressed. Raises Corrupt for one that was never compressed well.
+        """The body as bytes, decompressed. Raises Corrupt if the compressed body is damaged.
 
-        That is not looked at before: a bad body must not keep its neighbours from anybody.
+        This is not checked earlier, so that a damaged body does not prevent the delivery of others.
         """
         pulled = self._pulled
         if pulled is None:
@@ -145,7 +145,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, the application's and the reserved ones."""
+        """All properties, those of the application and the reserved ones."""
         properties = self._properties
         if properties is None:
             if self._pulled is None:
@@ -154,7 +154,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
                 properties = decode_properties(self._raw_properties(self._pulled))
                 properties.pop(
                     _CRC32, None
-                )  # of the record's bytes, as decode_record leaves it out
+                )  # checksum of the record's bytes; decode_record leaves it out too
             self._properties = properties
         return properties
 
@@ -180,33 +180,33 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def message_id(self) -> str:
-        """The producer's unique key; of a message without one, the offset message id."""
+        """The producer's unique key; the offset message ID if the message has none."""
         return self._property(_UNIQ_KEY) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """The id that names this stored copy by host and position."""
+        """The ID that identifies this stored copy by host and position."""
         stored = self.stored()
         return encode_offset_id(stored.store_host, stored.position)
 
     @property
     def origin_message_id(self) -> str:
-        """The offset message id of the first stored copy; of a message never retried its own."""
+        """The offset message ID of the first stored copy; its own if it was never retried."""
         return self._property(_ORIGIN_MESSAGE_ID) or self.offset_message_id
 
     @property
     def backlog(self) -> int:
-        """How many messages lay behind it in its queue when it was pulled; 0 where unknown."""
+        """The number of messages after it in its queue when it was pulled; 0 if unknown."""
         return max(0, self.queue_end - self.offset - 1)
 
     @property
     def traceparent(self) -> str | None:
-        """The trace it belongs to, as W3C's text; None if it took none along."""
+        """The trace context in W3C text form, or None if the message has none."""
         return self._property(_TRACEPARENT) or self._property(_TRACE_CONTEXT)
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, also when it was read from the group's retry topic."""
+        """The topic that it was sent to, even if it was read from the group's retry topic."""
         topic = self.queue.topic
         if topic.startswith(RETRY_PREFIX):
             return self._property(_RETRY_TOPIC) or topic
@@ -214,36 +214,36 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def queue_id(self) -> int:
-        """The queue's number at its broker."""
+        """The ID of the queue at its broker."""
         return self.queue.queue_id
 
     @property
     def position(self) -> int:
-        """Byte place in the broker's commit log."""
+        """The position in the broker's commit log, in bytes."""
         return self.stored().position
 
     @property
     def flag(self) -> int:
-        """The application's flag, which nobody interprets."""
+        """The application's flag; Kourou does not interpret it."""
         return self.stored().flag
 
     @property
     def born_timestamp(self) -> int:
-        """When the producer made it, ms since the epoch."""
+        """When the producer created it, in ms since the epoch."""
         return self.stored().born_timestamp
 
     @property
     def store_timestamp(self) -> int:
-        """When the broker stored it, ms since the epoch."""
+        """When the broker stored it, in ms since the epoch."""
         return self.stored().store_timestamp
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was tried before without success."""
+        """The number of earlier delivery attempts that failed."""
         return max(self.stored().reconsume_times, self.attempt - 1)
 
     def stored(self) -> StoredMessage:
-        """Everything the broker stored, as a value that stands alone; the body as it lies there."""
+        """Return all that the broker stored, as an independent value; the body stays compressed."""
         stored = self._stored
         if stored is None:
             pulled = self._pulled
@@ -255,7 +255,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         return stored
 
     def alone(self) -> ReceivedMessage:
-        """The same message, which keeps no bytes alive but its own: for those who hold it long."""
+        """Return the same message without the bytes of other messages, to keep it for long."""
         if self._pulled is None:
             return self
         return ReceivedMessage(
@@ -272,12 +272,13 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
             self.stored(),
         )
 
-    # -- what became of it ------------------------------------------------------------------------
+    # -- acknowledgement --------------------------------------------------------------------------
 
     def ack(self) -> None:
-        """It was consumed. Only the first of `ack`, `retry` and `dead_letter` counts.
+        """Acknowledge the message as consumed.
 
-        Inside a handler it counts when the handler ends, whatever else that raises or returns.
+        Only the first of `ack`, `retry` and `dead_letter` counts. Within a handler it takes effect
+        when the handler ends, whatever the handler raises or returns.
         """
         receipt = self.receipt
         if receipt is not None:
@@ -287,16 +288,17 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
             self._asked(None)
 
     def retry(self, error: BaseException | None = None, *, delay_level: int = 0) -> None:
-        """It was not consumed: it comes again after the pause of `delay_level`.
+        """Reject the message: it is redelivered after the delay of `delay_level`.
 
-        0 lets the broker choose by the number of attempts. BadRequest for a level below that.
+        With level 0 the broker derives the delay from the number of attempts. Raises BadRequest for
+        a negative level.
         """
         if error is None or delay_level:
             error = RetryLater("" if error is None else repr(error), delay_level=delay_level)
         self._refuse(error)
 
     def dead_letter(self, reason: str = "") -> None:
-        """It will never be consumed: keep it aside, in %DLQ%group, with this reason."""
+        """Reject the message for good: it becomes a dead letter in %DLQ%group, with this reason."""
         self._refuse(DeadLetter(reason))
 
     def _refuse(self, error: BaseException) -> None:
@@ -317,9 +319,9 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> bool:
-        """Ack when the block ended well. Whatever it raises is logged and asks for a retry.
+        """Acknowledge the message if the block succeeded; otherwise log the error and retry later.
 
-        An Exception ends there; a cancellation, Ctrl-C or `sys.exit()` goes on to its receiver.
+        An Exception is suppressed; a cancellation, Ctrl-C or SystemExit is propagated.
         """
         if error is None:
             self.ack()
@@ -355,9 +357,10 @@ def decode_pull(
     queue_end: int = 0,
     decode: Decode | None = None,
 ) -> list[ReceivedMessage]:
-    """The messages of a pull's body, checked; DecodeError or Corrupt when it is not what was asked.
+    """Return the messages of a pull's body, checked. Raises DecodeError or Corrupt if invalid.
 
-    Offsets must rise and lie within [from_offset, next_offset). `queue_end` is told along.
+    Offsets must increase and be in [from_offset, next_offset). `queue_end` is stored in each
+    message.
     """
     view = memoryview(body)
     if not len(view):
@@ -400,10 +403,10 @@ def _check_queue(queue: MessageQueue, queue_id: int) -> None:
 
 
 def tag_filter(subscription: Subscription) -> Callable[[ReceivedMessage], bool] | None:
-    """The exact test of tags, or None when every message is wanted.
+    """Return the exact comparison of tags, or None if every message matches.
 
-    Brokers compare hash codes, so two tags with one code both arrive; the wrong one is dropped
-    here.
+    Brokers compare hash codes, so tags with the same hash code both arrive; the wrong one is
+    dropped here.
     """
     if subscription.expression_type != TAG or not subscription.tags:
         return None
@@ -413,14 +416,14 @@ def tag_filter(subscription: Subscription) -> Callable[[ReceivedMessage], bool] 
 def from_record(
     record: bytes | memoryview, broker_name: str, decode: Decode | None = None
 ) -> ReceivedMessage:
-    """One record that was looked up, or that a broker sent by itself, as a message."""
+    """Return one record, from a query or from a broker's request, as a message."""
     stored = decode_record(record, decompress=False)
     stored.broker_name = broker_name
     return ReceivedMessage(stored.queue, stored.offset, stored.size, _decode=decode, _stored=stored)
 
 
 def from_records(body: bytes | memoryview, broker_name: str) -> Sequence[ReceivedMessage]:
-    """Records back to back that were looked up, of any queues."""
+    """Return consecutive records, of any queues, from a query."""
     view = memoryview(body)
     messages: list[ReceivedMessage] = []
     at = 0

@@ -1,16 +1,19 @@
-"""Request and reply over messages: what a client waits for, and how a reply finds its way back.
+"""Request-reply over messages: waiting for replies, and sending them.
 
-    requester   sends a message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL
-    replier     sends SEND_REPLY_MESSAGE (324) to a broker of the requester's cluster
-    broker      stores it in <cluster>_REPLY_TOPIC and pushes it (326) to the requester
+  requester   sends a message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL
+  replier     sends SEND_REPLY_MESSAGE (324) to a broker of the requester's cluster
+  broker      stores it in <cluster>_REPLY_TOPIC and pushes it (326) to the requester
 
-So a reply goes to the one process that asked, whatever group consumed the request. Java's
-`DefaultMQProducer.request` and `MessageUtil.createReplyMessage` do the same; any side may be Java.
+So a reply reaches exactly the process that sent the request, whatever group consumed the request.
+RocketMQ's `DefaultMQProducer.request` and `MessageUtil.createReplyMessage` do the same; either side
+may be a Java client.
 
-State: soft. A request whose process dies is never answered; the message is consumed all the same.
+State: soft. If the requester's process dies, its request gets no reply, but is still consumed.
 
-Invariants:  a correlation id is in the table exactly while somebody waits for it
-             whoever waits is told once: the reply, its time is up, or the client closes
+Invariants:
+
+- a correlation ID is in the table exactly while a requester waits for it
+- each waiting requester gets one outcome: the reply, a timeout, or the closing of the client
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from kourou.client.session import Session
 
 REPLY = "reply"
-"""MSG_TYPE of a reply."""
+"""The MSG_TYPE property of a reply."""
 
 _DEFAULT_QUEUES = 4
 
@@ -57,7 +60,7 @@ _log = logging.getLogger("kourou.client")
 
 
 class ReplyTimedOut(TimedOut):
-    """The request was sent, and no reply came in its time (RocketMQ's 10006).
+    """The request was sent, but no reply arrived within its timeout (RocketMQ's 10006).
 
     Do: Check whether a consumer of the topic replies. The request may be consumed later.
     """
@@ -66,17 +69,17 @@ class ReplyTimedOut(TimedOut):
 class ReplyNotTaken(Unavailable):
     """The reply was stored, but the requester is not connected any more.
 
-    Do: Nothing, as a rule: the requester sends its request again if it needs the reply.
+    Do: Usually nothing: the requester repeats its request if it needs the reply.
     """
 
 
 def reply_topic(cluster: str) -> str:
-    """Where the brokers of a cluster keep replies."""
+    """Return the topic in which the brokers of a cluster store replies."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 class Waiting:
-    """One request that waits. `properties` are what its message takes along."""
+    """One request that waits for its reply. `properties` are added to its message."""
 
     __slots__ = ("correlation_id", "decode", "future", "properties", "timeout_ms")
 
@@ -92,7 +95,7 @@ class Waiting:
         }
 
     def late(self) -> ReplyTimedOut:
-        """The error that ends it."""
+        """Return the error for a request without a reply."""
         return ReplyTimedOut(f"no reply within {self.timeout_ms} ms; the request was sent")
 
 
@@ -110,26 +113,26 @@ class Requests:
         session.answering.on(PushReplyMessageToClient, self._arrived)
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the number of waiting requests."""
         return len(self._waiting)
 
-    # -- who asks ---------------------------------------------------------------------------------
+    # -- requesters -------------------------------------------------------------------------------
 
     def is_prepared(self, group: str, topic: str) -> bool:
-        """Do the brokers concerned know that this client waits for replies?"""
+        """Return whether all brokers that may push a reply know this client."""
         known = self._prepared.get((group, topic))
         return known is not None and known is self._session.routes.known(topic)
 
     async def prepare(self, group: str, topic: str) -> None:
-        """Make this producer known wherever a reply may be sent; on the I/O thread.
+        """Register this producer at all brokers that may push a reply; on the I/O thread.
 
-        Those are the brokers of the topic, and of the reply topics of their clusters. The topic's
-        route is known already.
+        These are the brokers of the topic, and of the reply topics of their clusters. The topic's
+        route must be known.
         """
         session = self._session
         known = session.routes.known(topic)
         if known is None:
-            return  # forgotten meanwhile: the next request asks again
+            return  # dropped in the meantime: the next request finds it again
         addresses = set(known.addresses())
         for cluster in sorted({data.cluster for data in known.brokers.values()}):
             replies = await session.routes.find_existing(reply_topic(cluster))
@@ -142,7 +145,7 @@ class Requests:
         self._prepared[group, topic] = known
 
     def open(self, timeout_ms: int, body_type: Any = None) -> Waiting:
-        """A new request begins to wait. Throttled while too many do."""
+        """Start waiting for a new request. Raises Throttled if too many requests are waiting."""
         if self._closed:
             raise Unavailable("the client is closed; nothing was sent")
         if len(self._waiting) >= REQUESTS_WAITING_MAX:
@@ -155,11 +158,11 @@ class Requests:
         return waiting
 
     def close(self, waiting: Waiting) -> None:
-        """Nobody waits for it any more, for whatever reason."""
+        """Stop waiting for a request, for whatever reason."""
         self._waiting.pop(waiting.correlation_id, None)
 
     def close_all(self) -> None:
-        """The client closes: whoever still waits is told so."""
+        """Fail all waiting requests, because the client closes."""
         self._closed = True
         while self._waiting:
             _, waiting = self._waiting.popitem()
@@ -169,7 +172,10 @@ class Requests:
                 )
 
     async def _arrived(self, asked: Asked) -> Answer:
-        """A broker pushes a reply (326). One that nobody waits for is counted and dropped."""
+        """Handle a reply that a broker pushes (request code 326).
+
+        A reply to a request that is not waiting is counted and dropped.
+        """
         request = asked.request
         assert isinstance(request, PushReplyMessageToClient)
         properties = decode_properties((request.properties or "").encode())
@@ -226,16 +232,16 @@ def _message(
 
 
 def _host(text: str) -> tuple[str, int]:
-    """`1.2.3.4:5` as a pair. It is for people to read, so whatever else comes is no error."""
+    """Return `1.2.3.4:5` as a pair. It is informational, so invalid text raises no error."""
     host, _, port = text.lstrip("/").rpartition(":")
     return host, int(port) if port.isascii() and port.isdigit() else 0
 
 
-# -- who replies ----------------------------------------------------------------------------------
+# -- repliers -------------------------------------------------------------------------------------
 
 
 def is_request(message: ReceivedMessage) -> bool:
-    """Does somebody wait for a reply to this message?"""
+    """Return whether a requester waits for a reply to this message."""
     properties = message.properties
     return Property.REPLY_TO_CLIENT in properties and Property.CORRELATION_ID in properties
 
@@ -267,9 +273,9 @@ class Replier:
     ) -> None:
         """Send the reply to a request.
 
-        It goes to the broker that had the request, because the requester speaks with that one; to
-        another one of its cluster if that is not there. Raises BadRequest for a message that is no
-        request, and ReplyNotTaken when the requester is not there any more.
+        It is sent to the broker that stored the request, because the requester is connected to it,
+        or else to another broker of its cluster. Raises BadRequest if the message is not a request,
+        and ReplyNotTaken if the requester is not connected any more.
         """
         asked = message.properties
         if not is_request(message) or Property.CLUSTER not in asked:

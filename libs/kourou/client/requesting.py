@@ -1,6 +1,6 @@
-"""Asking over messages on an event loop: a request, its reply, and handlers that reply.
+"""Request-reply on an event loop: a request, its reply, and handlers that reply.
 
-State: none of its own.
+State: none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger("kourou.client")
 
 
 class Requesting(Sends):
-    """Sending, and waiting for a reply. `Client` and `Producer` have these methods."""
+    """Sending of requests and replies. `Client` and `Producer` have these methods."""
 
     async def request(
         self,
@@ -45,9 +45,9 @@ class Requesting(Sends):
     ) -> ReceivedMessage:
         """Send a request and wait for its reply, whose body is decoded as `body_type`.
 
-        Whoever consumes the topic replies: by `reply`, by a handler with `replies=True`, or with
-        RocketMQ's client. `timeout_ms` (else send_timeout_ms) is for both ways together. Raises
-        what `send` raises, and ReplyTimedOut when no reply comes.
+        A consumer of the topic replies: with `reply`, with a handler and `replies=True`, or with
+        RocketMQ's client. `timeout_ms` (default: send_timeout_ms) covers both directions. Raises
+        the errors of `send`, and ReplyTimedOut if no reply arrives.
         """
         core, port, lanes = await self._ready(topic)
         requests, group = core.requests, core.settings.producer_group
@@ -70,7 +70,7 @@ class Requesting(Sends):
             try:
                 await sent
             except KourouError:
-                if not waiting.future.done():  # a reply says more than a lost answer
+                if not waiting.future.done():  # a received reply outweighs a lost send result
                     raise
             left_ms = until_ms - core.clock.monotonic_ms()
             try:
@@ -91,10 +91,10 @@ class Requesting(Sends):
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
     ) -> None:
-        """Reply to a request that was received. Returns when the requester has the reply.
+        """Reply to a request that was received. Returns when the requester has received the reply.
 
-        Raises BadRequest for a message that is no request, and ReplyNotTaken when the requester is
-        not there any more.
+        Raises BadRequest if the message is not a request, and ReplyNotTaken if the requester is not
+        connected any more.
         """
         core = self._core
         if core is None:
@@ -108,10 +108,10 @@ class Requesting(Sends):
 def replying(
     handler: Callable[[Any], Any], core: Callable[[], ProducerCore]
 ) -> Callable[[Any], Any]:
-    """A handler whose result, unless it is None or means a failure, is the reply to its message.
+    """Wrap a handler so that its result, unless None or a failure, is the reply to its message.
 
-    For messages that are no requests the result means what it always does. A reply that cannot be
-    sent is logged, and the message counts as consumed: who asked learns it by its own timeout.
+    For messages that are not requests the result has its usual meaning. A reply that cannot be sent
+    is logged, and the message counts as consumed: the requester gets a timeout.
     """
     if is_coroutine_handler(handler):
 

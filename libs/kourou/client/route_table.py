@@ -1,14 +1,16 @@
-"""The routes a client knows, and how they stay true.
+"""The routes that a client knows, and how they are refreshed.
 
-Looks beside those every 30 s, in growing pauses with chance in them:
-    a route is called stale        now, and a few times more until it has changed
-    a broker has lost its leader   until it has another one, for about a minute; one topic is asked
-                                   for the broker, and the others once it is known who leads
+In addition to the refresh every 30 s, with growing, randomized pauses:
 
-A client keeps the last route it heard without limit: brokers go on when name servers are down, and
-so does it. `known` may be read from any thread, because maps are replaced and never changed.
+  a route is reported stale      now, and several more times until it has changed
+  a broker has lost its leader   until it has a new one, for about a minute; for each broker one
+                                 topic is refreshed, and the others when the leader is known
 
-State: soft. A projection of what name servers know.
+A client keeps the last known route without a time limit: brokers keep working while name servers
+are down, and so does the client. `known` may be read from any thread, because maps are replaced and
+never changed.
+
+State: soft. A projection of what the name servers know.
 """
 
 from __future__ import annotations
@@ -30,19 +32,19 @@ from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 STALE_PAUSE_MS = 200
 STALE_LONGEST_MS = 2_000
 STALE_LOOKS = 6
-"""However often a stale route is reported, the name server is asked no more often than so."""
+"""How a stale route is refreshed; further reports in that time cause no additional requests."""
 
 AWAIT_PAUSE_MS = 100
 AWAIT_LONGEST_MS = 1_000
 AWAIT_LOOKS = 80
-"""How a broker's next leader is looked for; who comes later is found by the usual refreshing."""
+"""How a broker's next leader is looked for; a later one is found by the regular refresh."""
 
 _TOPIC_UNKNOWN = frozenset({int(Code.TOPIC_NOT_EXIST)})
 _log = logging.getLogger("kourou.client")
 
 
 class RouteTable:
-    """Routes by topic. `on_change(topic)` is called on the I/O thread after a route changed."""
+    """Routes by topic. Listeners are called on the I/O thread after a route changed."""
 
     def __init__(
         self,
@@ -68,11 +70,11 @@ class RouteTable:
         self._closed = False
 
     def start(self) -> None:
-        """Refresh from now on."""
+        """Start the periodic refresh."""
         self._refreshing = background(self._keep_fresh(), "refreshing routes")
 
     def close(self) -> None:
-        """Refresh no more."""
+        """Stop all refreshing."""
         for task in (
             self._refreshing,
             *self._finding.values(),
@@ -89,29 +91,29 @@ class RouteTable:
         self._listeners.append(on_change)
 
     def unlisten(self, on_change: Callable[[str], None]) -> None:
-        """Call it no more."""
+        """Remove this listener."""
         if on_change in self._listeners:
             self._listeners.remove(on_change)
 
     def listen_leaders(self, on_leader: Callable[[str, str], None]) -> None:
-        """Call `on_leader(broker name, address)` when another member leads than was known."""
+        """Call `on_leader(broker name, address)` when a broker has a new leader."""
         self._on_leader.append(on_leader)
 
     def unlisten_leaders(self, on_leader: Callable[[str, str], None]) -> None:
-        """Call it no more."""
+        """Remove this listener."""
         if on_leader in self._on_leader:
             self._on_leader.remove(on_leader)
 
     def known(self, topic: str) -> QueueMap | None:
-        """The map as last heard; any thread may ask."""
+        """Return the last known map; callable from any thread."""
         return self._maps.get(topic)
 
     def addresses(self) -> set[str]:
-        """Every broker address in any known route."""
+        """Return every broker address in any known route."""
         return {address for known in self._maps.values() for address in known.addresses()}
 
     def filter_servers(self) -> set[str]:
-        """Every filter server's address in any known route."""
+        """Return every filter server's address in any known route."""
         return {
             address
             for known in self._maps.values()
@@ -120,16 +122,16 @@ class RouteTable:
         }
 
     def watch(self, topic: str) -> None:
-        """Keep looking for this topic even while no name server knows it."""
+        """Refresh this topic periodically even while no name server knows it."""
         self._watched.add(topic)
 
     async def find(
         self, topic: str, *, default_topic: str = "", default_queue_nums: int = 0
     ) -> QueueMap:
-        """The topic's map, asked for if unknown; concurrent callers share one question.
+        """Return the topic's map, requested if unknown; concurrent callers share one request.
 
-        With a `default_topic` an unknown topic borrows that one's route. Raises TopicNotFound when
-        neither is known, and Unavailable or UnknownOutcome when no name server answers.
+        With a `default_topic` an unknown topic borrows that topic's route. Raises TopicNotFound if
+        neither is known, and Unavailable or UnknownOutcome if no name server replies.
         """
         if default_topic:
             self._borrowing.setdefault(topic, (default_topic, default_queue_nums))
@@ -142,23 +144,23 @@ class RouteTable:
         return fresh
 
     async def find_existing(self, topic: str) -> QueueMap | None:
-        """The topic's own map, or None while no name server knows the topic."""
+        """Return the topic's own map, or None while no name server knows the topic."""
         try:
             return await self.find(topic)
         except TopicNotFound:
             return None
 
     async def refresh(self, topic: str) -> QueueMap:
-        """Ask for the topic's route now."""
+        """Request the topic's route now."""
         return await self._ask_once(topic)
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted: the next use asks again."""
+        """Drop a deleted topic's route: the next use requests it again."""
         self._maps.pop(topic, None)
         self._borrowing.pop(topic, None)
 
     def stale(self, topic: str) -> None:
-        """A broker's answer does not fit the route: ask now, and again until it has changed."""
+        """Refresh a route that a broker's reply contradicts, now and again until it has changed."""
         if topic not in self._looking and not self._closed:
             self._looking[topic] = background(self._look_again(topic), f"renewing {topic}")
 
@@ -183,7 +185,7 @@ class RouteTable:
 
     def _ask_task(self, topic: str) -> asyncio.Task[QueueMap]:
         task = self._finding.get(topic)
-        if task is None or task.done():  # an answer that is over may be older than the question
+        if task is None or task.done():  # a finished task's route may be older than this request
             task = self._finding[topic] = asyncio.ensure_future(self._ask(topic))
             task.add_done_callback(lambda done: self._asked(topic, done))
         return task
@@ -192,10 +194,10 @@ class RouteTable:
         if self._finding.get(topic) is task:
             del self._finding[topic]
         if not task.cancelled():
-            task.exception()  # seen, even when everybody who waited for it has gone
+            task.exception()  # retrieved, even if all callers that waited for it were cancelled
 
     async def _ask_once(self, topic: str) -> QueueMap:
-        # Shielded, because another caller may wait for the same answer.
+        # Shielded, because another caller may wait for the same reply.
         return await asyncio.shield(self._ask_task(topic))
 
     async def _ask(self, topic: str) -> QueueMap:
@@ -281,14 +283,14 @@ class RouteTable:
 
     async def _keep_fresh(self) -> None:
         while True:
-            # A jitter of a tenth keeps a thousand clients from asking in the same moment.
+            # A jitter of 10 % keeps many clients from sending requests at the same moment.
             jitter = 0.9 + 0.2 * self._chance.random()
             await asyncio.sleep(self._interval_ms * jitter / 1000)
             for topic in [*self._maps, *(self._watched - self._maps.keys())]:
                 try:
                     await self._ask_once(topic)
                 except TopicNotFound:
-                    continue  # keep the last route; a deleted topic's brokers will say so
+                    continue  # keep the last route; a deleted topic's brokers will reject requests
                 except KourouError as error:
                     _log.info("routes not refreshed: %s", error)
                     break

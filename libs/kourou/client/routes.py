@@ -1,16 +1,17 @@
-"""From a topic's route to the queues a client may write or read.
+"""Derivation of the queues that a client may write or read from a topic's route.
 
-Rules (fact sheet §9.1, §9.2, §9.8):
-  - writable queues are those of brokers whose leader (broker id 0) is registered and whose `perm`
-    has the write bit; readable queues need the read bit and any member at all
-  - a topic in strict order (name server's ORDER_TOPIC_CONFIG, `broker-a:4;broker-b:4`) is written
-    to exactly the queues named there, whoever is registered: while a broker is down its keys cannot
-    be sent, rather than go to other queues (F182)
-  - a broker whose members are there without a leader keeps its writable queues among those that may
-    be chosen (`sendable`): it will have one, and until then messages for it wait
-  - queues come sorted by broker name and queue id, so every client sees one order
-  - a topic nobody knows borrows the route of TBW102, with at most `default_topic_queue_nums`
-    queues: the first send then creates it at the broker (F162, fact sheet §2.2 rule 3)
+Rules:
+
+- writable queues are those of brokers whose leader (broker ID 0) is registered and whose `perm` has
+  the write bit; readable queues need the read bit and any registered replica
+- a strictly ordered topic (name server's ORDER_TOPIC_CONFIG, `broker-a:4;broker-b:4`) is written to
+  exactly the queues listed there, whether or not their brokers are registered: while a broker is
+  offline its keys cannot be sent, instead of moving to other queues
+- a broker with replicas but no leader keeps its writable queues in `sendable`: it will have a
+  leader, and until then messages for it wait
+- queues are sorted by broker name and queue ID, so every client has the same order
+- an unknown topic borrows the route of TBW102, with at most `default_topic_queue_nums` queues: the
+  first send then creates the topic at the broker
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kourou.model.route import BrokerData, TopicRoute
 
 @dataclass(frozen=True, slots=True)
 class QueueMap:
-    """A route, ready to use; `borrowed` ones are TBW102's, for a topic not yet created."""
+    """A route, ready to use; a `borrowed` one is TBW102's, for a topic that does not exist yet."""
 
     topic: str
     route: TopicRoute
@@ -38,12 +39,15 @@ class QueueMap:
     borrowed: bool = False
 
     def leader_address(self, broker_name: str) -> str | None:
-        """Address of the member that takes writes."""
+        """Return the address of the leader, or None."""
         broker = self.brokers.get(broker_name)
         return None if broker is None else broker.master_addr()
 
     def member_address(self, broker_name: str, broker_id: int) -> str | None:
-        """Address to read from: that very member; for a follower else the next one; else any."""
+        """Return the address to read from: this replica, or else any.
+
+        If a follower is not registered, the replica with the next ID is preferred.
+        """
         broker = self.brokers.get(broker_name)
         if broker is None:
             return None
@@ -54,7 +58,7 @@ class QueueMap:
         return exact if exact is not None else broker.any_addr()
 
     def addresses(self) -> list[str]:
-        """Every address in the route, leaders first, each once."""
+        """Return every address in the route, leaders first, each once."""
         found: dict[str, None] = {}
         for broker in self.brokers.values():
             leader = broker.master_addr()
@@ -67,7 +71,7 @@ class QueueMap:
 
 
 def queue_map(topic: str, route: TopicRoute) -> QueueMap:
-    """The queues of `topic` as its own route gives them.
+    """Return the queues of `topic` as its own route defines them.
 
     `writable` are those whose broker has a leader, `sendable` also those whose broker awaits one.
     """
@@ -101,7 +105,7 @@ def queue_map(topic: str, route: TopicRoute) -> QueueMap:
 def borrowed_queue_map(
     topic: str, default_route: TopicRoute, default_topic_queue_nums: int
 ) -> QueueMap:
-    """The queues `topic` will have once a first send has created it from the default topic."""
+    """Return the queues that `topic` will have when the first send has created it."""
     capped = tuple(
         replace(
             data,
@@ -115,7 +119,7 @@ def borrowed_queue_map(
 
 
 def strict_queues(topic: str, conf: str) -> list[MessageQueue]:
-    """The queues of a topic in strict order; DecodeError for what is no list of brokers."""
+    """Return the queues of a strictly ordered topic. Raises DecodeError if `conf` is invalid."""
     queues: list[MessageQueue] = []
     for part in filter(None, conf.strip().split(";")):
         name, _, count = part.strip().partition(":")

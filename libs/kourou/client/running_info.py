@@ -1,4 +1,4 @@
-"""What a consumer tells of itself when somebody asks (RocketMQ `ConsumerRunningInfo`)."""
+"""A consumer's running info, for operators' requests (RocketMQ `ConsumerRunningInfo`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
 
 WAITS_MAX = 16
-"""Of so many queues is told why they wait; as a rule all of them wait for the same."""
+"""The number of waiting queues that are listed; usually all wait for the same reason."""
 
 ORDERED_WAITS = "PROP_ORDERED_WAITS"
 STANDING = "PROP_STANDING_QUEUES"
 STANDS_MS = 10_000
-"""A queue whose smallest unfinished message has been that for so long is told of."""
+"""A queue is listed if its smallest unfinished message has been the smallest for this long."""
 
 _STANDING = re.compile(r"(\S+)@[0-9]{1,19} since=([0-9]{1,19})")
 _ORDERED_WAIT = re.compile(r"(\S+)@([0-9]{1,19}) attempts=([0-9]{1,9}) until=([0-9]{1,19})")
@@ -27,10 +27,11 @@ _ORDERED_WAIT = re.compile(r"(\S+)@([0-9]{1,19}) attempts=([0-9]{1,9}) until=([0
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """One queue of this member (`ProcessQueueInfo`).
+    """One queue of this consumer (`ProcessQueueInfo`).
 
-    `cached_*` are of its messages that are here and not finished, -1 where there are none; since
-    `stands_since_ms` the lowest of them is the lowest. Times are ms since 1970, 0 for never.
+    The `cached_` fields cover its unfinished cached messages; offsets are -1 if there are none.
+    `stands_since_ms` is since when the lowest of them has been the lowest. Times are ms since 1970,
+    0 for never.
     """
 
     commit_offset: int
@@ -47,7 +48,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfo:
-    """A consumer as it is now. `properties` are its settings as text, by RocketMQ's names."""
+    """A consumer's current state. `properties` are its settings as text, by RocketMQ's names."""
 
     properties: Mapping[str, str]
     subscriptions: tuple[Subscription, ...]
@@ -58,8 +59,11 @@ class RunningInfo:
 
 @dataclass(frozen=True, slots=True)
 class OrderedWait:
-    """A queue consumed in order stands still: before which offset, after how many failed attempts,
-    until when (ms since 1970)."""
+    """A queue that an orderly consumer has paused.
+
+    `offset` is the failed message, `attempts` its failed attempts, `until_ms` the end of the pause
+    (ms since 1970).
+    """
 
     offset: int
     attempts: int
@@ -68,7 +72,7 @@ class OrderedWait:
 
 @dataclass(frozen=True, slots=True)
 class DirectResult:
-    """What a handler said of a message that somebody else handed it (309).
+    """The outcome of a handler for a message that an operator sent to it (request code 309).
 
     `result` is CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION, as RocketMQ spells them.
     """
@@ -80,12 +84,12 @@ class DirectResult:
 
 
 def properties_of(settings: Settings) -> dict[str, str]:
-    """Settings as text, by the keys they have in files."""
+    """Return settings as text, by their keys in properties files."""
     return {key: _as_text(getattr(settings, item.name)) for key, item in settings.by_key().items()}
 
 
 def filter_properties(failures: int, waiting: Mapping[MessageQueue, KourouError]) -> dict[str, str]:
-    """How often a filter could not judge, and which queues wait for a better one; {} if never."""
+    """Return the number of filter failures and the queues that wait; {} without any failure."""
     if not failures:
         return {}
     waits = "; ".join(error.message for error in list(waiting.values())[:WAITS_MAX])
@@ -97,7 +101,7 @@ def filter_properties(failures: int, waiting: Mapping[MessageQueue, KourouError]
 
 
 def ordered_properties(waits: Mapping[MessageQueue, OrderedWait]) -> dict[str, str]:
-    """Which ordered queues stand still after a failure, and until when; {} if none does."""
+    """Return the ordered queues that are paused after a failure, with the end; {} if none."""
     if not waits:
         return {}
     told = [
@@ -108,7 +112,7 @@ def ordered_properties(waits: Mapping[MessageQueue, OrderedWait]) -> dict[str, s
 
 
 def ordered_waits(properties: Mapping[str, str]) -> dict[str, OrderedWait]:
-    """The same read again, by the queue as text; what is something else is left out."""
+    """Parse the result of `ordered_properties`, by the queue as text; invalid parts are skipped."""
     found: dict[str, OrderedWait] = {}
     for part in properties.get(ORDERED_WAITS, "").split("; "):
         match = _ORDERED_WAIT.fullmatch(part)
@@ -118,7 +122,7 @@ def ordered_waits(properties: Mapping[str, str]) -> dict[str, OrderedWait]:
 
 
 def standing_properties(queues: Mapping[MessageQueue, QueueInfo], now_ms: int) -> dict[str, str]:
-    """Whose smallest unfinished message has stood for STANDS_MS, the longest first; {} if none."""
+    """Return the queues without progress for STANDS_MS, the longest first; {} if there are none."""
     standing = sorted(
         (one.stands_since_ms, queue, one.cached_min_offset)
         for queue, one in queues.items()
@@ -129,7 +133,7 @@ def standing_properties(queues: Mapping[MessageQueue, QueueInfo], now_ms: int) -
 
 
 def standing_since(properties: Mapping[str, str]) -> dict[str, int]:
-    """The same read again: by the queue as text since when, in ms."""
+    """Parse the result of `standing_properties`: since when, in ms, by the queue as text."""
     found: dict[str, int] = {}
     for part in properties.get(STANDING, "").split("; "):
         match = _STANDING.fullmatch(part)
@@ -147,5 +151,5 @@ def _as_text(value: object) -> str:
         return ";".join(f"{name}={expression}" for name, expression in value.items())
     if value is None or isinstance(value, str | int | float):
         return "" if value is None else str(value)
-    # A strategy or a function of the application's: its own text may be anything, even a secret.
+    # The text of an application's strategy or function may be anything, even a secret.
     return str(getattr(value, "name", type(value).__name__))

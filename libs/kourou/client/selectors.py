@@ -1,12 +1,12 @@
-"""Which queue a message goes to.
+"""Selection of the queue that a message is sent to.
 
-Three ways to choose (F162, F163, F179):
+There are three methods:
 
-    round robin   spreads over all queues, hence over brokers; a retry leaves out the last broker
-    order key     the same key goes to the same queue while the number of queues stays the same
-    selector      a function of the application
+  round robin   spreads over all queues, hence over brokers; a retry avoids the last broker
+  order key     the same key goes to the same queue while the number of queues stays the same
+  selector      a function of the application
 
-State: soft. Each selector counts for itself; after a restart it starts at a random queue.
+State: soft. Each round robin has its own counter; after a restart it starts at a random queue.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _COUNTER_MASK = 0x7FFFFFFF
 
 
 class AtBroker(Protocol):
-    """Anything that lies at a broker: a queue, or a producer's lane to one."""
+    """An object at a broker: a queue, or a producer's lane to one."""
 
     @property
     def broker_name(self) -> str:
-        """Name of the broker."""
+        """The name of the broker."""
         ...
 
 
@@ -39,9 +39,9 @@ PlaceT = TypeVar("PlaceT", bound=AtBroker)
 
 
 class RoundRobin:
-    """Takes the next queue each time; a random `start` keeps producers from marching in step.
+    """Selects the next queue each time; a random `start` spreads the load of several producers.
 
-    Not thread-safe on purpose: two threads that race may pick the same queue, and nothing is lost.
+    Not thread-safe on purpose: two threads may select the same queue, and nothing is lost.
     """
 
     __slots__ = ("_count",)
@@ -50,12 +50,12 @@ class RoundRobin:
         self._count = start & _COUNTER_MASK
 
     def next(self, queues: Sequence[PlaceT]) -> PlaceT:
-        """The next of `queues`, which must not be empty."""
+        """Return the next of `queues`, which must not be empty."""
         self._count = count = self._count + 1
         return queues[count % len(queues)]
 
     def next_elsewhere(self, queues: Sequence[PlaceT], last_broker_name: str | None) -> PlaceT:
-        """The next queue that is not on `last_broker_name`; if there is none, simply the next."""
+        """Return the next queue that is not at `last_broker_name`; if there is none, the next."""
         for _ in range(len(queues)):
             queue = self.next(queues)
             if queue.broker_name != last_broker_name:
@@ -69,7 +69,7 @@ class RoundRobin:
         now_ms: int,
         last_broker_name: str | None = None,
     ) -> PlaceT:
-        """The next queue on a broker that is not avoided; if all are, one of the better half."""
+        """Return the next queue at a broker that is not avoided, or else of the better half."""
         for _ in range(len(queues)):
             queue = self.next(queues)
             if queue.broker_name != last_broker_name and faults.available(
@@ -83,9 +83,10 @@ class RoundRobin:
 
 
 def queue_of_key(queues: Sequence[MessageQueue], order_key: str) -> MessageQueue:
-    """The queue of `order_key`: |java hash| modulo the number of queues, as RocketMQ's selector.
+    """Return the queue of `order_key`: |Java hash| modulo the number of queues, as in RocketMQ.
 
-    When queues are added or a broker leaves, keys move: order then breaks for a moment (F181).
+    If queues are added or a broker leaves, keys move to other queues; during the change their order
+    is not guaranteed.
     """
     return queues[abs(java_hash(order_key)) % len(queues)]
 
@@ -93,7 +94,7 @@ def queue_of_key(queues: Sequence[MessageQueue], order_key: str) -> MessageQueue
 def chosen_queue(
     queues: Sequence[MessageQueue], selector: Selector, message: Message, argument: Any
 ) -> MessageQueue:
-    """What the application's `selector` picks; BadRequest when it is not one of `queues`."""
+    """Return the queue that `selector` returns. Raises BadRequest if it is not one of `queues`."""
     queue = selector(queues, message, argument)
     if queue not in queues:
         raise BadRequest(
@@ -103,7 +104,7 @@ def chosen_queue(
 
 
 def require_queues(queues: Sequence[MessageQueue], topic: str) -> None:
-    """Raise Unavailable when no broker takes writes for `topic` at the moment."""
+    """Raise Unavailable if no broker accepts writes for `topic` at the moment."""
     if not queues:
         raise Unavailable(
             f"topic {topic!r} has no writable queue",

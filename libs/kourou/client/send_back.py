@@ -1,9 +1,9 @@
-"""Giving a message back to the brokers, so that it comes again later, or is kept as a dead letter.
+"""Sending messages back to the brokers, to be redelivered later or kept as dead letters.
 
-The first way is a few bytes: the broker that has the message copies it (request 36). If it does not
-answer, the message is sent like a new one to %RETRY%group, at another broker if there is one. Both
-may have been done when an answer was lost: then the message comes again twice. Where nobody leads a
-broker that could take it, both are tried again for a few seconds.
+The first method needs few bytes: the broker that has the message copies it (request code 36). If it
+does not reply, the message is sent as a new one to %RETRY%group, preferably at another broker. If a
+reply was lost, both may have been executed, and the message is redelivered twice. If no leader is
+available, both are repeated for a few seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kourou.protocol.properties import encode_properties
 SEND_BACK_TIMEOUT_MS = 5_000
 RESEND_TIMEOUT_MS = 3_000
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
-"""The producer group in whose name clients send such messages (as RocketMQ's do)."""
+"""The producer group that clients use for such messages (as RocketMQ's do)."""
 
 _NOT_TAKEN_ALONG = (
     Property.TRAN_MSG,
@@ -37,15 +37,15 @@ _NOT_TAKEN_ALONG = (
     Property.RECONSUME_TIME,
     Property.MAX_RECONSUME_TIMES,
 )
-"""Said of the former copy; the brokers say it anew of the next one, or the header does."""
+"""Properties of the previous copy; the brokers or the header set them again for the next one."""
 
 _log = logging.getLogger("kourou.client.consume")
 
 
 class SendBack:
-    """Gives messages of one group back. Used on the I/O thread.
+    """Sends messages of one group back. Used on the I/O thread.
 
-    `max_reconsume_times` -1 leaves the number of attempts to the group's settings at the broker.
+    With `max_reconsume_times` -1 the group's setting at the broker applies.
     """
 
     def __init__(self, session: Session, group: str, max_reconsume_times: int = -1) -> None:
@@ -56,10 +56,10 @@ class SendBack:
     async def send_back(
         self, message: ReceivedMessage, *, delay_level: int = 0, reason: str = ""
     ) -> None:
-        """Give a message back by the first way that works; raises KourouError if none does.
+        """Send a message back by the first method that works. Raises KourouError if none does.
 
-        `delay_level` 0 lets the broker choose, a negative one makes it a dead letter. `reason` is
-        kept with a dead letter.
+        With `delay_level` 0 the broker selects the level; a negative level makes the message a dead
+        letter. `reason` is stored with a dead letter.
         """
         session = self._session
         pauses = Pauses(session.chance)
@@ -87,7 +87,7 @@ class SendBack:
             await self._look(message.queue.topic, retry_topic(self._group))
 
     async def _look(self, *topics: str) -> None:
-        """Ask for these routes anew; they stay as they were where nobody answers."""
+        """Refresh these routes; if no name server replies, they stay the same."""
         for topic in topics:
             try:
                 await self._session.routes.refresh(topic)
@@ -120,10 +120,10 @@ class SendBack:
         reason: str = "",
         max_reconsume_times: int | None = None,
     ) -> None:
-        """Send a message like a new one to %RETRY%group; raises KourouError if nobody takes it.
+        """Send a message as a new one to %RETRY%group. Raises KourouError if no broker accepts it.
 
-        The brokers compare its attempts with `max_reconsume_times` and keep it as a dead letter
-        beyond them.
+        The brokers compare its attempts with `max_reconsume_times` and store it as a dead letter if
+        they exceed that.
         """
         session = self._session
         known = await session.routes.find(retry_topic(self._group))
@@ -161,7 +161,7 @@ class SendBack:
         properties[Property.ORIGIN_MESSAGE_ID.value] = message.origin_message_id
         times = message.reconsume_times
         if delay_level < 0:
-            max_times = 0  # whatever has been tried: this was the last time
+            max_times = 0  # no more attempts, whatever the number of earlier ones
             if reason:
                 properties[Property.DLQ_REASON.value] = reason[:FAILURE_REASON_LENGTH_MAX]
             properties.pop(Property.DELAY.value, None)
@@ -189,7 +189,7 @@ _COMPRESSION_BITS = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
 
 
 def squeezed(body: bytes, sys_flag: int) -> bytes:
-    """A body as it was stored: what was compressed is compressed again, or it may be too large."""
+    """Return a body as it was stored: compressed again if it was, or it may be too large."""
     if not sys_flag & SysFlag.COMPRESSED:
         return body
     return compress(Compression((sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT), body)
