@@ -1,20 +1,21 @@
-"""Sends on the I/O thread: out in frames, tried again where that can help, outcomes back.
+"""Sends on the I/O thread: they leave in frames, are retried where useful, and get their outcomes.
 
-Retrying:
-  - a message is tried at most `Terms.attempts` times within its deadline, on another broker if
-    there is one; a timeout ends it, for its deadline is then over
-  - errors worth another attempt are those a broker gives before it stores anything, and a lost
-    connection, after which it may be stored: each attempt carries the same unique key and its
-    number, so a broker that has the message already answers with its first place
-  - where nobody leads the broker, or the connection was lost and no other broker is there, it waits
-    until somebody leads (kourou.client.leader_wait); an attempt that nobody was there to take does
-    not count. What comes later for that broker waits with it, so that it is not overtaken
-  - a pinned message (order key, selector, given queue) never leaves its queue: it waits likewise,
-    and whatever else it meets ends it
-  - after an attempt that may have succeeded no refusal of a later one is the whole truth: the
-    outcome is unknown then
+Retries:
 
-State: soft. In flight when the process dies means: outcome unknown to everybody.
+- a message is sent at most `Terms.attempts` times within its deadline, to another broker if there
+  is one; after a timeout it is not retried, because its deadline is over
+- retried are errors that a broker returns before it stores anything, and a lost connection, after
+  which the message may be stored. Each attempt has the same unique key and its attempt number, so a
+  broker that already has the message replies with its first offset
+- if the broker has no leader, or the connection was lost and there is no other broker, the message
+  waits for a leader (kourou.client.leader_wait); an attempt without an available leader does not
+  count. Later messages for that broker wait too, so that they do not overtake it
+- a pinned message (order key, selector, given queue) never leaves its queue: it waits likewise, and
+  any other error is final
+- after an attempt that may have succeeded, a later refusal is not conclusive: the outcome is
+  unknown
+
+State: soft. The outcome of messages in flight when the process dies is unknown.
 """
 
 from __future__ import annotations
@@ -68,25 +69,26 @@ RETRY_CODES = frozenset(
         Code.STORE_FAULTED,
     }
 )
-"""RocketMQ's set, and ours for brokers that are busy, full or faulted. All mean: not stored.
+"""RocketMQ's set, and Kourou's codes for brokers that are busy, full or faulted.
 
-RocketMQ's 204 (NO_BUYER_ID) and 205 (NOT_IN_CURRENT_UNIT) come as SYSTEM_ERROR, as every number
-without a name here (kourou.errors.error_from_code)."""
+All of them mean: not stored. RocketMQ's 204 (NO_BUYER_ID) and 205 (NOT_IN_CURRENT_UNIT) arrive as
+SYSTEM_ERROR, like every number without a name here (kourou.errors.error_from_code).
+"""
 
 STALE_ROUTE_CODES = frozenset(
     {Code.TOPIC_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE, Code.NO_PERMISSION, Code.STORE_FAULTED}
 )
 SAME_BROKER_PAUSE_MS = 50
-"""Pause before a second attempt at the same broker; it doubles with each further one."""
+"""The pause before a second attempt at the same broker; it doubles with each further attempt."""
 
 ROUTE_WAIT_MS = 1_000
-"""How long such an attempt waits for a name server to say where the broker is now."""
+"""How long such an attempt waits for a name server to return the broker's current address."""
 
 _V4_HOST_BYTES = 8
 
 
 class _Way(Enum):
-    """How a message goes on that was not taken."""
+    """What happens next to a message that was not stored."""
 
     END = "no more"
     ELSEWHERE = "elsewhere"
@@ -98,7 +100,7 @@ _log = logging.getLogger("kourou.client.send")
 
 
 class SendDesk:
-    """The I/O side of one producer; `take` is the far end of its handover."""
+    """The I/O side of one producer; `take` receives the messages from other threads."""
 
     def __init__(self, settings: ProducerSettings, session: Session) -> None:
         self._settings = settings
@@ -130,10 +132,10 @@ class SendDesk:
             FaultLatency() if settings.send_latency_fault_enable else None
         )
 
-    # -- out --------------------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     def take(self, bursts: list[list[Unsent]]) -> None:
-        """Send what has crossed since the last time."""
+        """Send the messages that arrived since the last call."""
         for burst in bursts:
             self._in_flight += len(burst)
         messages = bursts[0] if len(bursts) == 1 else [one for burst in bursts for one in burst]
@@ -168,7 +170,7 @@ class SendDesk:
         try:
             wire = self._connections.to(frame.address)
             if not wire.connected and not oneway and self._connections.lost(frame.address):
-                self._wait_with_others(frame)  # to wait for the connection would be 3 s
+                self._wait_with_others(frame)  # opening the connection could take 3 s
                 return
             correlation = wire.next_correlation()
             head = encode_request(
@@ -189,7 +191,7 @@ class SendDesk:
             self._settle([(message, None) for message in frame.messages])
 
     def request(self, frame: SendFrame, contexts: bytes = b"") -> tuple[SendRecords, bytes]:
-        """The frame as this producer's request, and its body; may be called in any thread."""
+        """Return the frame as this producer's request, and its body; callable in any thread."""
         settings = self._settings
         return request_of(
             frame,
@@ -203,8 +205,10 @@ class SendDesk:
 
     @property
     def may_be_bypassed(self) -> bool:
-        """Is nothing under way or waiting here, and is success of no interest to this desk? May be
-        asked in any thread."""
+        """Whether nothing is in flight or waiting here, and successful sends need no processing.
+
+        Callable in any thread.
+        """
         return (
             not self._in_flight
             and not self._waiting.awaited
@@ -215,15 +219,15 @@ class SendDesk:
         )
 
     def adopt(self, frame: SendFrame, sent_ms: int) -> None:
-        """A frame that somebody else sent is watched from now on; `answered` follows, or not."""
+        """Monitor a frame that another thread sent; a call of `answered` may follow."""
         self._in_flight += len(frame.messages)
         self._idle.clear()
         self._silent.watch(frame, sent_ms)
 
-    # -- back -------------------------------------------------------------------------------------
+    # -- outcomes ---------------------------------------------------------------------------------
 
     def answered(self, frame: SendFrame, sent_ms: int, outcome: Frame | KourouError) -> None:
-        """A frame that was sent at `sent_ms` met this. After giving it up this means nothing."""
+        """Handle the outcome of a frame sent at `sent_ms`; ignored if the frame was abandoned."""
         if self._silent.ended(frame):
             self._answered(frame, sent_ms, outcome)
 
@@ -237,7 +241,7 @@ class SendDesk:
         self._judge(frame, outcomes, now_ms)
 
     def _judge(self, frame: SendFrame, outcomes: list[Outcome], now_ms: int) -> None:
-        """Settle what is final, send the rest again."""
+        """Complete the messages whose outcome is final, and retry the others."""
         resend_unsafe = self._settings.retry_another_broker_when_not_store_ok
         if not resend_unsafe and not _any_error(outcomes):
             self._settle(list(zip(frame.messages, outcomes, strict=True)))
@@ -278,7 +282,7 @@ class SendDesk:
     def _way(
         self, frame: SendFrame, lane: Lane, outcome: Outcome, *, spare: bool, lost: bool
     ) -> tuple[_Way, Lane]:
-        """What becomes of messages of a lane that met this, and the lane they take."""
+        """Return what happens to messages of a lane after this outcome, and their next lane."""
         terms = lane.terms
         ended = isinstance(outcome, KourouError) and not worth_another_attempt(outcome)
         if terms.oneway or ended or (not spare and frame.attempt - frame.spared >= terms.attempts):
@@ -289,11 +293,11 @@ class SendDesk:
         known = self._routes.known(lane.queue.topic)
         led = None if known is None else known.leader_address(lane.broker_name)
         if lost and led not in {None, "", frame.address}:
-            return _Way.WAIT, lane  # its next leader may have it; another broker could not tell
+            return _Way.WAIT, lane  # its next leader may have the message
         other = lane if known is None else self._choose(known, lane)
         if other.broker_name == lane.broker_name:
             return later, lane if later is _Way.WAIT else other
-        # Once around is enough: the others may have no leader, either.
+        # One round is enough: the other brokers may have no leader either.
         if (spare and frame.spared) or other.broker_name in self._waiting.awaited:
             return _Way.WAIT, lane
         return _Way.ELSEWHERE, other
@@ -314,7 +318,7 @@ class SendDesk:
             again.add_done_callback(self._again.discard)
 
     def _wait_with_others(self, frame: SendFrame) -> None:
-        """These find nobody who leads their broker, or others that wait for it already."""
+        """Let messages wait whose broker has no leader, or for which earlier messages wait."""
         staying: list[Unsent] = []
         going: list[Unsent] = []
         others: dict[Lane, Lane] = {}
@@ -332,7 +336,7 @@ class SendDesk:
             else:
                 staying.append(message)
         if frame.terms.oneway:
-            self._settle([(message, None) for message in staying])  # lost, without a word (F166)
+            self._settle([(message, None) for message in staying])  # dropped silently
         elif staying:
             self._waiting.enter(
                 staying, sent=frame.attempt - 1, spared=frame.spared, address=frame.address
@@ -343,7 +347,7 @@ class SendDesk:
     def _lane_by_now(
         self, known: QueueMap, lane: Lane, may_be_asked: Callable[[str], bool]
     ) -> Lane | None:
-        """The lane of a message that waits: its own broker's, or another one's if it may go."""
+        """Return the lane of a waiting message: at its own broker, or at another one if allowed."""
         own = lane_to(known, lane.queue, lane.place.topic, lane.terms)
         moved = lane.queue not in known.sendable and not lane.terms.pinned
         if own is not None and not moved and may_be_asked(own.address):
@@ -373,7 +377,7 @@ class SendDesk:
     async def _resend_there(
         self, messages: list[Unsent], attempt: int, spared: int, pause_ms: int
     ) -> None:
-        """Try the same broker once more: after a pause, and at the address it has by then."""
+        """Retry at the same broker: after a pause, and at its current address."""
         await asyncio.sleep(pause_ms / 1000)
         lanes = list(dict.fromkeys(message.lane for message in messages))
         for topic in dict.fromkeys(lane.queue.topic for lane in lanes):
@@ -395,7 +399,7 @@ class SendDesk:
         return lane_to(known, lane.queue, lane.place.topic, lane.terms) or lane
 
     def _notice_routes(self, frame: SendFrame, outcomes: list[Outcome]) -> None:
-        """Refresh routes that an answer shows to be stale, or that were borrowed until now."""
+        """Refresh routes that a reply shows to be stale, or that were borrowed."""
         at = 0
         for lane, count in zip(frame.lanes, frame.counts, strict=True):
             outcome = outcomes[at]
@@ -436,10 +440,10 @@ class SendDesk:
         if _log.isEnabledFor(self._message_level):
             _log_outcomes(final, self._message_level)
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def close(self, timeout_ms: int) -> None:
-        """Wait for outcomes, at most `timeout_ms`; then refuse what still comes."""
+        """Wait for outcomes, at most `timeout_ms`; then refuse further messages."""
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
@@ -450,7 +454,7 @@ class SendDesk:
 
 
 def read_outcomes(frame: SendFrame, answer: Frame | KourouError) -> list[Outcome]:
-    """What became of a frame's messages: as its reply says, or the one error that all met."""
+    """Return the outcomes of a frame's messages, from its reply or from its common error."""
     if isinstance(answer, KourouError):
         return [answer] * len(frame.messages)
     try:
@@ -464,9 +468,9 @@ def read_outcomes(frame: SendFrame, answer: Frame | KourouError) -> list[Outcome
 def lane_to(
     known: QueueMap, queue: MessageQueue, topic: bytes, terms: Terms, *, led: bool = True
 ) -> Lane | None:
-    """The lane to a queue as the route has it; None when its broker has no leader now.
+    """Return the lane to a queue by the route; None if its broker has no leader now.
 
-    Without `led` a broker may have none as long as it has members: the address is empty then.
+    Without `led` the broker may have no leader if it has replicas: then the address is empty.
     """
     address = known.leader_address(queue.broker_name) or ""
     somebody = address if led else known.member_address(queue.broker_name, 0)
@@ -487,7 +491,7 @@ def _any_error(outcomes: list[Outcome]) -> bool:
 
 
 def _whole_truth(message: Unsent, outcome: Outcome) -> Outcome:
-    """A refusal says nothing of an earlier attempt that may have succeeded."""
+    """Return the outcome; a refusal is not conclusive if an earlier attempt may have succeeded."""
     if isinstance(message.failure, UnknownOutcome) and not isinstance(
         outcome, (UnknownOutcome, SendResult)
     ):
@@ -496,7 +500,7 @@ def _whole_truth(message: Unsent, outcome: Outcome) -> Outcome:
 
 
 def worth_another_attempt(error: KourouError) -> bool:
-    """May a message that failed so be tried again? A reference page is made by asking this."""
+    """Return whether a message with this error may be retried; a generated page uses this too."""
     if isinstance(error, TimedOut):
         return False
     if isinstance(error, (Unavailable, UnknownOutcome)):
@@ -518,7 +522,7 @@ def _log_failures(final: list[tuple[Unsent, Outcome | None]]) -> None:
 
 
 def _log_outcomes(final: list[tuple[Unsent, Outcome | None]], level: int) -> None:
-    """Every outcome with its keys (F368)."""
+    """Log every outcome with its keys."""
     for message, outcome in final:
         if isinstance(outcome, SendResult):
             text = f"{outcome.status} offset {outcome.offset}"

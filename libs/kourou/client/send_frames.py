@@ -1,11 +1,11 @@
-"""Unsent messages become frames, and a frame's answer becomes each message's outcome.
+"""Conversion of unsent messages to frames, and of a frame's reply to outcomes.
 
     lanes    [T@q0: m1 m3] [T@q1: m2]        one frame: lanes q0, q1; records m1 m3 m2
-    answer   q0 at offset 7, q1 refused      m1 -> 7, m3 -> 8, m2 -> its lane's error
+    reply    q0 at offset 7, q1 refused      m1 -> 7, m3 -> 8, m2 -> its lane's error
 
-Invariants: a lane's messages keep their order, within a frame and over the frames of one burst; a
-frame has one set of terms, one attempt number and one lane a queue; a frame's records stay within
-the two limits, except that one record is always taken whatever its size.
+Invariants: a lane's messages keep their order, within a frame and across the frames of one burst; a
+frame has one set of terms, one attempt number and one lane per queue; a frame's records stay within
+the two limits, except that a single record is accepted whatever its size.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ STORED: dict[int, SendStatus] = {
     Code.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     Code.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
-"""The four answers after which the messages are stored (F167)."""
+"""The four reply codes after which the messages are stored."""
 
 
 @dataclass(slots=True)
 class SendFrame:
-    """Messages that travel together: `messages` lie lane by lane, `counts` of them in each lane.
+    """Messages in one frame: `messages` are grouped by lane, `counts` of them in each lane.
 
-    It is their attempt number `attempt`; `spared` earlier ones do not count, for nobody was there.
+    `attempt` is their attempt number; `spared` earlier attempts do not count, because no leader was
+    available.
     """
 
     address: str
@@ -49,7 +50,7 @@ class SendFrame:
 
     @property
     def deadline_ms(self) -> int:
-        """The earliest deadline of any message; they differ by moments only."""
+        """The earliest deadline of all messages; the deadlines differ little."""
         earliest: int = min(map(_deadline_of, self.messages))
         return earliest
 
@@ -58,7 +59,7 @@ _deadline_of = attrgetter("deadline_ms")
 
 
 def gather(messages: Sequence[Unsent]) -> list[Lane]:
-    """Put messages into their lanes' buckets; the lanes that were touched, in order."""
+    """Put messages into their lanes' buckets; returns the changed lanes, in order."""
     touched = []
     for message in messages:
         lane = message.lane
@@ -78,7 +79,7 @@ def frames(touched: Sequence[Lane], attempt: int = 1, spared: int = 0) -> Iterat
     for lane in touched:
         lanes = together.setdefault((lane.address, id(lane.terms)), {})
         same = lanes.setdefault(lane.queue, lane)
-        if same is not lane:  # made before and after a route was renewed
+        if same is not lane:  # created before and after a route was refreshed
             same.bucket += lane.bucket
             lane.bucket = []
     for lanes in together.values():
@@ -121,7 +122,7 @@ def request_of(
     default_topic_queue_nums: int,
     contexts: bytes = b"",
 ) -> tuple[SendRecords, bytes]:
-    """The frame as a request and its body; `contexts` are traces beside the header's own."""
+    """Return the frame as a request and its body; `contexts` are additional trace contexts."""
     drafts = [message.draft for message in frame.messages]
     lane_of = b""
     if len(frame.lanes) > 1:
@@ -145,9 +146,9 @@ def request_of(
 def outcomes_of(
     frame: SendFrame, code: int, remark: str, answer: SendRecordsResponse | None
 ) -> list[Outcome]:
-    """One outcome for each message of the frame, in its order.
+    """Return one outcome for each message of the frame, in order.
 
-    An answer that does not fit the frame leaves every outcome unknown.
+    If the reply does not match the frame, every outcome is unknown.
     """
     status = STORED.get(code)
     if status is None:
@@ -163,9 +164,9 @@ def outcomes_of(
 
 
 def _refusals(frame: SendFrame, answer: SendRecordsResponse) -> list[KourouError | None]:
-    """For each lane the error it was refused with, or None.
+    """Return for each lane the error that it was refused with, or None.
 
-    Its messages share the error object: whoever awaits several of them sees one cause.
+    The messages of a lane share the error object, so a caller that awaits several sees one cause.
     """
     count = len(frame.lanes)
     if not len(answer.lane_codes) == len(answer.lane_remarks) == len(answer.lane_offsets) == count:
@@ -236,7 +237,7 @@ def _placed_one_by_one(
             if position < 0:
                 raise DecodeError("the reply to a send has no position for an accepted message")
             queue = lane.queue
-            if queue_id != queue.queue_id:  # it repeats a message that lies in another queue
+            if queue_id != queue.queue_id:  # it repeats a message that is stored in another queue
                 queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
             outcomes.append(
                 SendResult(status, message.unique_key, queue, offset, f"{host_text}{position:016X}")

@@ -1,8 +1,8 @@
-"""The asynchronous face of a producer: `await send(...)` and its kin.
+"""The asynchronous API of a producer: `await send(...)` and related methods.
 
-Every `await` that ends without an exception is a promise of the broker: the result's status says
-which (F164, F167). `Unavailable` and `Rejected` mean: not stored; `UnknownOutcome` means: perhaps.
-A send that is cancelled while it waits for its answer may still arrive.
+If an `await` returns, the broker has stored the message; the result's status tells how durably. If
+it raises, `Unavailable` and `Rejected` mean: not stored; `UnknownOutcome` means: possibly stored.
+If a send is cancelled while it waits for its reply, the message may still be stored.
 
 State: soft; one port for each event loop that sends.
 """
@@ -41,7 +41,7 @@ from kourou.model.queue import MessageQueue
 
 
 class _Finding:
-    """A route that is being asked for, and who waits for it; `over` once they have been told."""
+    """A running request for a route and its waiters; `over` when they have their result."""
 
     __slots__ = ("over", "task", "waiters")
 
@@ -80,17 +80,19 @@ class Sends:
         timeout_ms: int | None = None,
         message_id: str | None = None,
     ) -> SendResult:
-        """Send one message and wait for the broker's promise.
+        """Send one message and wait until the broker acknowledges it.
 
-        `body` is bytes, text, or anything with a JSON form (kourou.client.codecs). `order_key`
-        sends all messages of one key to one queue; `queue` names it; `selector(queues, message,
-        argument)` picks it; else queues take turns. `delay_level`, from 1 on, or `delay`, which
-        must be that of a level, keeps it from consumers so long (F248). `wait_store_ok` False lets
-        the broker answer before flush and copies. Raises Rejected, Unavailable or UnknownOutcome.
+        `body` is bytes, a string, or any value with a JSON form (kourou.client.codecs). `order_key`
+        sends all messages with the same key to one queue; `queue` names the queue;
+        `selector(queues, message, argument)` selects it; otherwise queues are used in turn.
 
-        `message_id`, 32 hex digits in capitals, is a name that the application chose for it. If a
-        message of that name and body came within the last minutes, from this client or another, the
-        broker does not store it again and answers with its place.
+        `delay_level` (from 1 on) or `delay` (which must equal the delay of a level) delays the
+        delivery. With `wait_store_ok` False the broker replies before the message is flushed and
+        replicated. Raises Rejected, Unavailable or UnknownOutcome.
+
+        `message_id` (32 hexadecimal digits in upper case) is an ID that the application chooses. If
+        a message with this ID and body arrived within the last minutes, from this or another
+        client, the broker does not store it again and replies with its offset.
         """
         core, port = self._port()
         if port.full:
@@ -149,9 +151,9 @@ class Sends:
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Send one message without waiting for its outcome, which the returned future gets (F165).
+        """Send one message without waiting; the returned future receives its outcome.
 
-        Waits only while too many messages are under way.
+        Waits only while too many messages are in flight.
         """
         core, port = self._port()
         if port.full:
@@ -184,7 +186,7 @@ class Sends:
         delay_level: int = 0,
         delay: timedelta | None = None,
     ) -> None:
-        """Send one message and never hear of it again: quick, and lost without a word (F166)."""
+        """Send one message without waiting for a result: fast, but a loss is not reported."""
         core, port, lanes = await self._ready(topic)
         choice = Choice(order_key, queue)
         terms = core.terms(timeout_ms=None, wait=True, oneway=True, pinned=choice.pinned)
@@ -224,9 +226,10 @@ class Sends:
         keys: str | Iterable[str] = (),
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
-        """Send several messages, of any topics; results in their order.
+        """Send several messages of any topics; returns their results in order.
 
-        Each message goes its own way and may fail by itself: then SomeNotSent has every outcome.
+        The messages are independent and may fail separately: then SomeNotSent contains every
+        outcome.
         """
         messages = as_messages(first, bodies, tag, keys)
         outcomes: list[Outcome] = []
@@ -266,11 +269,11 @@ class Sends:
         timeout_ms: int | None = None,
         message_ids: Sequence[str] = (),
     ) -> list[SendResult]:
-        """Send messages of one topic as one: one queue, one request, all stored or none (F175).
+        """Send messages of one topic as a batch: one queue, one request, all or none are stored.
 
-        `bodies` may be bodies or Message objects of this topic. Together they may have at most
-        4 MiB; MessageIllegal otherwise. `message_ids` are names for them, as `send` takes one;
-        a `selector` looks at the first of them.
+        `bodies` are bodies or Message objects of this topic, 4 MiB in total at most. Raises
+        MessageIllegal for a larger batch. `message_ids` are IDs as in `send`, one per message. A
+        `selector` receives the first message.
         """
         messages = as_messages(topic, bodies, tag, keys)
         if not messages:
@@ -285,7 +288,7 @@ class Sends:
         )
         return results_of_batch(await done)
 
-    # -- plumbing ---------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------
 
     def _port(self) -> tuple[ProducerCore, LoopPort]:
         core = self._core
@@ -303,12 +306,12 @@ class Sends:
         return port
 
     async def _find(self, core: ProducerCore, topic: str) -> TopicLanes:
-        """The lanes of a topic; who waits for its route goes on in the order of coming."""
+        """Return the lanes of a topic; callers that wait for its route keep their order."""
         loop = asyncio.get_running_loop()
         key = (loop, topic)
         finding = self._finding.get(key)
         if finding is not None and finding.over:
-            await asyncio.sleep(0)  # those who waited go first, in this very turn
+            await asyncio.sleep(0)  # earlier waiters run first, in this iteration
             finding = self._finding.get(key)
         if finding is None:
             lanes = core.known(topic)
@@ -325,7 +328,7 @@ class Sends:
         failure: Exception | None = None
         try:
             lanes = await core.io.run(core.find(topic))
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it, whatever it is
+        except Exception as error:  # noqa: BLE001 - every waiter receives it, whatever it is
             failure = error
         finally:
             finding = self._finding[key]
@@ -339,7 +342,7 @@ class Sends:
                     waiter.set_exception(failure)
                 else:
                     waiter.cancel()
-            loop.call_soon(self._finding.pop, key, None)  # behind the waiters' own turns
+            loop.call_soon(self._finding.pop, key, None)  # after the waiters have run
 
     async def _ready(self, topic: str) -> tuple[ProducerCore, LoopPort, TopicLanes]:
         core, port = self._port()
@@ -351,7 +354,7 @@ class Sends:
         return core, port, lanes
 
     def _cross_ports(self) -> None:
-        """Let what the running loop has gathered cross now; called before closing."""
+        """Send what the running loop has collected so far; called before closing."""
         port = self._ports.get(asyncio.get_running_loop())
         if port is not None:
             port.cross()

@@ -1,6 +1,6 @@
 """The I/O side of one client: what its producers and consumers share.
 
-State: soft. Everything but the constructor runs on the I/O thread.
+State: soft. Everything except the constructor runs on the I/O thread.
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ _log = logging.getLogger("kourou.client")
 
 
 class Member(Protocol):
-    """A consumer, as much as a session knows of it."""
+    """The part of a consumer that a session uses."""
 
     @property
     def group(self) -> str:
-        """Its group."""
+        """The consumer's group."""
         ...
 
     @property
     def membership(self) -> Membership:
-        """What brokers are told of it."""
+        """The group membership for heartbeats."""
         ...
 
     def rebalance_soon(self) -> None:
-        """The group changed."""
+        """Rebalance, because the group changed."""
         ...
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """An operator moved the group."""
+        """Handle an operator's offset reset."""
         ...
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        """What it would commit of each queue of a topic."""
+        """Return the offsets that the consumer would commit for each queue of a topic."""
         ...
 
 
 class HalfAnswerer(Protocol):
-    """Who answers what became of a producer group's half messages."""
+    """Answers check-backs for a producer group's half messages."""
 
     def take(self, address: str, request: CheckTransactionState, record: bytes) -> None:
-        """A broker asks about this half message."""
+        """Handle a broker's check-back for this half message."""
         ...
 
 
 class Session:
-    """One client's conversations."""
+    """The connections and shared state of one client."""
 
     def __init__(
         self,
@@ -124,16 +124,16 @@ class Session:
             timeout_ms=settings.request_timeout_ms,
         )
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin. Name servers and brokers are spoken to when they are first needed."""
+        """Start. Connections to name servers and brokers are opened when they are first needed."""
         await self.name_servers.start()
         self.routes.start()
         self.heartbeats.start()
 
     async def close(self) -> None:
-        """End every conversation. Producers and consumers have closed before."""
+        """Close all connections. Producers and consumers must be closed already."""
         self.requests.close_all()
         self.answering.close()
         self.io.seats -= {(self.client_id, group) for group in self._members}
@@ -145,7 +145,7 @@ class Session:
     # -- groups -----------------------------------------------------------------------------------
 
     async def join(self, member: Member) -> None:
-        """A consumer enters its group: every broker is told before this returns."""
+        """Register a consumer in its group; all brokers have a heartbeat when this returns."""
         if member.group in self._members:
             raise BadRequest(
                 f"this client already has a consumer in group {member.group}",
@@ -163,22 +163,23 @@ class Session:
         await self.heartbeats.beat()
 
     async def leave(self, member: Member) -> None:
-        """A consumer leaves its group."""
+        """Remove a consumer from its group."""
         if self._members.get(member.group) is member:
             del self._members[member.group]
             self.io.seats.discard((self.client_id, member.group))
             await self.heartbeats.leave(consumer_group=member.group)
 
     async def introduce(self, topic: str) -> QueueMap:
-        """Make sure that every broker of a topic has heard of this client's groups."""
+        """Make sure that every broker of a topic has received this client's heartbeat."""
         known = await self.routes.find(topic)
         await self.heartbeats.reach(known.addresses())
         return known
 
     async def members(self, group: str, known: QueueMap) -> list[str]:
-        """The client ids of a group, from any broker of the topic; this client is among them.
+        """Return the client IDs of a group, from any broker of the topic; includes this client.
 
-        Raises KourouError when no broker tells, or none knows us yet (then a heartbeat is sent).
+        Raises KourouError if no broker replies or none knows this client yet (then a heartbeat is
+        sent).
         """
         addresses = known.addresses()
         await self.heartbeats.reach(addresses)
@@ -202,9 +203,9 @@ class Session:
         raise failure
 
     async def leader_missing(self) -> bool:
-        """Is a broker registered that nobody leads? False as well where name servers do not tell.
+        """Return whether a broker without a leader is registered; False if name servers fail.
 
-        What it has may be unknown to them: topics are told by leaders.
+        Name servers may not know such a broker's topics, because leaders register topics.
         """
         try:
             info = decode_cluster_info(body_of(await self.name_servers.ask(GetBrokerClusterInfo())))
@@ -214,7 +215,7 @@ class Session:
         return any(one.master_addr() is None for one in info.brokers.values())
 
     def filter_pulls(self, group: str, failover: FilterFailover) -> FilterPulls:
-        """The way of a consumer's pulls to filter servers."""
+        """Return the filter server access of a consumer."""
         return FilterPulls(
             group,
             self.client_id,
@@ -225,7 +226,7 @@ class Session:
             failover=failover,
         )
 
-    # -- what brokers say unasked -----------------------------------------------------------------
+    # -- requests from brokers --------------------------------------------------------------------
 
     def _send_answer(self, address: str, parts: Sequence[Buffer]) -> bool:
         return self.connections.to(address).send_parts(parts)

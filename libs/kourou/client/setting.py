@@ -1,9 +1,9 @@
-"""The form that all settings of a client have.
+"""The declaration and validation of client settings.
 
-A value of the wrong type or out of range is a `ConfigError` when the object is made, so a settings
-object that exists is a good one. Its sentence names the setting, the range and the unit.
+A value of the wrong type or out of range raises `ConfigError` when the object is created, so every
+existing settings object is valid. The error names the setting, the range and the unit.
 
-State: soft: which settings this process was told to have no effect.
+State: soft: the settings for which this process logged that they have no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kourou.model.refused_settings import promises_nothing
 
 HOUR_MS = 3_600_000
 SHOWN_LENGTH = 80
-"""How much of a refused value is shown."""
+"""The number of characters of a refused value that are shown."""
 
 _log = logging.getLogger("kourou.client")
 _warned: set[str] = set()
@@ -34,10 +34,10 @@ _FORM = "form"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a value must be like where its default does not say it, in words: `wanted`.
+    """Which values are valid if the default does not define it; `wanted` describes them.
 
-    `accepts` judges a text that is not empty, or an object that is no number, text or flag; None is
-    always accepted where it is the default. `parse` makes the value of a text.
+    `accepts` checks a non-empty text, or an object that is not a number, text or flag. None is
+    always accepted if it is the default. `parse` converts a text to the value.
     """
 
     wanted: str
@@ -50,10 +50,10 @@ FUNCTION = Form("a function", callable)
 
 @dataclass(frozen=True, slots=True)
 class InertKey:
-    """A key of RocketMQ's clients that does nothing here.
+    """A key of RocketMQ's clients that has no effect in Kourou.
 
-    It may be given; anything but its `usual` value is answered with a warning that says `why`. With
-    `refused` another value is refused instead: going on without it would do harm.
+    It is accepted; a value other than `usual` causes a warning with the reason `why`. With
+    `refused` other values are refused instead, because ignoring them would do harm.
     """
 
     usual: str
@@ -72,10 +72,10 @@ def setting(
     form: Form | None = None,
     without_effect: bool = False,
 ) -> Any:
-    """A field with its documentation; `rocketmq` is the name users of RocketMQ know it by.
+    """Return a dataclass field with its documentation; `rocketmq` is its name in RocketMQ.
 
-    `minimum` and `maximum` are inclusive. `without_effect` marks a setting whose feature is not
-    there yet: setting it is accepted, and said to do nothing.
+    `minimum` and `maximum` are inclusive. `without_effect` marks a setting whose feature does not
+    exist yet: it is accepted, with a warning that it has no effect.
     """
     about: dict[str, Any] = {
         "metadata": {
@@ -94,7 +94,7 @@ def setting(
 
 
 def key_of(item: dataclasses.Field[Any]) -> str:
-    """The key of a setting in files: RocketMQ's name, or where it has none ours in its style."""
+    """Return the key of a setting in files: RocketMQ's name, or else Kourou's name in its style."""
     rocketmq: str = item.metadata["rocketmq"]
     if rocketmq:
         return rocketmq
@@ -104,7 +104,7 @@ def key_of(item: dataclasses.Field[Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Checks and RocketMQ's spelling, for all of them."""
+    """Base class of client settings: validation, and RocketMQ's names."""
 
     inert_keys: ClassVar[Mapping[str, InertKey]] = {}
 
@@ -119,15 +119,16 @@ class Settings:
 
     @classmethod
     def by_key(cls) -> Mapping[str, dataclasses.Field[Any]]:
-        """Every setting by its key in files."""
+        """Return every setting by its key in files."""
         return {key_of(item): item for item in dataclasses.fields(cls)}
 
     @classmethod
     def from_rocketmq(cls, **settings: Any) -> Self:
-        """Settings by RocketMQ's names; values may be texts as properties files have them.
+        """Create settings by RocketMQ's names; values may be texts as in properties files.
 
-        What RocketMQ has no name for goes by ours in its style: `logMessages`. Keys that do nothing
-        here are accepted with a warning. An unknown name is a ConfigError that tells the nearest.
+        A setting that RocketMQ does not have uses Kourou's name in camel case: `logMessages`. Keys
+        without effect are accepted with a warning. An unknown name raises ConfigError, which
+        suggests the nearest one.
         """
         known = cls.by_key()
         chosen: dict[str, Any] = {}
@@ -145,7 +146,7 @@ class Settings:
 
     @classmethod
     def describe(cls) -> list[Mapping[str, Any]]:
-        """Every setting with its name, RocketMQ's name, default, range, unit, sentence, effect."""
+        """Return for every setting its names, default, range, unit, description and effect."""
         return [
             {
                 "name": item.name,
@@ -157,7 +158,7 @@ class Settings:
 
 
 def unknown_key(where: str, name: str, known: Mapping[str, dataclasses.Field[Any]]) -> ConfigError:
-    """The refusal of a key that nobody knows, with the nearest one that is known."""
+    """Return the error for an unknown key, with the nearest known one."""
     by_any_name = {key.lower(): key for key in known}
     by_any_name |= {item.name: key for key, item in known.items()}
     near = difflib.get_close_matches(name.lower(), by_any_name, n=1)
@@ -177,7 +178,7 @@ def _default(item: dataclasses.Field[Any]) -> Any:
 
 
 def _checked(item: dataclasses.Field[Any], value: Any) -> Any:
-    """`value` as the setting keeps it; ConfigError if it is none of the setting's."""
+    """Return `value` in its stored form. Raises ConfigError if it is invalid."""
     default, form = _default(item), item.metadata[_FORM]
     kept = value
     if isinstance(default, bool):
@@ -228,7 +229,7 @@ def _as_tuple(value: Iterable[str]) -> tuple[str, ...]:
 
 
 def refused(item: dataclasses.Field[Any], value: Any) -> ConfigError:
-    """The refusal of a value, which says what is wanted instead."""
+    """Return the error for an invalid value, which describes valid ones."""
     shown = repr(value)
     if len(shown) > SHOWN_LENGTH:
         shown = shown[:SHOWN_LENGTH] + "…"
@@ -236,7 +237,7 @@ def refused(item: dataclasses.Field[Any], value: Any) -> ConfigError:
 
 
 def named(item: dataclasses.Field[Any]) -> str:
-    """The setting by its name in code and by its key in files."""
+    """Return the setting's name in code and its key in files."""
     key = key_of(item)
     return item.name if key == item.name else f"{item.name} ({key})"
 
@@ -275,7 +276,7 @@ def _wanted_number(item: dataclasses.Field[Any], default: float) -> str:
 
 
 def _parsed(item: dataclasses.Field[Any], text: str) -> Any:
-    """The value of a text as a properties file or the environment has it."""
+    """Return the value of a text from a properties file or the environment."""
     default, form, text = _default(item), item.metadata[_FORM], text.strip()
     if form is not None and form.parse is not None:
         return form.parse(text)
@@ -308,7 +309,7 @@ def _pass_over(name: str, value: Any, inert: InertKey) -> None:
 
 
 def _warn_once(name: str, why: str = "") -> None:
-    """As services say it of theirs. Settings objects are copied often; once is enough."""
+    """Warn once per name, as services do, because settings objects are copied often."""
     if name not in _warned:
         _warned.add(name)
         reason = f": {why}" if why else ""

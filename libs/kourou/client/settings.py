@@ -1,7 +1,6 @@
-"""What can be set on a client, and RocketMQ's names for it.
+"""The settings of clients and producers, with RocketMQ's names.
 
-Defaults are the seeds', except where a number would break today's clients: messages up to 4 MiB
-(the seeds say 128 KiB).
+Messages may have up to 4 MiB, because a lower default would break existing RocketMQ clients.
 """
 
 # ruff: noqa: RUF009 - setting() makes dataclass fields, as dataclasses.field() does
@@ -33,13 +32,13 @@ from kourou.transport.busy_poll import BUSY_POLL_US
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DAY_MS = 24 * HOUR_MS
 NEVER = 2**31 - 1
-"""What users of RocketMQ write for "never"."""
+"""The value that users of RocketMQ write for "never"."""
 
 ZLIB_BEST = zlib.Z_BEST_COMPRESSION
 
 
 class CompressionKind(StrEnum):
-    """How bodies are compressed (`rocketmq.message.compressType`)."""
+    """The compression of bodies (`rocketmq.message.compressType`)."""
 
     ZLIB = "ZLIB"
     LZ4 = "LZ4"
@@ -48,7 +47,7 @@ class CompressionKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings(Settings):
-    """What producers and consumers of one client share (RocketMQ `ClientConfig`)."""
+    """Settings that producers and consumers of one client share (RocketMQ `ClientConfig`)."""
 
     inert_keys: ClassVar[Mapping[str, InertKey]] = inert.CLIENT_KEYS
 
@@ -177,13 +176,13 @@ class ClientSettings(Settings):
 
     @property
     def message_log_level(self) -> int:
-        """The level of the lines about single messages."""
+        """The level of log lines about single messages."""
         return logging.INFO if self.log_messages else logging.DEBUG
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerSettings(Settings):
-    """How messages are sent (RocketMQ `DefaultMQProducer`)."""
+    """Settings of a producer (RocketMQ `DefaultMQProducer`)."""
 
     inert_keys: ClassVar[Mapping[str, InertKey]] = inert.PRODUCER_KEYS
 
@@ -321,5 +320,5 @@ class ProducerSettings(Settings):
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """The delays of `delay_levels` in ms; the first is level 1's."""
+        """The delays of `delay_levels` in ms; the first is that of level 1."""
         return parse_delay_levels(self.delay_levels)

@@ -1,4 +1,4 @@
-"""What can be set on a push consumer and on a pull consumer, and RocketMQ's names for it."""
+"""The settings of push consumers and pull consumers, with RocketMQ's names."""
 
 # ruff: noqa: RUF009 - setting() makes dataclass fields, as dataclasses.field() does
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
 CONSUME_THREADS_MIN = 10
 ANSWER_SLACK_MS = 1_000
-"""How much longer than a held pull its answer is waited for, at least."""
+"""The minimum by which the timeout of a long poll exceeds the time that the broker may wait."""
 
 
 class CorruptPolicy(StrEnum):
-    """What a consumer does at a message that fails its check at the broker."""
+    """What a consumer does at a message that fails its checksum at the broker."""
 
     SKIP = "SKIP"
     HOLD = "HOLD"
 
 
 class FilterFailover(StrEnum):
-    """What a consumer with a filter does when a queue's filter server does not answer."""
+    """What a consumer with a Python filter does if a queue's filter server does not reply."""
 
     ANOTHER = "another"
     FAIL = "fail"
@@ -44,7 +44,7 @@ class FilterFailover(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings(Settings):
-    """How a push consumer pulls and hands over (RocketMQ `DefaultMQPushConsumer`)."""
+    """Settings of a push consumer (RocketMQ `DefaultMQPushConsumer`)."""
 
     inert_keys: ClassVar[Mapping[str, InertKey]] = inert.CONSUMER_KEYS
 
@@ -283,7 +283,7 @@ class ConsumerSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class PullConsumerSettings(Settings):
-    """How a pull consumer asks (RocketMQ `DefaultMQPullConsumer`)."""
+    """Settings of a pull consumer (RocketMQ `DefaultMQPullConsumer`)."""
 
     inert_keys: ClassVar[Mapping[str, InertKey]] = inert.PULL_CONSUMER_KEYS
 
@@ -353,7 +353,7 @@ class PullConsumerSettings(Settings):
 
 
 def _answers_come_in_time(suspend_ms: int, timeout_ms: int) -> None:
-    """A pull that is held as long as asked for must not time out before its answer comes."""
+    """Raise ConfigError if a long poll of full length would time out before its reply arrives."""
     if timeout_ms < suspend_ms + ANSWER_SLACK_MS:
         raise ConfigError(
             f"consumer_timeout_ms_when_suspend (consumerTimeoutMillisWhenSuspend) is {timeout_ms}; "

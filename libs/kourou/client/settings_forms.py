@@ -1,4 +1,4 @@
-"""What settings accept that are neither numbers nor flags, and how a text says them."""
+"""Validation and parsing of settings that are neither numbers nor flags."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _is_http(text: str) -> bool:
 
 def _from_where(text: str) -> Any:
     try:
-        return consume_from_where(text)  # knows the three spellings that RocketMQ gave up
+        return consume_from_where(text)  # accepts the three deprecated spellings of RocketMQ
     except ValueError:
         return text
 
@@ -49,7 +49,7 @@ def _allocation(text: str) -> Any:
 
 
 def _subscriptions(text: str) -> dict[str, str]:
-    """`T=a || b;U` as expressions by topic; a topic alone is wanted whole."""
+    """Return `T=a || b;U` as expressions by topic; a topic without an expression means all tags."""
     pairs = (part.partition("=") for part in text.split(";") if part.strip())
     return {topic.strip(): expression.strip() or MATCH_ALL for topic, _, expression in pairs}
 
@@ -69,7 +69,7 @@ FROM_WHERE = Form("one of " + ", ".join(ConsumeFromWhere), parse=_from_where)
 
 
 def consume_timestamp_ms(text: str, now_ms: int) -> int:
-    """`yyyyMMddHHmmss` in local time as ms since the epoch; half an hour ago when empty.
+    """Return `yyyyMMddHHmmss` in local time as ms since the epoch; half an hour ago if empty.
 
     Raises ConfigError for any other text.
     """
@@ -80,7 +80,7 @@ def consume_timestamp_ms(text: str, now_ms: int) -> int:
             raise ValueError(text)
         moment = datetime.strptime(text, "%Y%m%d%H%M%S").astimezone()
         return int(moment.timestamp() * 1000)
-    except (ValueError, OverflowError):  # the latter for years that no machine's clock has
+    except (ValueError, OverflowError):  # OverflowError: years outside the clock's range
         raise ConfigError(f"consumeTimestamp is {text!r}, which is not {_TIMESTAMP_TEXT}") from None
 
 

@@ -1,8 +1,8 @@
-"""Keys that users of RocketMQ's clients have in their files and that do nothing in Kourou.
+"""Keys of RocketMQ's clients that have no effect in Kourou.
 
-They are accepted with a warning, so that a client's properties can be brought along as they are;
-their usual value says nothing new and is passed over in silence. Where going on without a key
-would do harm (messages in clear text, messages in another topic than meant) it is refused.
+They are accepted with a warning, so that properties files of existing clients can be reused; their
+usual value causes no warning. Keys are refused if ignoring them would do harm (messages in clear
+text, or in another topic than intended).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONSUMER_KEYS: Mapping[str, InertKey] = {
     "postSubscriptionWhenPull": InertKey("false", "every pull carries its subscription"),
     "unitMode": InertKey("false", "brokers make no difference between units; unitName counts"),
 }
-"""RocketMQ 4.9 `DefaultMQPushConsumer`, with 5's keys for pops."""
+"""RocketMQ 4.9 `DefaultMQPushConsumer`, with the keys for pop consumption of version 5."""
 
 PULL_CONSUMER_KEYS: Mapping[str, InertKey] = {
     "maxReconsumeTimes": InertKey("16", "pull consumers decide about attempts themselves"),

@@ -1,4 +1,4 @@
-"""Where a client's settings come from when not from code: values, the environment, a file.
+"""Loading of client settings from values, the environment and a file.
 
     consumer = load_settings(
         ConsumerSettings, {"consumeThreadMax": 40}, file="client.properties", environment=os.environ
@@ -6,10 +6,11 @@
 
     values  >  environment (KOUROU_ + KEY_IN_CAPITALS)  >  file  >  default
 
-One file may serve a whole application: a key of another kind of settings is passed over. A key that
-no kind knows is refused with the nearest that one knows, for a typing error must not pass for a
-default. Nothing is read unless it is asked for: a client looks into the environment for its name
-servers only (kourou.client.discovery).
+One file may contain the settings of a whole application: keys of other settings classes are ignored
+here. A key that no class has is refused with the nearest known one, so that a typing error is not
+silently ignored. By itself a client reads no file, and from the environment only its name server
+address (kourou.client.discovery), its CURVE keys (kourou.client.client_keys) and OpenTelemetry's
+variables.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ def load_settings(
     file: Path | str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> SettingsT:
-    """Settings of one kind from these sources; keys are RocketMQ's, or ours in its style.
+    """Return settings of one class from these sources; keys are RocketMQ's, or in its style.
 
-    `file` is in the properties format. Texts are read as in it. ConfigError says in one sentence
-    which key of which source is wrong.
+    `file` is in the properties format. Texts in `values` and `environment` are parsed as in the
+    file. Raises ConfigError, which names the source and the key, for invalid settings.
     """
     found: dict[str, Any] = {}
     if file is not None:
@@ -63,7 +64,7 @@ def load_settings(
 
 
 def environment_name(key: str) -> str:
-    """KOUROU_ and the key in capitals: sendMsgTimeout is KOUROU_SEND_MSG_TIMEOUT."""
+    """Return KOUROU_ and the key in capitals: sendMsgTimeout is KOUROU_SEND_MSG_TIMEOUT."""
     words = ["KOUROU_"]
     for at, char in enumerate(key):
         before, after = key[at - 1 : at], key[at + 1 : at + 2]
@@ -75,7 +76,7 @@ def environment_name(key: str) -> str:
 
 
 def _of_kind(kind: type[Settings], given: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """What is meant for `kind`; ConfigError for a key that is for nobody."""
+    """Return the settings for `kind`. Raises ConfigError for a key that no class has."""
     own = kind.by_key()
     wanted: dict[str, Any] = {}
     for key, value in given.items():
