@@ -1,4 +1,4 @@
-"""The blocking face of the client: the same names as `kourou.Client`, without `await`.
+"""The blocking API of the client: the same names as in `kourou.Client`, without `await`.
 
     with Client("127.0.0.1:9876", group="checkout") as mq:
         mq.send("orders", b"...", tag="paid", keys="A-1")
@@ -42,7 +42,10 @@ from kourou.model.subscription import MATCH_ALL
 
 
 class Client(BlockingRequests, BlockingTransactions):
-    """One application's door to a cluster. Open it with `with`, or with `open` and `close`."""
+    """An application's connection to a cluster. Use `with`, or `open` and `close`.
+
+    The arguments are those of `kourou.Client`.
+    """
 
     def __init__(
         self,
@@ -61,10 +64,10 @@ class Client(BlockingRequests, BlockingTransactions):
         )
         self._producing, self._consuming = group_defaults(group, producer, consumer)
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Open the client; no server is spoken to before it is needed."""
+        """Open the client. It connects to servers only when they are first needed."""
         io = self._client.acquire()
         try:
             io.submit(self._client.open()).result()
@@ -76,7 +79,7 @@ class Client(BlockingRequests, BlockingTransactions):
         return self
 
     def close(self) -> None:
-        """Let handlers finish, commit, wait for the outcomes of sends, end every conversation."""
+        """Wait for handlers and for results of sends, commit offsets, close all connections."""
         self._end()
         try:
             if self._client.is_open:
@@ -93,13 +96,13 @@ class Client(BlockingRequests, BlockingTransactions):
 
     @property
     def client_id(self) -> str:
-        """The name brokers know this client by."""
+        """The client ID that identifies this client to brokers."""
         return self._client.session.client_id
 
     @property
     def admin(self) -> Any:
-        """The families of `kourou.client.admin.Admin`, with methods that block."""
-        from kourou.client.admin import Admin  # a third of what a client has to import
+        """The administration APIs of `kourou.client.admin.Admin`, with blocking methods."""
+        from kourou.client.admin import Admin  # a third of a client's imports
 
         return Blocking(Admin(self._client.session), self._client.io)
 
@@ -111,16 +114,17 @@ class Client(BlockingRequests, BlockingTransactions):
     # -- producing and consuming ------------------------------------------------------------------
 
     def producer(self, settings: ProducerSettings) -> Producer:
-        """One more producer with settings of its own, for instance of another group."""
+        """Return another producer with its own settings, for example for another group."""
         return Producer(self._client, settings)
 
     def transaction_producer(
         self, settings: ProducerSettings, *, execute: Executor, check: Checker
     ) -> TransactionProducer:
-        """A producer as RocketMQ's TransactionMQProducer (kourou.client.transaction_producer).
+        """Return a producer like RocketMQ's TransactionMQProducer.
 
-        `execute(transaction, argument)` does what belongs to a message and says what became of it;
-        `check(message)` answers brokers that ask.
+        See kourou.client.transaction_producer. `execute(transaction, argument)` runs the local
+        transaction of a message and returns its state. `check(message)` answers the brokers'
+        check-backs.
         """
         return TransactionProducer(self._client, settings, execute, check)
 
@@ -135,7 +139,10 @@ class Client(BlockingRequests, BlockingTransactions):
         offsets: OffsetStore | None = None,
         auto_ack: bool = True,
     ) -> Subscribed:
-        """Messages as an iteration for one thread: `with` it, then `for`."""
+        """Return messages as an iterator for one thread: use `with`, then `for`.
+
+        The arguments are those of `kourou.Client.subscribe`.
+        """
         wanted = consumption(
             settings or self._consuming,
             topics,
@@ -190,7 +197,7 @@ class Client(BlockingRequests, BlockingTransactions):
         settings: PullConsumerSettings | None = None,
         body_type: Any = None,
     ) -> Any:
-        """A `kourou.client.pull_consumer.PullConsumer` with methods that block."""
+        """Return an open `kourou.client.pull_consumer.PullConsumer` with blocking methods."""
         if settings is None:
             settings = PullConsumerSettings(consumer_group=group or self._consuming.consumer_group)
         io = self._client.io
@@ -200,7 +207,7 @@ class Client(BlockingRequests, BlockingTransactions):
 
 
 class Producer(BlockingRequests, BlockingTransactions):
-    """A producer beside a client's own; the client must be open."""
+    """An additional producer of a client. Use `with`; the client must be open."""
 
     def __init__(self, client: ClientCore, settings: ProducerSettings) -> None:
         super().__init__()
@@ -208,13 +215,13 @@ class Producer(BlockingRequests, BlockingTransactions):
         self._settings = settings
 
     def open(self) -> Self:
-        """Begin to produce."""
+        """Start the producer."""
         self._begin(self._client.producer(self._settings), self._client)
         self._begin_checks()
         return self
 
     def close(self) -> None:
-        """Wait for the outcomes of sends, leave the group."""
+        """Wait for the outcomes of sends and leave the group."""
         core = self._end()
         if core is not None and self._client.is_open:
             core.io.submit(self._client.close_producer(core)).result()

@@ -4,10 +4,10 @@ A message is consumed when its handler returns, whatever it returns, except for 
 Python function without a return statement returns None, and the value of a lambda may be
 accidental. The message is not consumed if the handler
 
-  raises                                   any exception; `RetryLater` and `DeadLetter` say more
-  returns ConsumeResult.RECONSUME_LATER    of a list: none of its messages is consumed
-  returns ConsumedFirst(n)                 of a list: only its first n messages are consumed
-  has called message.retry() or message.dead_letter(); the first call for a message counts
+    raises                                   any exception; `RetryLater` and `DeadLetter` say more
+    returns ConsumeResult.RECONSUME_LATER    of a list: none of its messages is consumed
+    returns ConsumedFirst(n)                 of a list: only its first n messages are consumed
+    has called message.retry() or message.dead_letter(); the first call for a message counts
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A broker name has one leader at a time. When it dies another one takes over (an 
 operator who promotes a follower, a restart), and until then there is none. All clients notice this
 at the same time, so pauses grow and are randomized.
 
-  nobody_leads   the request was refused by a replica that is not the leader, or was not sent:
-                 nothing was changed, so a retry is harmless
-  was_lost       the connection was lost during the request, or the leader lost its leadership: the
-                 request may have been executed
+    nobody_leads   the request was refused by a replica that is not the leader, or was not sent:
+                   nothing was changed, so a retry is harmless
+    was_lost       the connection was lost during the request, or the leader lost its leadership:
+                   the request may have been executed
 
 State: none but a count.
 """

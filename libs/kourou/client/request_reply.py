@@ -1,8 +1,8 @@
 """Request-reply over messages: waiting for replies, and sending them.
 
-  requester   sends a message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL
-  replier     sends SEND_REPLY_MESSAGE (324) to a broker of the requester's cluster
-  broker      stores it in <cluster>_REPLY_TOPIC and pushes it (326) to the requester
+    requester   sends a message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL
+    replier     sends SEND_REPLY_MESSAGE (324) to a broker of the requester's cluster
+    broker      stores it in <cluster>_REPLY_TOPIC and pushes it (326) to the requester
 
 So a reply reaches exactly the process that sent the request, whatever group consumed the request.
 RocketMQ's `DefaultMQProducer.request` and `MessageUtil.createReplyMessage` do the same; either side

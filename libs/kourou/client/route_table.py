@@ -2,9 +2,9 @@
 
 In addition to the refresh every 30 s, with growing, randomized pauses:
 
-  a route is reported stale      now, and several more times until it has changed
-  a broker has lost its leader   until it has a new one, for about a minute; for each broker one
-                                 topic is refreshed, and the others when the leader is known
+    a route is reported stale      now, and several more times until it has changed
+    a broker has lost its leader   until it has a new one, for about a minute; for each broker one
+                                   topic is refreshed, and the others when the leader is known
 
 A client keeps the last known route without a time limit: brokers keep working while name servers
 are down, and so does the client. `known` may be read from any thread, because maps are replaced and

@@ -2,9 +2,9 @@
 
 There are three methods:
 
-  round robin   spreads over all queues, hence over brokers; a retry avoids the last broker
-  order key     the same key goes to the same queue while the number of queues stays the same
-  selector      a function of the application
+    round robin   spreads over all queues, hence over brokers; a retry avoids the last broker
+    order key     the same key goes to the same queue while the number of queues stays the same
+    selector      a function of the application
 
 State: soft. Each round robin has its own counter; after a restart it starts at a random queue.
 """

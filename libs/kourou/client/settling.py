@@ -1,19 +1,20 @@
-"""What becomes of messages after their handler: finished, given back, or handed over again.
+"""Outcomes of unordered messages: finished, sent back, or redelivered locally.
 
-    consumed                 it leaves its window, so its queue's offset may pass it
-    failed                   it is given back to the brokers; when they have it, it leaves its
-                             window: it comes again from %RETRY%group, or becomes a dead letter
-    failed, nobody takes it  it is handed over again here, one attempt later; until then it stays
-                             in its window and holds the offset
-    failed in broadcasting   a warning, and it leaves its window (F192, F214)
-    stopped                  the application ended the call (a cancelled task, Ctrl-C): as if nobody
-                             took it, for the message has done nothing wrong
-    too slow                 given back at level 3 while its handler still runs; what the handler
-                             then says of it comes too late
+    consumed                    it leaves its window, so its queue's offset may pass it
+    failed                      it is sent back to the brokers; when they have stored it, it leaves
+                                its window: it is redelivered from %RETRY%group, or becomes a dead
+                                letter
+    failed, no broker accepts   it is redelivered here, as the next attempt; until then it stays in
+                                its window and holds back the offset
+    failed in broadcasting      a warning is logged, and it leaves its window
+    stopped                     the application ended the call (a cancelled task, Ctrl-C): the
+                                message did not fail, so it is redelivered here
+    too slow                    sent back with delay level 3 while its handler still runs; the
+                                handler's later outcome is ignored
 
-A message whose queue was taken away is not given back: the queue's next owner gets it anyway.
+A message whose queue was released is not sent back, because the queue's next owner receives it.
 
-State: soft. Used on the I/O thread, but for `Report`, which runners call from anywhere.
+State: soft. Used on the I/O thread, except for `Report`, which runners call from any thread.
 """
 
 from __future__ import annotations
@@ -44,13 +45,16 @@ from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
 from kourou.model.subscription import MessageModel
 
 SEND_BACKS_AT_ONCE = 64
-"""Messages under way to brokers: a queue whose every message fails must not flood them."""
+"""The limit of concurrent send-backs.
+
+A queue in which every message fails must not overload the brokers.
+"""
 TIMEOUT_LEVEL = 3
-"""The pause of a message that took too long (as RocketMQ's clients ask for)."""
+"""The delay level of a message whose handler exceeded the time limit (as in RocketMQ's clients)."""
 MINUTE_MS = 60_000
 
 BROKEN_OFF = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
-"""How a call ends that was stopped and has not failed, as at an application's end."""
+"""How a call ends that was stopped but did not fail, for example when the application ends."""
 
 _log = logging.getLogger("kourou.client.consume")
 _NOTHING_SAID = object()
@@ -89,18 +93,18 @@ class Settling:
         self._closing = False
 
     def serve(self, runner: Runner) -> None:
-        """Messages that are handed over again go to `runner`."""
+        """Set the runner that receives redelivered messages."""
         self._runner = runner
 
     async def close(self, timeout_ms: int) -> None:
-        """Hand nothing over again; wait so long for messages that are going back."""
+        """Stop local redelivery; wait up to `timeout_ms` for messages that are being sent back."""
         self._closing = True
         for timer in self._waiting:
             timer.cancel()
         if self._going_back:
             await asyncio.wait(self._going_back, timeout=timeout_ms / 1000)
         for task in self._going_back:
-            task.cancel()  # these messages are not committed, and come again
+            task.cancel()  # these messages are not committed, so they are redelivered
 
     # -- reports of runners, from any thread ------------------------------------------------------
 
@@ -109,11 +113,11 @@ class Settling:
         self._finished.put(item)
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """The handler raised, or returned a word that means failure."""
+        """The handler raised an exception, or returned a value that means failure."""
         self._failed.put((item, error))
 
     def wanted(self, item: Item) -> bool:
-        """Is the item's queue still ours?"""
+        """Return whether the item's queue is still assigned."""
         message = item[0] if type(item) is list else item
         return not message.lease.window.dropped
 
@@ -139,7 +143,7 @@ class Settling:
         lease.finish(offsets)
 
     def _take_asked(self, items: list[Item]) -> None:
-        """As `_take_finished`, where handlers have said more of their messages than by ending."""
+        """Do as `_take_finished`, if handlers acknowledged or rejected single messages."""
         for item in items:
             for message in item if type(item) is list else (item,):
                 said = message.lease.asked.pop(message.offset, None)
@@ -168,7 +172,7 @@ class Settling:
                 self._refuse(refused, error)
 
     def _refuse(self, messages: list[ReceivedMessage], error: BaseException) -> None:
-        """These messages of one queue were not consumed, all for this reason."""
+        """Handle messages of one queue that were not consumed, all for the same reason."""
         first = messages[0]
         self._counts.failed += len(messages)
         self._statistics.of(first.queue.topic).failed += len(messages)
@@ -188,7 +192,7 @@ class Settling:
         if isinstance(error, BROKEN_OFF):
             self._hand_again(messages)
         elif self._broadcast:
-            for message in messages:  # there is no retry: it is passed over (F192)
+            for message in messages:  # there is no retry: it is skipped
                 self._finish(message.lease, [message.offset])
         else:
             level = delay_level_of(error)
@@ -196,7 +200,7 @@ class Settling:
             for message in messages:
                 self._give_back(message, level, reason)
 
-    # -- given back -------------------------------------------------------------------------------
+    # -- sent back --------------------------------------------------------------------------------
 
     def _give_back(self, message: ReceivedMessage, level: int, reason: str) -> None:
         task = background(
@@ -209,7 +213,7 @@ class Settling:
         lease: Lease = message.lease
         async with self._room:
             if message in self._leaving or not lease.window.holds(message.offset):
-                return  # it goes back already, or its queue is somebody else's now
+                return  # it is being sent back already, or its queue was released
             self._leaving.add(message)
             try:
                 await self._send_back.send_back(message, delay_level=level, reason=reason)
@@ -255,7 +259,7 @@ class Settling:
     # -- too slow ---------------------------------------------------------------------------------
 
     def look_for_stuck(self, now_ms: int) -> None:
-        """Give back what handlers have been busy with for too long; `now_ms` is monotonic."""
+        """Send back messages whose handlers exceed the time limit; `now_ms` is monotonic."""
         assert self._runner is not None, "serve comes first"
         for item in self._stuck.look(self._runner.running(), now_ms):
             for message in item if type(item) is list else (item,):

@@ -1,13 +1,13 @@
-"""Sends that nobody answers although their connection stands: a leader may be frozen.
+"""Detection of leaders that do not reply although their connection is established.
 
-A process that is stopped, or a machine that swaps, keeps its connections; its group has another
-leader long before the connection is given up. So a send that is out for longer than a second makes
-its client look at the route, again and again while it is out. Once another member leads the broker,
-what was sent to the old one is given up, as after a lost connection: its outcome is unknown, and it
-is sent to the new leader with its key and the number of its attempt.
+A stopped process, or a machine that is swapping, keeps its connections; its group has a new leader
+long before the connection is lost. So if a send has no reply after a second, its client refreshes
+the route repeatedly until the reply arrives. When the broker has a new leader, the send to the old
+one is abandoned as after a lost connection: its outcome is unknown, and it is sent to the new
+leader with the same key and the next attempt number.
 
-Nothing is looked at while every send is answered within a second; a frame costs one entry in a
-table. A leader that is merely slow is asked for once in half a second, and keeps its sends.
+While all replies arrive within a second, nothing is refreshed; a frame costs one entry in a table.
+If the leader is only slow, the route is refreshed every half second and the send continues.
 
 State: soft. Used on the I/O thread.
 """
@@ -26,10 +26,10 @@ from kourou.clock import Clock
 from kourou.errors import KourouError, UnknownOutcome
 
 SILENT_MS = 1_000
-"""A send that is out for so long makes its client look."""
+"""After this time without a reply the client starts to refresh the route."""
 
 LOOK_MS = 500
-"""How often; and how long a look waits for a name server."""
+"""The interval of the refreshes, and their timeout."""
 
 Judge = Callable[[SendFrame, list[Outcome], int], None]
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("kourou.client.send")
 
 
 class SilentLeaders:
-    """The frames of one producer that are out. `judge` gets those that are given up."""
+    """The unanswered frames of one producer. `judge` receives those that are abandoned."""
 
     def __init__(self, routes: RouteTable, clock: Clock, judge: Judge) -> None:
         self._routes = routes
@@ -47,17 +47,17 @@ class SilentLeaders:
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, frame: SendFrame, now_ms: int) -> None:
-        """It leaves now, and is answered some time."""
+        """Start monitoring a frame that is sent now."""
         self._out[id(frame)] = now_ms, frame
         if self._task is None:
             self._task = background(self._look_now_and_then(), "looking for silent leaders")
 
     def ended(self, frame: SendFrame) -> bool:
-        """Its answer has come, or never will; False if it was given up before."""
+        """Stop monitoring a frame; returns False if it was abandoned before."""
         return self._out.pop(id(frame), None) is not None
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop all monitoring."""
         if self._task is not None:
             self._task.cancel()
 
@@ -73,7 +73,7 @@ class SilentLeaders:
             self._task = None
 
     async def _look(self, silent: list[SendFrame]) -> None:
-        """Ask who leads their brokers; each question is for one topic, as any other."""
+        """Refresh the routes of these frames' topics, and abandon frames whose leader changed."""
         for topic in sorted({lane.queue.topic for frame in silent for lane in frame.lanes}):
             try:
                 await asyncio.wait_for(self._routes.refresh(topic), LOOK_MS / 1000)

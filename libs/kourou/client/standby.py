@@ -1,10 +1,10 @@
-"""Keeps a client's memberships while the application blocks the event loop on which it consumes.
+"""Heartbeats from a second thread while the application blocks the event loop on which it consumes.
 
-A broker hears nothing from a blocked loop. After some seconds it closes the connection and gives
-the member's queues to others, which handle its messages again. So a thread asks the loop every two
-seconds for a sign of life. Without one it tells the brokers, by connections of its own, what the
-last heartbeat said; a member is known by its client ID, whichever connection tells of it. When the
-loop runs again, the client's own connections tell first, and then those of the thread are closed.
+A broker receives nothing from a blocked loop. After some seconds it closes the connection and
+assigns the consumer's queues to others, which process its messages again. So a thread checks every
+two seconds whether the loop runs. If it does not, the thread sends the last heartbeat on its own
+connections; brokers identify a consumer by its client ID, whatever the connection. When the loop
+runs again, the client first sends a heartbeat itself; then the thread's connections are closed.
 
 State: soft.
 """
@@ -23,13 +23,13 @@ from kourou.protocol.frames import Frame
 from kourou.protocol.messages.membership import HeartBeat
 
 LOOK_MS = 2_000
-"""How often the loop is asked; three times before a broker finds the client silent."""
+"""The interval of the checks: three of them before a broker considers the client silent."""
 
 _log = logging.getLogger("kourou.client")
 
 
 class Standby:
-    """Tells brokers of a client's groups, from `thread`, while `loop` is blocked."""
+    """Sends heartbeats with a client's groups from `thread` while `loop` is blocked."""
 
     def __init__(
         self, heartbeats: Heartbeats, loop: asyncio.AbstractEventLoop, thread: Io, dial: Dial
@@ -42,16 +42,16 @@ class Standby:
         self._watch: concurrent.futures.Future[None] | None = None
 
     def start(self) -> None:
-        """Watch the loop from now on."""
+        """Start watching the loop."""
         self._watch = self._thread.submit(self._keep_watching())
         self._watch.add_done_callback(_ended)
 
     async def close(self) -> None:
-        """Watch it no more; on the loop."""
+        """Stop watching; runs on the loop."""
         watch, self._watch = self._watch, None
         if watch is not None and not self._thread.orphaned:
             watch.cancel()
-            await self._thread.run(asyncio.sleep(0))  # it has closed its connections
+            await self._thread.run(asyncio.sleep(0))  # by then it has closed its connections
 
     def _turn(self) -> None:
         self._turned = True
@@ -92,7 +92,7 @@ class Standby:
         await asyncio.gather(*map(tell, addresses))
 
     async def _told(self) -> bool:
-        """Has the client itself told the brokers again? Not if its loop is blocked once more."""
+        """Return whether the client sent a heartbeat itself; False if its loop is blocked again."""
         beat = asyncio.run_coroutine_threadsafe(self._heartbeats.beat(), self._loop)
         try:
             async with asyncio.timeout(LOOK_MS / 1_000):
@@ -108,4 +108,4 @@ def _ended(watch: concurrent.futures.Future[None]) -> None:
 
 
 def _ignore(_address: str, _frame: Frame) -> None:
-    """What a broker says to the client comes by the client's own connections as well."""
+    """Ignore frames on these connections: the client's own connections receive them too."""

@@ -1,4 +1,4 @@
-"""Where a group begins to consume a queue."""
+"""The offset at which a group starts to consume a queue."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
 
 QUEUES_AT_ONCE = 32
-"""A slow broker is waited for once per so many queues; and it is not asked for thousands at once.
+"""The number of queues per round of concurrent requests.
+
+A slow broker delays only one round at a time, and does not get thousands of requests at once.
 """
 
 
 class StartOffsets:
-    """Those of one group. `at_once`: for how many queues it is good to ask together.
+    """The start offsets of one group. `at_once` is the number of queues to request concurrently.
 
-    That is one where an application brought the store: its `load` need not bear to be called again
-    before it has answered.
+    It is 1 for an application's own offset store, whose `load` may not support concurrent calls.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class StartOffsets:
         self.at_once = QUEUES_AT_ONCE if ours else 1
 
     async def of(self, queues: Sequence[MessageQueue]) -> list[int | BaseException]:
-        """For each queue, asked for together: its start, or why that is not known."""
+        """Return for each queue, requested concurrently, its start offset or the error."""
         return await asyncio.gather(*map(self._of, queues), return_exceptions=True)
 
     async def _of(self, queue: MessageQueue) -> int:
@@ -44,7 +45,7 @@ class StartOffsets:
             return stored
         facts = self._facts
         if queue.topic.startswith(RETRY_PREFIX):
-            return await facts.min_offset(queue)  # whatever failed there is this group's to repeat
+            return await facts.min_offset(queue)  # all failed messages of the group must be retried
         match self._settings.consume_from_where:
             case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
                 return await facts.min_offset(queue)

@@ -1,16 +1,16 @@
-"""Messages as an iteration: `async for` on the application's loop, or plain `for` in a thread.
+"""Iteration over messages: `async for` on the application's loop, or plain `for` in a thread.
 
     async with client.subscribe("orders", "paid || refunded", body_type=Order) as orders:
         async for message in orders:
-            await handle(message.body)              # asking for the next one acknowledges this one
+            await handle(message.body)              # the next iteration acknowledges this one
 
     async for message in orders:
-        async with message:                         # acknowledges, or asks for a retry if it raises
+        async with message:                         # acknowledges, or requests a retry if it raises
             await handle(message.body)
 
-With `auto_ack=False` only `message.ack()` and `with message` acknowledge: for applications that
-work on several messages at once. A message that is neither acknowledged nor retried holds back the
-group's offset and, at the limits of the window, its queue.
+With `auto_ack=False` only `message.ack()` and `with message` acknowledge, for applications that
+process several messages concurrently. A message that is neither acknowledged nor rejected holds
+back the group's offset and, at the limits of the window, its queue.
 
 State: soft.
 """
@@ -32,7 +32,7 @@ from kourou.errors import BadRequest
 
 
 class _Settling:
-    """What both iterators share: the last message, and telling what became of messages."""
+    """The shared part of both iterators: the last message, and the reports of outcomes."""
 
     def __init__(self, report: Report, log: ConsumeLog, *, auto_ack: bool) -> None:
         self._report = report
@@ -43,14 +43,14 @@ class _Settling:
         self._given_out: dict[int, ReceivedMessage] = {}  # by id; not with auto_ack
 
     def ack(self, message: ReceivedMessage) -> None:
-        """It was consumed."""
+        """Report a message as consumed."""
         self._given_out.pop(id(message), None)
         self._report.finished(message)
         if self._begun_ms:
             self._log.consumed(message, self._begun_ms.pop(message, NOT_MEASURED))
 
     def retry(self, message: ReceivedMessage, error: BaseException) -> None:
-        """It was not consumed."""
+        """Report a message as failed."""
         self._given_out.pop(id(message), None)
         self._report.failed(message, error)
         if self._begun_ms:
@@ -73,23 +73,23 @@ class _Settling:
         return message
 
     def running(self) -> list[ReceivedMessage]:
-        """The messages that were given out and of which nothing was said."""
+        """Return the delivered messages that were neither acknowledged nor rejected."""
         last = self._last
         return list(self._given_out.values()) if last is None else [last]
 
     def times(self) -> list[int]:
-        """Measured messages, from giving one out to its acknowledgement."""
+        """Return the measured times from delivery to acknowledgement, in ms."""
         return self._log.collect()
 
     async def call(self, item: ReceivedMessage) -> BaseException | None:
-        """An iteration has no handler to call."""
+        """Raise BadRequest: an iterator has no handler to call."""
         raise BadRequest(
             "this consumer is read by iteration, so it cannot consume a message directly"
         )
 
 
 class StreamRunner(_Settling):
-    """A runner whose handler is `async for` on one loop."""
+    """A runner whose messages are read with `async for` on one loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, report: Report, log: ConsumeLog, *, auto_ack: bool
@@ -102,7 +102,7 @@ class StreamRunner(_Settling):
         self._closed = False
 
     def hand(self, items: Sequence[ReceivedMessage]) -> None:
-        """Take messages."""
+        """Accept messages."""
         self._inbox.put_many(list(items))
 
     def _take(self, items: list[ReceivedMessage]) -> None:
@@ -132,7 +132,7 @@ class StreamRunner(_Settling):
                 self._waiter = None
 
     async def close(self, timeout_ms: int) -> bool:
-        """End the iteration; what was handed over and not looked at comes again elsewhere."""
+        """End the iteration; messages that were not read are redelivered to another consumer."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)
         return True
@@ -144,7 +144,7 @@ class StreamRunner(_Settling):
 
 
 class BlockingStreamRunner(_Settling):
-    """A runner whose handler is `for` in any one thread."""
+    """A runner whose messages are read with `for` in one thread."""
 
     def __init__(self, report: Report, log: ConsumeLog, *, auto_ack: bool) -> None:
         super().__init__(report, log, auto_ack=auto_ack)
@@ -152,7 +152,7 @@ class BlockingStreamRunner(_Settling):
         self._closed = False
 
     def hand(self, items: Sequence[ReceivedMessage]) -> None:
-        """Take messages."""
+        """Accept messages."""
         for item in items:
             self._ready.put(item)
 
@@ -164,7 +164,7 @@ class BlockingStreamRunner(_Settling):
         while True:
             message = self._ready.get()
             if message is None or self._closed:
-                self._ready.put(None)  # whoever asks again is told again
+                self._ready.put(None)  # for further calls of __next__
                 raise StopIteration
             if self._report.wanted(message):
                 return self._given(message, measured=self._ready.empty())

@@ -1,7 +1,8 @@
-"""Which handlers have been busy with one item for too long.
+"""Detection of handlers that process one item for too long.
 
-Nothing is noted when a handler is called: a look compares what runs now with what ran at the looks
-before, so an item is found late by the time between two looks at most, and calls cost nothing.
+Nothing is recorded when a handler is called: each check compares the running items with those of
+earlier checks. So calls cost nothing, and an item is detected late by at most the time between two
+checks.
 
 State: soft.
 """
@@ -13,20 +14,20 @@ from typing import Any
 
 
 class StuckWatch:
-    """Finds items that have been running for `timeout_ms`; each is found once."""
+    """Detects items that have been running for `timeout_ms`, each once."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
-        # The items are kept, so that no other object can get the id of one that is watched.
+        # The items are kept, so that no other object can get the id of a monitored one.
         self._since: dict[tuple[int, int], tuple[Any, int, bool]] = {}
 
     def look(self, running: Iterable[Any], now_ms: int) -> list[Any]:
-        """The items among `running` whose time is over now; `now_ms` is monotonic."""
+        """Return the items in `running` that exceed the time limit now; `now_ms` is monotonic."""
         seen: dict[tuple[int, int], tuple[Any, int, bool]] = {}
         late: list[Any] = []
         for item in running:
             first = item[0] if type(item) is list else item
-            key = (id(item), first.attempt)  # handed over again is begun again
+            key = (id(item), first.attempt)  # a redelivered item counts as new
             _, since_ms, told = self._since.get(key, (item, now_ms, False))
             if not told and now_ms - since_ms >= self._timeout_ms:
                 late.append(item)

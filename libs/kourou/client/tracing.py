@@ -1,15 +1,15 @@
-"""What a client tells of its sends, pulls and handlers, as spans of OpenTelemetry.
+"""OpenTelemetry spans of a client's sends, pulls and handlers.
 
-    send {topic}      PRODUCER   from the call to the broker's promise; its context travels in the
+    send {topic}      PRODUCER   from the call to the broker's reply; its context is sent in the
                                  message's properties and in the frame's header
-    receive {topic}   CLIENT     one pull, with links to the messages it brought
-    process {topic}   CONSUMER   one call of a handler; below the message's span and linked to it;
-                                 a call with several messages has links only
+    receive {topic}   CLIENT     one pull, with links to the messages it returned
+    process {topic}   CONSUMER   one call of a handler; child of the message's span and linked to
+                                 it; a call with several messages has links only
 
-A context that the application has put into a message's properties itself is never overwritten.
-A client without tracing has no object of this module, and its hot paths ask only for that.
+A context that the application has set in a message's properties is never overwritten. A client
+without tracing has no object of this module, and its hot paths only check for that.
 
-State: soft. Spans under way when the process dies are lost.
+State: soft. Spans that are open when the process dies are lost.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kourou.telemetry.tracing import TracedSpan, Tracing
 
 SERVICE = "kourou-client"
-"""The service's name in traces, unless OTEL_SERVICE_NAME says another."""
+"""The service name in traces, unless OTEL_SERVICE_NAME is set."""
 
 _log = logging.getLogger("kourou.client")
 
@@ -66,7 +66,7 @@ class ClientTracing:
         self.client_id = ""
 
     def close(self) -> None:
-        """No more spans will come; blocks until the last ones have left, for a moment at most."""
+        """End tracing; blocks briefly until the last spans are exported."""
         options, self._options = self._options, None
         if options is not None:
             SHARED.release(options)
@@ -93,14 +93,14 @@ class ClientTracing:
         properties: Mapping[str, str] | None,
         own: Mapping[str, str] | None,
     ) -> tuple[TracedSpan | None, Mapping[str, str] | None]:
-        """A message is about to be built: its span if it is traced, and its properties.
+        """Return the span, if the message is traced, and the properties of a message to be sent.
 
-        `own` are those that the client itself adds; they say what type of message it is.
+        `own` are the properties that the client adds; they determine the message type.
         """
         parent = self._tracing.decide()
         given = _context_in(properties) if properties else None
         if given is not None and not parent:
-            parent = given  # the application knows better where this message belongs
+            parent = given  # the application's context takes precedence
         if parent is None:
             return None, properties
         if parent and not is_sampled(parent):
@@ -122,14 +122,14 @@ class ClientTracing:
         )
 
     def frame_contexts(self, messages: Sequence[Unsent]) -> tuple[bytes, bytes]:
-        """The contexts of the traced messages of a frame: the first one, and the others."""
+        """Return the contexts of a frame's traced messages: the first one, and the others."""
         found = [message.span.context for message in messages if message.span is not None]
         if not found:
             return NO_TRACE, b""
         return found[0], b"".join(found[1 : self._spans.LINKS_MAX])
 
     def settled(self, final: Sequence[tuple[Unsent, Outcome | None]]) -> None:
-        """The outcomes of these messages are known."""
+        """End the spans of messages whose outcomes are known."""
         for message, outcome in final:
             span = message.span
             if span is None:
@@ -148,7 +148,7 @@ class ClientTracing:
     # -- pulling ----------------------------------------------------------------------------------
 
     def receiving(self, group: str, queue: MessageQueue) -> TracedSpan | None:
-        """A pull begins."""
+        """Start the span of a pull, if it is traced."""
         parent = self._tracing.decide()
         if parent is None or (parent and not is_sampled(parent)):
             return None
@@ -159,7 +159,7 @@ class ClientTracing:
         )
 
     def judged(self, span: TracedSpan, name: str, version: int | None) -> None:
-        """The pull went through a filter, in this version if one ran."""
+        """Record that the pull used a filter, with its version if it ran."""
         span.set(
             {names.FILTER: name}
             if version is None
@@ -167,7 +167,7 @@ class ClientTracing:
         )
 
     def received(self, span: TracedSpan, messages: Sequence[ReceivedMessage]) -> None:
-        """The pull has ended well and brought these."""
+        """End the span of a successful pull that returned these messages."""
         span.set({names.BATCH_COUNT: len(messages)})
         span.link(_sampled_of(messages, self._spans.LINKS_MAX))
         span.end()
@@ -176,7 +176,7 @@ class ClientTracing:
 
     @contextmanager
     def processing(self, group: str, item: Item) -> Iterator[None]:
-        """A handler is called meanwhile; spans that it makes are below the call's."""
+        """Trace a handler call; spans that the handler creates are its children."""
         carrier = {} if isinstance(item, list) else _carrier_of(item)
         with self._spans.continued(carrier):
             span = self._process_span(group, item)
@@ -197,7 +197,7 @@ class ClientTracing:
         parent = self._tracing.decide()
         links = _sampled_of(messages, self._spans.LINKS_MAX)
         if several and links:
-            parent = self._spans.NEW  # somebody traces these messages
+            parent = self._spans.NEW  # the messages are traced by another process
         if parent is None or (parent and not is_sampled(parent)):
             return None
         first = messages[0]
@@ -221,7 +221,7 @@ class ClientTracing:
     def coroutine_handler(
         self, group: str, handler: Callable[[Any], Awaitable[Any]]
     ) -> Callable[[Any], Awaitable[Any]]:
-        """An `async def` handler, traced."""
+        """Return a traced `async def` handler."""
 
         async def traced(item: Item) -> Any:
             with self.processing(group, item):
@@ -230,7 +230,7 @@ class ClientTracing:
         return traced
 
     def plain_handler(self, group: str, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A plain function as handler, traced."""
+        """Return a traced plain handler."""
 
         def traced(item: Item) -> Any:
             with self.processing(group, item):
@@ -239,17 +239,17 @@ class ClientTracing:
         return traced
 
     def stream_report(self, group: str, report: Report) -> Report:
-        """The report of an iteration, traced: from handing a message out to its acknowledgement."""
+        """Return a traced report for an iterator: from delivery of a message to its outcome."""
         return _StreamReport(self, group, report)
 
     def handed_out(self, group: str, message: ReceivedMessage) -> TracedSpan | None:
-        """An iteration gives a message away; the span ends when it is acknowledged."""
+        """Start the span of a delivered message; it ends when the message is acknowledged."""
         with self._spans.continued(_carrier_of(message)):
             return self._process_span(group, message)
 
 
 class _StreamReport:
-    """Begins a span when an iteration asks whether a message is wanted, which it does last."""
+    """Starts a span when an iterator asks whether a message is wanted, its last step."""
 
     def __init__(self, tracing: ClientTracing, group: str, report: Report) -> None:
         self._tracing = tracing
@@ -260,7 +260,7 @@ class _StreamReport:
         )
 
     def wanted(self, item: Item) -> bool:
-        """Is the item's queue still ours? Then it is given away now."""
+        """Return whether the item's queue is still assigned; if so, it is delivered now."""
         if not self._report.wanted(item):
             return False
         span = self._tracing.handed_out(self._group, item)
@@ -269,14 +269,14 @@ class _StreamReport:
         return True
 
     def finished(self, item: Item) -> None:
-        """It was consumed."""
+        """Record that the message was consumed."""
         span = self._under_way.pop(item, None)
         if span is not None:
             span.end()
         self._report.finished(item)
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """It was not consumed."""
+        """Record that the message failed."""
         span = self._under_way.pop(item, None)
         if span is not None:
             _failed(span, error)
@@ -286,10 +286,10 @@ class _StreamReport:
 def client_tracing(
     settings: ClientSettings, environment: Mapping[str, str] = os.environ
 ) -> ClientTracing | None:
-    """The tracing of a client that is about to open; None, as a rule: there is none.
+    """Return the tracing of a client that is being opened; None if tracing is not set up.
 
-    What the settings ask for must be possible (ConfigError). What the environment asks for is
-    perhaps meant for others: where it is not possible here, the log says so.
+    If the settings request tracing that is not possible, this raises ConfigError. The environment
+    may be meant for other programs, so for its values only a warning is logged.
     """
     ratio, endpoint = settings.trace_sample_ratio, settings.trace_otlp_endpoint
     roots_per_s = settings.trace_roots_per_s
@@ -313,7 +313,7 @@ def client_tracing(
 
 
 def _message_type(own: Mapping[str, str] | None) -> str:
-    """The conventions' word for it."""
+    """Return the message type as OpenTelemetry's conventions name it."""
     if not own:
         return "normal"
     if Property.TRAN_MSG.value in own:
@@ -326,7 +326,7 @@ def _failed(span: TracedSpan, error: BaseException) -> None:
 
 
 def _with(properties: Mapping[str, str] | None, carrier: dict[str, str]) -> Mapping[str, str]:
-    """The properties with what a message takes along, unless the application set that itself."""
+    """Return the properties with the trace context, unless the application has set one."""
     if properties and (TRACEPARENT in properties or TRACE_CONTEXT in properties):
         return properties
     carrier[TRACE_CONTEXT] = carrier[TRACEPARENT]
@@ -344,7 +344,7 @@ def _context_of_message(message: ReceivedMessage) -> bytes | None:
 
 
 def _carrier_of(message: ReceivedMessage) -> Mapping[str, str]:
-    """The properties if there is a context among them; else nothing, and they stay undecoded."""
+    """Return the properties if they contain a context; otherwise nothing is decoded."""
     return {} if _context_of_message(message) is None else message.properties
 
 

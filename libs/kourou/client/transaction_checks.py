@@ -1,18 +1,18 @@
-"""Answering brokers that ask what became of a half message.
+"""Replies to brokers' check-backs for half messages.
 
-A question is asked of any member of the producer group, so a function must know the outcomes of the
-other members, too: from a table that all of them write to, as a rule.
+A broker may send a check-back to any producer of the group, so a check function must know the
+outcomes of the other producers too, usually from a table that all of them write to.
 
-Calls are bounded as RocketMQ's thread pool bounds them: up to `check_threads_min` run at once; more
-questions are held, `check_requests_max` at most; only when so many are held, up to
-`check_threads_max` run. What comes beyond that is dropped: a broker asks again. For coroutines the
-same numbers count tasks on the application's loop.
+Calls are limited as in RocketMQ's thread pool: up to `check_threads_min` run concurrently; further
+check-backs wait, at most `check_requests_max`; only if that many wait, up to `check_threads_max`
+run. More check-backs are dropped, because the broker repeats them. For coroutine functions the same
+numbers limit tasks on the application's loop.
 
-A function that raises has not answered; neither has one that returns None. Nobody is called for a
-broker whose connection was lost while its question was held: it asks again when it is back, and
-waiting for it would make the questions of all others late.
+A function that raises, or returns None, sends no reply. No function is called for a broker whose
+connection was lost while its check-back waited: the broker repeats the check-back when it is
+connected again, and waiting for it would delay all others.
 
-State: soft. All but `Check`, `know` and `answers` is used on the I/O thread only.
+State: soft. Everything except `Check`, `know` and `answers` is used on the I/O thread only.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ from kourou.model.transaction import TransactionState, state_of
 from kourou.protocol.messages.transactions import CheckTransactionState, EndTransaction
 
 Checker = Callable[[ReceivedMessage], Any]
-"""Takes a half message; answers a TransactionState, or True, False or None for them. A coroutine
-function is awaited on the loop that opened the client."""
+"""Receives a half message; returns a TransactionState, or True, False or None.
+
+A coroutine function is awaited on the loop that opened the client.
+"""
 
 JOIN_RETRY_S = 1.0
 _log = logging.getLogger("kourou.client.transactions")
@@ -48,7 +50,7 @@ _log = logging.getLogger("kourou.client.transactions")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One function for the half messages of one topic; "" stands for all other topics."""
+    """A function for the half messages of one topic; "" means all other topics."""
 
     topic: str
     checker: Checker
@@ -65,7 +67,7 @@ class _Question:
 
 
 class TransactionChecks:
-    """The functions of one producer. `loop` is the application's, where coroutines run."""
+    """The check functions of one producer. `loop` is the application's, where coroutines run."""
 
     def __init__(
         self,
@@ -88,27 +90,27 @@ class TransactionChecks:
 
     @property
     def group(self) -> str:
-        """The producer group whose transactions are asked about."""
+        """The producer group whose transactions are checked."""
         return self._settings.producer_group
 
     def answers(self, topic: str) -> Check | None:
-        """Who answers for a topic; None if nobody does. May be asked in any thread."""
+        """Return the check of a topic, or None. Callable in any thread."""
         return self._checks.get(topic) or self._checks.get("")
 
     def know(self, check: Check, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Have a function for a topic; called in any thread. `add` follows.
+        """Store the function for a topic; called in any thread, followed by `add`.
 
-        Whoever registers one may begin a transaction in his next line.
+        It is stored first, because the application may start a transaction immediately afterwards.
         """
         if loop is not None:
             self._loop = loop
         self._checks[check.topic] = check
 
     async def add(self, check: Check, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Answer for a topic from now on, on the I/O thread.
+        """Start answering check-backs for a topic; runs on the I/O thread.
 
-        The brokers of the topic must know this member before they can ask it, whether or not it
-        ever sends, so it joins its group there; until that works it is tried again.
+        The brokers of the topic must know this producer before they can send check-backs to it,
+        whether or not it ever sends. So it joins its group there, with retries until that succeeds.
         """
         self.know(check, loop)
         self._session.answering.on(CheckTransactionState, self._heard)
@@ -134,10 +136,10 @@ class TransactionChecks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # -- questions --------------------------------------------------------------------------------
+    # -- check-backs ------------------------------------------------------------------------------
 
     async def _heard(self, asked: Asked) -> Answer | None:
-        """A broker asks; one client may have producers of several groups."""
+        """Handle a broker's check-back; one client may have producers of several groups."""
         assert isinstance(asked.request, CheckTransactionState), asked.request
         record = b"".join(asked.body)
         group = from_record(record, "").properties.get(Property.PGROUP, "")
@@ -154,7 +156,7 @@ class TransactionChecks:
         return None
 
     def take(self, address: str, request: CheckTransactionState, record: bytes) -> None:
-        """A question about a half message of this group; it is answered in its turn."""
+        """Queue a check-back for a half message of this group, or start its check."""
         message = from_record(record, "")
         check = self.answers(message.topic)
         if check is None or self._closed:
@@ -198,11 +200,11 @@ class TransactionChecks:
             return
         try:
             state = state_of(await self._call(question))
-        except Exception:  # noqa: BLE001 - an application may raise anything; then it is not known
+        except Exception:  # noqa: BLE001 - an application may raise anything; then the outcome is unknown
             _log.exception("check handler of transaction %s failed", question.message.message_id)
             return
         if state is TransactionState.UNKNOWN:
-            return  # the broker asks again
+            return  # the broker repeats the check-back
         request = question.request
         end = EndTransaction(
             producer_group=question.group,
@@ -243,10 +245,10 @@ class TransactionChecks:
         running = asyncio.get_running_loop()
         return await running.run_in_executor(self._threads, question.checker, question.message)
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def close(self, timeout_ms: int) -> None:
-        """Take no more questions, let running calls answer."""
+        """Accept no more check-backs, and let running checks reply."""
         self._closed = True
         self._held.clear()
         answerers = self._session.half_answerers

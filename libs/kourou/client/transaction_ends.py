@@ -1,11 +1,11 @@
-"""Telling brokers what became of half messages, and trying again until they have heard it.
+"""Commits and rollbacks of half messages, which are retried until the broker has received them.
 
-RocketMQ tells once and without an answer, and whatever is lost is found out by a question a minute
-later. Here a broker answers and recognises what it was told before, so telling is tried again until
-the time of a send is over. After that its question settles it, too.
+RocketMQ sends an end once and without a reply; if it is lost, a check-back finds the outcome a
+minute later. Kourou's brokers reply, and repeating an end is idempotent, so the client retries
+until the send timeout is over. After that the check-back resolves the transaction as well.
 
-Ends that become ready in one turn of an event loop cross to the I/O thread together, as sends do,
-and what came of them crosses back together.
+Ends that become ready in one iteration of an event loop are passed to the I/O thread together, as
+sends are, and so are their results on the way back.
 
 State: soft.
 """
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from kourou.client.message_trace import SendTrace
 
 Settle = Callable[[KourouError | None], None]
-"""Called on the thread that got the reply: None when the broker has heard it."""
+"""Called on the thread that got the reply: with None when the broker has received the end."""
 
 PAUSE_MS = 50
 LONGEST_PAUSE_MS = 1_000
-"""Between attempts; it doubles."""
+"""The pauses between attempts double from PAUSE_MS up to this."""
 
 ATTEMPT_MS = 3_000
-"""How long one attempt waits for its answer."""
+"""How long one attempt waits for its reply."""
 
 _NUMBERS = {
     TransactionState.COMMIT: int(SysFlag.TRANSACTION_COMMIT),
@@ -60,7 +60,7 @@ _log = logging.getLogger("kourou.client.transactions")
 
 @dataclass(slots=True)
 class End:
-    """What a broker is told of one half message, and whom to tell what came of it."""
+    """The end of one half message, and the callback for its result."""
 
     topic: str
     broker_name: str
@@ -68,14 +68,14 @@ class End:
     deadline_ms: int
     settle: Settle
     waited: bool = True
-    """Does somebody wait for what comes of it? If not, it leaves with what is sent next."""
+    """Whether a caller waits for the result; if not, it is sent together with the next request."""
     attempt: int = 0
     error: KourouError | None = None
-    """Why the last attempt failed."""
+    """The error of the last attempt."""
 
 
 def end_request(group: str, half: SendResult, state: TransactionState) -> EndTransaction:
-    """The request that ends a half message, from what its send came back with."""
+    """Return the request that ends a half message, from the result of its send."""
     _, position = decode_offset_id(half.offset_message_id)
     return EndTransaction(
         producer_group=group,
@@ -105,23 +105,25 @@ class TransactionEnds:
 
     @property
     def open(self) -> int:
-        """How many wait for a reply; those not yet on the I/O thread are not counted."""
+        """The number of ends that wait for a reply, without those not yet on the I/O thread."""
         return self._open
 
     def put(self, end: End) -> None:
-        """Tell it; called in any thread."""
+        """Send an end; callable in any thread."""
         if running_loop() is self._loop:
             self._take([end])
         elif not self._handover.put(end):
             end.settle(Unavailable("the client is closed"))
 
     def address_of(self, end: End) -> str:
-        """Who is to be told, as far as is known; "" if nobody leads. Any thread may ask."""
+        """Return the leader's address by the known route, or "" without one. Callable in any
+        thread.
+        """
         known = self._routes.known(end.topic)
         return "" if known is None else known.leader_address(end.broker_name) or ""
 
     def adopt(self, end: End, answer: Frame | KourouError) -> None:
-        """An end that somebody else told once, and what came of that."""
+        """Continue with an end that another thread sent once, given the reply."""
         self._open += 1
         self._idle.clear()
         end.attempt = 1
@@ -194,7 +196,7 @@ class TransactionEnds:
             self._idle.set()
 
     async def close(self, timeout_ms: int) -> None:
-        """Wait for what is under way; then try nothing again."""
+        """Wait for running requests; then stop retrying."""
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
@@ -203,7 +205,7 @@ class TransactionEnds:
 
 
 def read_end(end: End, answer: Frame | KourouError) -> KourouError | None:
-    """Why the broker has not taken an end, by its reply; None if it has."""
+    """Return the error of an end by its reply; None if the broker has accepted it."""
     if isinstance(answer, KourouError):
         return answer
     try:

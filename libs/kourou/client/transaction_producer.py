@@ -1,10 +1,11 @@
-"""Transactions as RocketMQ's `TransactionMQProducer` has them: an executor and a checker.
+"""Transactions in the style of RocketMQ's `TransactionMQProducer`: an executor and a checker.
 
-The executor runs when the half message is stored and says what became of the local transaction; the
-checker says it to brokers that ask. As in RocketMQ, an executor that raises leaves it unknown, and
-a half message without the broker's full promise is rolled back and the executor not called.
+The executor runs when the half message is stored, and returns the state of the local transaction;
+the checker answers brokers' check-backs. As in RocketMQ, an executor that raises leaves the state
+unknown, and a half message that was not stored with full durability is rolled back without calling
+the executor.
 
-State: none of its own.
+State: none.
 """
 
 from __future__ import annotations
@@ -24,18 +25,20 @@ from kourou.model.message import SendResult
 from kourou.model.transaction import TransactionState, state_of
 
 Executor = Callable[[Ending, Any], Any]
-"""(transaction, argument) -> a TransactionState, or True, False or None for them. The transaction
-has the message as `half`, and its `id`."""
+"""(transaction, argument) -> a TransactionState, or True, False or None.
+
+The transaction contains the message as `half`, and its `id`.
+"""
 
 _log = logging.getLogger("kourou.client.transactions")
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """What became of a message sent in a transaction.
+    """The result of a message that was sent in a transaction.
 
-    `state` is what the executor said; `told` says whether the broker has heard it: if not, it asks.
-    `error` is what the executor raised.
+    `state` is what the executor returned. `told` is whether the broker has received it; if not, it
+    sends a check-back. `error` is what the executor raised.
     """
 
     send: SendResult
@@ -45,8 +48,10 @@ class TransactionResult:
 
 
 class Executing(Transactions):
-    """Sending in transactions, awaited. Executor and checker may be coroutine functions; plain ones
-    are called in threads."""
+    """Sending in transactions, for event loops.
+
+    Executor and checker may be coroutine functions; plain ones are called in threads.
+    """
 
     _execute: Executor
 
@@ -57,9 +62,10 @@ class Executing(Transactions):
     async def send_in_transaction(
         self, topic: str, body: Any, argument: Any = None, **options: Any
     ) -> TransactionResult:
-        """Store a half message, execute, tell the broker; `options` are those of `transaction`.
+        """Store a half message, run the executor, end the transaction.
 
-        Raises as `send` where the half message is not stored.
+        `options` are those of `transaction`. Raises the errors of `send` if the half message is not
+        stored.
         """
         transaction = self.transaction(topic, body, **options)
         error: Exception | None = None
@@ -90,7 +96,7 @@ async def _ended(transaction: Transaction) -> None:
 
 
 class BlockingExecuting(BlockingTransactions):
-    """The same for threads; the executor is called in the thread that sends."""
+    """Sending in transactions, for threads; the executor is called in the thread that sends."""
 
     _execute: Executor
 
@@ -107,7 +113,7 @@ class BlockingExecuting(BlockingTransactions):
     def send_in_transaction(
         self, topic: str, body: Any, argument: Any = None, **options: Any
     ) -> TransactionResult:
-        """Store a half message, execute, tell the broker; see `Executing`."""
+        """Store a half message, run the executor, end the transaction; see `Executing`."""
         transaction = self.transaction(topic, body, **options)
         error: Exception | None = None
         try:

@@ -1,4 +1,4 @@
-"""Messages that exist only if something else was done: transactions, on an event loop.
+"""Transactions on an event loop: messages that are delivered only if a local transaction succeeds.
 
     @mq.transaction_check("orders")
     async def was_it_booked(message):
@@ -7,16 +7,19 @@
     async with mq.transaction("orders", order, keys=[order.id]) as tx:
         await bookings.book(order, tx.id)
 
-The block's message is stored as a *half message* before the block runs: nobody can consume it.
-Where the block ends well it is committed, where it raises it is rolled back and the exception goes
-on. If the process dies in between, or the block is cancelled, or says `tx.unknown()`, the broker
-asks some member of the producer group later; that is why a check must be there first (F255).
+The message is stored as a *half message*, invisible to consumers, before the block runs. If the
+block succeeds, the message is committed; if it raises, the message is rolled back and the exception
+is propagated. If the process dies in between, or the block is cancelled, or calls `tx.unknown()`,
+the broker later sends a check-back to a producer of the group. Therefore a check must be registered
+first.
 
-    sending the half message fails     the error is raised, the block does not run
-    the block raises                   rolled back; if the broker does not hear it, it asks
-    the block ends, the broker is away nothing is raised: the broker asks, and hears of it then
-    the block ends, the broker knows   Rejected: a check has answered otherwise meanwhile, or the
-    better                             topic is gone
+    sending the half message fails   the error is raised, the block does not run
+    the block raises                 rolled back; if the broker does not receive that, it sends a
+                                     check-back
+    the block succeeds, but the      no error: the check-back commits the message later
+    broker is offline
+    the block succeeds, but the      Rejected: a check-back got a different outcome in the meantime,
+    broker refuses                   or the topic was deleted
 
 State: soft.
 """
@@ -47,7 +50,7 @@ _log = logging.getLogger("kourou.client.transactions")
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """What a transaction sends, and how."""
+    """The message of a transaction, and its send options."""
 
     topic: str
     body: Any
@@ -62,7 +65,7 @@ class HalfMessage:
     message_id: str | None = None
 
     def own(self, group: str) -> dict[str, str]:
-        """The properties that make it a half message. Raises BadRequest."""
+        """Return the properties of a half message. Raises BadRequest for an invalid option."""
         own = {Property.TRAN_MSG.value: "true", Property.PGROUP.value: group}
         seconds = self.check_immunity_s
         if seconds is not None:
@@ -78,7 +81,7 @@ class HalfMessage:
 
 
 def require_check(core: ProducerCore, topic: str) -> None:
-    """Raise BadRequest where nobody could answer a broker's question."""
+    """Raise BadRequest if no check function is registered for the topic."""
     if core.checks.answers(topic) is None:
         raise BadRequest(
             f"no transaction check is registered for topic {topic}",
@@ -88,7 +91,7 @@ def require_check(core: ProducerCore, topic: str) -> None:
 
 
 def require_promise(result: SendResult) -> None:
-    """Raise Unavailable for a half message of which the broker does not promise that it stays."""
+    """Raise Unavailable if the half message was not stored with the requested durability."""
     if result.status is not SendStatus.SEND_OK:
         raise Unavailable(
             f"the half message was stored with status {result.status.value}; "
@@ -98,15 +101,15 @@ def require_promise(result: SendResult) -> None:
 
 
 def state_after(wanted: TransactionState, error: BaseException | None) -> TransactionState:
-    """What becomes of a transaction whose block ended so."""
+    """Return the state of a transaction whose block ended with this error."""
     if error is None or wanted is TransactionState.UNKNOWN:
         return wanted
-    # A block that was cancelled or interrupted may have done its work: who knows is asked later.
+    # A cancelled or interrupted block may have done its work: a check-back finds out.
     return TransactionState.ROLLBACK if isinstance(error, Exception) else TransactionState.UNKNOWN
 
 
 class Ending:
-    """What both faces keep of one transaction."""
+    """The shared part of one transaction, for both APIs."""
 
     def __init__(self, half: HalfMessage) -> None:
         self.half = half
@@ -116,25 +119,25 @@ class Ending:
 
     @property
     def id(self) -> str:
-        """The transaction's id: the message's unique key, under which a check gets it."""
+        """The transaction's ID: the message's unique key, which the check function receives too."""
         return "" if self.result is None else self.result.message_id
 
     def unknown(self) -> None:
-        """Leave it open when the block ends: the broker will ask."""
+        """Leave the transaction open when the block ends; the broker will send a check-back."""
         self.state = TransactionState.UNKNOWN
 
     def rollback(self) -> None:
-        """Roll back when the block ends, though it raises nothing."""
+        """Roll back when the block ends, even if it raises nothing."""
         self.state = TransactionState.ROLLBACK
 
     def judge(self, error: KourouError | None) -> None:
-        """The broker has heard it, or not. Raises what a caller has to know."""
+        """Record whether the broker received the end; raises the error if a commit was refused."""
         if isinstance(error, Rejected) and self.state is TransactionState.COMMIT:
             raise error
         self.log_outcome(error)
 
     def log_outcome(self, error: KourouError | None) -> None:
-        """As `judge`, but every error is logged and none raised."""
+        """Do as `judge`, but log every error and raise none."""
         if error is None:
             self.told = True
             return
@@ -161,16 +164,16 @@ def ending(
     *,
     waited: bool = True,
 ) -> End:
-    """What the broker is told of a half message."""
+    """Return the end of a half message, with its deadline and callback."""
     deadline_ms = core.clock.monotonic_ms() + (timeout_ms or core.settings.send_timeout_ms)
     request = end_request(core.settings.producer_group, half, state)
     return End(half.queue.topic, half.queue.broker_name, request, deadline_ms, settle, waited)
 
 
 def end_in_background(core: ProducerCore, one: Ending) -> bool:
-    """End it without waiting for the reply; False if the caller must wait.
+    """End it without waiting for the reply; returns False if the caller must wait.
 
-    That is so by default, and while UNCONFIRMED_ENDS_MAX replies are pending.
+    The caller must wait by default, and while UNCONFIRMED_ENDS_MAX replies are pending.
     """
     if core.settings.wait_for_transaction_end or core.ends.open >= UNCONFIRMED_ENDS_MAX:
         return False
@@ -181,7 +184,7 @@ def end_in_background(core: ProducerCore, one: Ending) -> bool:
 
 
 class Transaction(Ending):
-    """One transaction of the awaited face; `async with` it."""
+    """One transaction of the asynchronous API; use it with `async with`."""
 
     def __init__(self, sends: Transactions, half: HalfMessage) -> None:
         super().__init__(half)
@@ -238,10 +241,10 @@ class Transactions(Sends):
         timeout_ms: int | None = None,
         check_immunity_s: int | None = None,
     ) -> Transaction:
-        """A message that is delivered if the block below it ends well; `async with` it.
+        """Return a transaction for `async with`; the message is delivered if the block succeeds.
 
-        The arguments are those of `send`. `check_immunity_s`: the broker asks about this one after
-        so many seconds and not earlier.
+        The arguments are those of `send`. `check_immunity_s` is the number of seconds before which
+        the broker sends no check-back for this message.
         """
         choice = Choice(order_key, queue, selector, argument)
         return Transaction(
@@ -263,11 +266,11 @@ class Transactions(Sends):
     def transaction_check(
         self, topic: str, *, body_type: Any = None
     ) -> Callable[[Checker], Checker]:
-        """A decorator: this function answers what became of half messages of `topic`.
+        """Return a decorator: the function answers check-backs for half messages of `topic`.
 
-        It gets the message and returns True (commit), False (roll back) or None (not known yet), or
-        a TransactionState. A coroutine function is awaited on the loop that opened the client; a
-        plain one is called in a thread. It may be registered before the client is opened.
+        It receives the message and returns True (commit), False (roll back) or None (not known
+        yet), or a TransactionState. A coroutine function is awaited on the loop that opened the
+        client; a plain one is called in a thread. It may be registered before the client is opened.
         """
 
         def register(checker: Checker) -> Checker:
@@ -283,12 +286,12 @@ class Transactions(Sends):
             begin_checks(self._core, [check], running_loop())
 
     def _begin_checks(self) -> None:
-        """The producer is there: let the functions registered before answer, too."""
+        """Register the check functions that were given before the producer was opened."""
         assert self._core is not None
         begin_checks(self._core, self._given, running_loop())
 
     async def _send_half(self, half: HalfMessage) -> SendResult:
-        """Store a half message. Raises as `send`, and BadRequest where no check is registered."""
+        """Store a half message. Raises as `send`, and BadRequest if no check is registered."""
         core, port, lanes = await self._ready(half.topic)
         require_check(core, half.topic)
         own = half.own(core.settings.producer_group)
@@ -321,10 +324,11 @@ class Transactions(Sends):
         return await waiter
 
     async def prepare(self, half: HalfMessage) -> SendResult:
-        """Store a half message that `decide` ends, later and perhaps in another process.
+        """Store a half message that `decide` ends later, perhaps in another process.
 
-        Until then a check has to answer that nothing is known (None). Raises as `send`, BadRequest
-        where no check is registered, and Unavailable where the broker does not promise to keep it.
+        Until then the check function must return None. Raises the errors of `send`, BadRequest if
+        no check is registered, and Unavailable if the message was not stored with the requested
+        durability.
         """
         result = await self._send_half(half)
         try:
@@ -337,11 +341,11 @@ class Transactions(Sends):
     async def decide(
         self, half: SendResult, state: TransactionState, timeout_ms: int | None = None
     ) -> None:
-        """Commit a half message or roll it back, whoever of the producer group prepared it.
+        """Commit or roll back a half message, whichever producer of the group prepared it.
 
-        Saying the same again is no error. Raises Rejected where the broker knows better (it was
-        decided otherwise, or there is no such half message of this group), and Unavailable or
-        UnknownOutcome where it did not hear it: then it may be said again.
+        Repeating the same decision is not an error. Raises Rejected if the broker refuses it (a
+        different outcome is recorded, or the group has no such half message), and Unavailable or
+        UnknownOutcome if the broker did not reply: then the call may be repeated.
         """
         await self._ready(half.queue.topic)
         error = await self._end_half(half, state, timeout_ms)
@@ -351,7 +355,7 @@ class Transactions(Sends):
     async def _end_half(
         self, half: SendResult, state: TransactionState, timeout_ms: int | None = None
     ) -> KourouError | None:
-        """Tell the broker what became of a half message; None when it has heard it."""
+        """Commit or roll back a half message; returns None when the broker has received it."""
         core, port = self._port()
         told: asyncio.Future[KourouError | None] = port.loop.create_future()
 
@@ -361,7 +365,7 @@ class Transactions(Sends):
                 return
             try:
                 port.loop.call_soon_threadsafe(_settle, told, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed: no caller waits any more
                 _log.info("transaction %s ended after its caller stopped waiting", half.message_id)
 
         core.ends.put(ending(core, half, state, timeout_ms, settle))
@@ -371,7 +375,7 @@ class Transactions(Sends):
 def begin_checks(
     core: ProducerCore, checks: list[Check], loop: asyncio.AbstractEventLoop | None
 ) -> None:
-    """Let these functions, and the one of the settings, answer; called in the application."""
+    """Register these check functions, and that of the settings; called in the application."""
     listener = core.settings.transaction_check_listener
     every = [*checks, *([Check("", listener)] if listener is not None else [])]
     for check in every:

@@ -1,17 +1,18 @@
-"""The messages of one queue that are here and not finished (RocketMQ `ProcessQueue`).
+"""The cached, unfinished messages of one queue (RocketMQ `ProcessQueue`).
 
     committed          unfinished (3, 5, 6)          pulled up to
         |                 |                              |
     0 1 2 3 4 5 6 7 8     finished out of order: 4, 7   next_offset = 8
 
 Invariants:
-  - `commit_offset` is the smallest unfinished offset, or `next_offset` when nothing is unfinished;
-    so a crash may repeat messages and never skips one (F197).
-  - `commit_offset` never decreases, for offsets are put in rising order and never put again.
-  - `count` and `size_bytes` are those of the unfinished messages.
-  - After `drop()` nothing changes any more: the queue belongs to somebody else.
 
-State: soft. What it protects is the committed offset at the broker.
+- `commit_offset` is the smallest unfinished offset, or `next_offset` if nothing is unfinished; so a
+  crash may repeat messages and never skips one.
+- `commit_offset` never decreases, because offsets are added in increasing order and only once.
+- `count` and `size_bytes` cover the unfinished messages.
+- After `drop()` nothing changes any more: the queue may belong to another consumer.
+
+State: soft. It protects the committed offset at the broker.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from enum import Enum, auto
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """When to pause pulling one queue; a limit is reached when its figure is exceeded."""
+    """The limits at which pulling of a queue pauses; a limit applies when its value is exceeded."""
 
     count_max: int = 1000
     size_bytes_max: int = 100 * 1024 * 1024
@@ -32,7 +33,7 @@ class WindowLimits:
 
 
 class Limit(Enum):
-    """What a window may have too much of."""
+    """The limit that a window exceeds."""
 
     COUNT = auto()
     SIZE = auto()
@@ -40,7 +41,7 @@ class Limit(Enum):
 
 
 class Window:
-    """One queue's unfinished messages. Not thread-safe: it lives on the client's I/O thread."""
+    """One queue's unfinished messages. Not thread-safe: used on the client's I/O thread only."""
 
     __slots__ = ("_dropped", "_next_offset", "_order", "_size_bytes", "_sizes")
 
@@ -53,41 +54,41 @@ class Window:
 
     @property
     def next_offset(self) -> int:
-        """Where the next pull starts."""
+        """The offset at which the next pull starts."""
         return self._next_offset
 
     @property
     def commit_offset(self) -> int:
-        """What the group may commit: everything below is finished."""
+        """The offset that the group may commit: everything below it is finished."""
         return self._order[0] if self._order else self._next_offset
 
     @property
     def count(self) -> int:
-        """Unfinished messages."""
+        """The number of unfinished messages."""
         return len(self._sizes)
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The lowest and the highest unfinished offset; (-1, -1) when there is none."""
+        """The lowest and the highest unfinished offset; (-1, -1) if there is none."""
         return (min(self._sizes), max(self._sizes)) if self._sizes else (-1, -1)
 
     @property
     def size_bytes(self) -> int:
-        """Stored bytes of the unfinished messages."""
+        """The stored size of the unfinished messages in bytes."""
         return self._size_bytes
 
     @property
     def span(self) -> int:
-        """Distance between the smallest and the largest unfinished offset."""
+        """The distance between the smallest and the largest unfinished offset."""
         return self._order[-1] - self._order[0] if self._order else 0
 
     @property
     def dropped(self) -> bool:
-        """The queue was taken away; its messages may still be running."""
+        """Whether the queue was released; its messages may still be in handlers."""
         return self._dropped
 
     def put(self, offsets: Sequence[int], sizes: Sequence[int], next_offset: int) -> None:
-        """Add one pull's messages in rising order; `next_offset` also covers what was filtered."""
+        """Add one pull's messages in increasing order; `next_offset` also covers filtered ones."""
         assert not self._dropped, "a dropped window takes no messages"
         if offsets:
             assert offsets[0] >= self._next_offset, (offsets[0], self._next_offset)
@@ -98,12 +99,12 @@ class Window:
         self.skip_to(next_offset)
 
     def skip_to(self, next_offset: int) -> None:
-        """Nothing below `next_offset` is still to come."""
+        """Advance to `next_offset`: no more messages below it will be added."""
         assert next_offset >= self._next_offset, (next_offset, self._next_offset)
         self._next_offset = next_offset
 
     def finish(self, offsets: Iterable[int]) -> None:
-        """These messages are done with; unknown offsets (of a dropped window) change nothing."""
+        """Finish these messages; unknown offsets (of a dropped window) have no effect."""
         sizes = self._sizes
         released_bytes = 0
         for offset in offsets:
@@ -114,11 +115,11 @@ class Window:
             order.popleft()
 
     def holds(self, offset: int) -> bool:
-        """Is this message here and unfinished?"""
+        """Return whether this message is cached and unfinished."""
         return offset in self._sizes
 
     def drop(self) -> int:
-        """The queue is somebody else's from now on; returns the offset to commit a last time."""
+        """Release the queue; returns the last offset to commit."""
         commit_offset = self.commit_offset
         self._dropped = True
         self._next_offset = commit_offset
@@ -128,7 +129,7 @@ class Window:
         return commit_offset
 
     def exceeded(self, limits: WindowLimits) -> Limit | None:
-        """Which limit is exceeded; None when pulling may go on (F199)."""
+        """Return the limit that is exceeded, or None if pulling may continue."""
         if len(self._sizes) > limits.count_max:
             return Limit.COUNT
         if self._size_bytes > limits.size_bytes_max:
@@ -138,7 +139,7 @@ class Window:
         return None
 
     def over(self, limits: WindowLimits) -> str:
-        """The same in words; empty when pulling may go on."""
+        """Return a description of the exceeded limit; empty if pulling may continue."""
         match self.exceeded(limits):
             case Limit.COUNT:
                 return f"{len(self._sizes)} messages cached, limit {limits.count_max}"
