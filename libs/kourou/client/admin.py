@@ -59,7 +59,7 @@ class Brokers(AdminDesk):
 
     @on_io_thread
     async def names(self) -> list[str]:
-        """The names of all brokers that have a leader."""
+        """Return the names of all brokers that have a leader."""
         return sorted(await self._leaders())
 
     @on_io_thread
@@ -86,7 +86,7 @@ class Brokers(AdminDesk):
     ) -> None:
         """Change settings of the running broker, all or none; `reason` is recorded in the history.
 
-        Raises ConfigError or NoPermission if a setting cannot be changed at run time.
+        Raises Rejected if a setting cannot be changed at run time.
         """
         body = encode_properties_text(settings)
         request = UpdateBrokerConfig(reason=reason)

@@ -171,7 +171,7 @@ class Filters(AdminDesk):
         """Upload a source; a broker that already has this source keeps its version number.
 
         With `enable` the version becomes active if it never ran at that broker before and the
-        broker allows it. Raises BadRequest with line and reason if the source is not a valid
+        broker allows it. Raises Rejected, with line and reason, if the source is not a valid
         filter.
         """
         body = source.encode(errors="surrogatepass")

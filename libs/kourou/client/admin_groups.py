@@ -146,8 +146,9 @@ class Groups(AdminDesk):
 
     @on_io_thread
     async def members(self, group: str) -> Connections:
-        """Return the connected consumers of a group, each once. Raises GroupNotFound if there is
-        none.
+        """Return the connected consumers of a group, each once.
+
+        Raises Rejected if there is none.
         """
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
@@ -161,8 +162,8 @@ class Groups(AdminDesk):
     async def connections(self, group: str) -> ConsumerConnection:
         """Return a group's connected consumers, its consume type and its subscriptions.
 
-        Consumers of all brokers are merged, each listed once. Raises GroupNotFound if no consumer
-        is connected to any broker.
+        Consumers of all brokers are merged, each listed once. Raises Rejected if no consumer is
+        connected to any broker.
         """
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
@@ -178,8 +179,9 @@ class Groups(AdminDesk):
 
     @on_io_thread
     async def producers(self, group: str) -> Connections:
-        """Return the connected producers of a group, each once. Raises GroupNotFound if there is
-        none.
+        """Return the connected producers of a group, each once.
+
+        Raises Rejected if there is none.
         """
         addresses = (await self._leaders()).values()
         request = GetProducerConnectionList(producer_group=group)

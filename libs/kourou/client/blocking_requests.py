@@ -18,8 +18,9 @@ from kourou.model.queue import MessageQueue
 
 
 class BlockingRequests(BlockingSends):
-    """Sending of requests and replies. `Client` and `Producer` of kourou.sync have these
-    methods.
+    """Sending of requests and replies.
+
+    `Client` and `Producer` of kourou.sync have these methods.
     """
 
     def request(

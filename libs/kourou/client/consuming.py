@@ -135,8 +135,9 @@ class Lease:
         self.asked: dict[int, BaseException | None] = {}
 
     def ask(self, offset: int, failure: BaseException | None) -> None:
-        """Record a handler's outcome for its message; from any thread. Only the first one
-        counts.
+        """Record a handler's outcome for its message; from any thread.
+
+        Only the first one counts.
         """
         if self.window.holds(offset):
             self.asked.setdefault(offset, failure)
@@ -190,8 +191,9 @@ class ConsumedQueue:
         self._task = background(self._run(), f"pulling {self.queue!s}")
 
     def stop(self) -> int:
-        """Stop pulling; returns the last offset to commit. Messages that finish later have no
-        effect.
+        """Stop pulling; returns the last offset to commit.
+
+        Messages that finish later have no effect.
         """
         if self._task is not None:
             self._task.cancel()

@@ -103,8 +103,9 @@ def _check_filters(subscriptions: Mapping[str, Wanted]) -> None:
 def chosen_handler(
     settings: ConsumerSettings, handler: Callable[[Any], Any] | None
 ) -> Callable[[Any], Any]:
-    """Return the handler of a `listen` call or of the settings. Raises BadRequest if none is
-    valid.
+    """Return the handler of a `listen` call or of the settings.
+
+    Raises BadRequest if none is valid.
     """
     if handler is None:
         handler = settings.message_listener

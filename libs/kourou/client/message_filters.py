@@ -134,8 +134,9 @@ class Filter:
         return make
 
     def __call__(self, message: Any, context: Any = None) -> bool:
-        """Call the function locally, as in tests. Raises BadRequest if made from a text or a
-        class.
+        """Call the function locally, as in tests.
+
+        Raises BadRequest if made from a text or a class.
         """
         if self._function is None:
             raise BadRequest(

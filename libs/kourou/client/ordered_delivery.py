@@ -63,8 +63,9 @@ class DeadLetters(Protocol):
     async def send_back(
         self, message: ReceivedMessage, *, delay_level: int = 0, reason: str = ""
     ) -> None:
-        """Store the message as a dead letter (negative level). Raises KourouError if not
-        accepted.
+        """Store the message as a dead letter (negative level).
+
+        Raises KourouError if not accepted.
         """
         ...
 

@@ -277,8 +277,9 @@ class PushConsumer:
             self._later(AGAIN_MS, self.rebalance_soon)
 
     async def _share(self, topic: str) -> set[MessageQueue]:
-        """Return this consumer's queues of one topic. Raises KourouError if they are unknown
-        now.
+        """Return this consumer's queues of one topic.
+
+        Raises KourouError if they are unknown now.
         """
         known = await self._session.routes.find_existing(topic)
         if known is None:

@@ -116,8 +116,9 @@ class TransactionEnds:
             end.settle(Unavailable("the client is closed"))
 
     def address_of(self, end: End) -> str:
-        """Return the leader's address by the known route, or "" without one. Callable in any
-        thread.
+        """Return the leader's address by the known route, or "" without one.
+
+        Callable in any thread.
         """
         known = self._routes.known(end.topic)
         return "" if known is None else known.leader_address(end.broker_name) or ""

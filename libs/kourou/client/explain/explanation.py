@@ -1,4 +1,4 @@
-"""An explanation as it is told: what programs read, over HTTP and from `--json`."""
+"""The explanation of a message's status as an API value: returned over HTTP and by `--json`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class MemberTold(msgspec.Struct, frozen=True):
 
 
 class GroupTold(msgspec.Struct, frozen=True):
-    """One group: its causes, the answer first, and what they follow from."""
+    """One group: its causes, the main one first, and the facts that they are derived from."""
 
     group: str
     causes: list[CauseTold]
@@ -149,7 +149,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def told(facts: Facts, found: Verdict) -> Explanation:
-    """Facts and what follows from them, as they travel."""
+    """Return facts and verdict as an API value."""
     return Explanation(
         asked=facts.asked,
         as_of_ms=facts.as_of_ms,
