@@ -1,8 +1,8 @@
 """The asynchronous API of a producer: `await send(...)` and related methods.
 
-If an `await` returns, the broker has stored the message; the result's status tells how durably. If
-it raises, `Unavailable` and `Rejected` mean: not stored; `UnknownOutcome` means: possibly stored.
-If a send is cancelled while it waits for its reply, the message may still be stored.
+A SendResult means that the broker has stored the message; its status tells how durably. The errors
+`Unavailable` and `Rejected` mean: not stored; `UnknownOutcome` means: possibly stored. If a send is
+cancelled while it waits for its reply, the message may still be stored.
 
 State: soft; one port for each event loop that sends.
 """
