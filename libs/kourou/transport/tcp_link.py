@@ -26,7 +26,7 @@ from kourou.runtime.peer import Peer
 Buffer = bytes | bytearray | memoryview
 
 READ_BYTES = 262_144
-"""Maximum bytes of one read: some hundred sends, or a part of a large body."""
+"""Maximum bytes of one read: a few hundred sends, or a part of a large body."""
 
 FIRST_PARTIAL_BYTES = 65_536
 """First buffer of an incomplete frame; GROWTH times what has arrived, if that is more."""
