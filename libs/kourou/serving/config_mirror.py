@@ -84,8 +84,8 @@ class ConfigMirror:
         """Return the progress of delay levels that delayOffset.json adds to the log.
 
         This is another broker's progress, else empty. If the log has none (`known` False), the file
-        is used whoever wrote it, because this broker's own file is never ahead of the log. Raises
-        Corrupt for an unreadable file.
+        is used regardless of its writer, because this broker's own file is never ahead of the log.
+        Raises Corrupt for an unreadable file.
         """
         if known and not self._foreign_delays:
             return {}

@@ -5,7 +5,7 @@ fetched, but the control state before it is not part of it. Therefore another re
 state as one value (kourou.engine.log_beginning). It is written durably before anything of the old
 log is deleted, and becomes the replica's event store before the new log gets its first byte.
 
-State: soft; the durable part is the intent of kourou.store.anew.
+State: soft; the durable part is the store's intent file (docs/formats/replication.md).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ core has the role of the Raft core:
 
     leads epoch e         a core that opens e with its first record, after copied bytes took effect
     any other role        a core that follows
-    log cut or restarted  the store is closed, changed and reopened with a core that follows
+    log truncated, reset  the store is closed, changed and reopened with a core that follows
 
 State: soft; the log contains the decisions, the vote file the votes.
 """
@@ -131,7 +131,7 @@ class RaftService(BrokerService):
         self._group.prepare(upkeep, epochs, self._vote, self._identity().broker_addr, copies)
 
     def _follow(self) -> None:
-        """Join the group when the broker serves; the group decides whom it follows."""
+        """Join the group when the broker serves; the group decides which leader it follows."""
         self._group.open()
 
     async def drain(self) -> None:

@@ -71,8 +71,8 @@ class Repairs:
     """Repairs one region at a time, trying one replica after the other.
 
     `log` returns the state of the log, None while no store is open; `fetch` sends a request to a
-    replica; `mended` is called after each repair, `failed` on a disk failure, which ends the
-    process. All calls must be made on the running loop.
+    replica; the other callbacks report a repair, and a disk failure, which ends the process.
+    All calls must be made on the running loop.
     """
 
     def __init__(

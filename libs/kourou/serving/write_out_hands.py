@@ -72,7 +72,7 @@ class WriteOutHands:
             position = await asyncio.get_running_loop().run_in_executor(
                 self._worker, self._store.write_out
             )
-        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+        except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
             self._failed(error)
             return
         finally:

@@ -26,7 +26,7 @@ NOBLOCK = int(zmq.NOBLOCK)
 SNDMORE = int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
 
-LINGER_MS = 1_000  # a socket that is closed cleanly may still send its messages for so long
+LINGER_MS = 1_000  # time for a cleanly closed socket to send its messages
 NEVER_RECONNECT_MS = 24 * 3_600_000
 BACKLOG = 1_024
 COPY_BELOW_BYTES = 131_072  # measured: below it, sharing a part with the I/O thread costs more
