@@ -1,1 +1,1 @@
-"""The life all services share: settings, the single-writer loop, start and stop, the admin page."""
+"""The runtime that all services share: settings, single-writer loop, lifecycle, admin pages."""

@@ -1,10 +1,10 @@
-"""A service's own page for machines: is it well, is it ready, and its figures.
+"""The admin HTTP pages of a service: health, readiness, metrics, configuration.
 
-A service may have pages of its own beside these: questions, answered in JSON (`Questions`).
+A service may add its own read-only JSON pages (`Questions`).
 
-Everything is GET, nothing is written, each connection serves one request: a header must be complete
-in 3 s, an answer must be taken within 10 s, and at most 64 connections stand at once. /config shows
-no secret: settings name the files that hold one.
+All pages are GET and read-only. A connection serves one request: its header must be complete within
+3 s, its response must be received within 10 s, and at most 64 connections are open at once. /config
+shows no secrets: settings contain the names of the files that hold them.
 
 State: soft.
 """
@@ -24,9 +24,9 @@ from kourou.service.clear_text import ClearTextWarning
 from kourou.service.http_connections import Answer, GuardedServer, Request
 
 Questions = Callable[[str, Mapping[str, str]], Awaitable[Any]]
-"""A path and its query's last values; JSON's values, or None for a path that is none. May wait.
+"""Path and query (the last value of each name) -> JSON data, or None if there is no such page.
 
-BadRequest becomes 400, another KourouError 503.
+It may wait. BadRequest becomes 400, any other KourouError 503.
 """
 
 _THERE_ARE = b"there are /healthz, /readyz, /metrics, /config and /statistics\n"
@@ -34,9 +34,9 @@ _THERE_ARE = b"there are /healthz, /readyz, /metrics, /config and /statistics\n"
 
 @dataclass(frozen=True, slots=True)
 class AdminPages:
-    """Where the pages come from. Each is asked anew for every request and must not wait.
+    """The sources of the pages. Each is called again for every request and must not block.
 
-    `healthy` and `ready` return "" for yes, else the reason why not. `exporter` are the figures
+    `healthy` and `ready` return "" for yes, otherwise the reason. `exporter` returns the metrics
     under the names of RocketMQ 4's exporter, for `/metrics?names=exporter`; it may wait.
     """
 
@@ -50,7 +50,7 @@ class AdminPages:
 
 
 class AdminHttp:
-    """The HTTP listener; `port` 0 takes a free one."""
+    """The HTTP listener; with `port` 0 it uses a free port."""
 
     def __init__(self, host: str, port: int, pages: AdminPages) -> None:
         self.host = host
@@ -61,7 +61,7 @@ class AdminHttp:
         self._warning = ClearTextWarning()
 
     async def start(self) -> None:
-        """Bind and answer; ConfigError if the port is taken."""
+        """Bind and start to serve. Raises ConfigError if the port is in use."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self._http, self.host, self.port)
@@ -84,7 +84,7 @@ class AdminHttp:
 
     @property
     def address(self) -> str:
-        """`host:port` as bound."""
+        """The bound address, as `host:port`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 

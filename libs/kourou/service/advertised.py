@@ -1,4 +1,4 @@
-"""What a service tells others to dial: an address for each carrier, and for each named network."""
+"""The addresses that a service advertises, per transport and per named network."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
 
 
 def advertised(dial: Mapping[str, str], text: str) -> dict[str, str]:
-    """`carrier:listener` -> the address to dial; ConfigError for an entry that is none.
+    """Return `transport:listener` -> address. Raises ConfigError for an invalid entry.
 
-    `dial` has the address of each carrier that listens; `text` is name=host:port for Kourou's
-    clients and tcp:name=host:port for RocketMQ's, separated by `;`.
+    `dial` has the address of each enabled transport. `text` has entries separated by `;`:
+    name=host:port for Kourou clients and tcp:name=host:port for RocketMQ clients.
     """
     found = {f"{carrier}:internal": address for carrier, address in dial.items()}
     for entry in text.split(";"):

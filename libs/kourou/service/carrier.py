@@ -1,7 +1,8 @@
-"""What every carrier of requests can do, and all of a service's carriers as one.
+"""The protocol servers of a service (ZeroMQ, remoting): their interface, and all of them as one.
 
-A carrier turns frames into `Received`, and effects that have a peer back into frames. Handlers
-never learn which one it was: only `Peer.carrier` names it, and only the way back looks at that.
+A protocol server converts frames to `Received`, and effects that have a peer to frames. Handlers do
+not depend on the protocol: only `Peer.carrier` names it, and only the dispatch of replies reads
+that.
 """
 
 from __future__ import annotations
@@ -21,32 +22,32 @@ BUSY = "[REJECTREQUEST] too many requests wait here; nothing was done"
 
 @dataclass(slots=True)
 class TimedReplyTo(ReplyTo):
-    """Where an answer goes, to which request, and when that arrived (monotonic, nanoseconds)."""
+    """The reply address of a request, and when it arrived (monotonic, ns)."""
 
     request_code: int = 0
     arrived_ns: int = 0
 
 
 class Watch:
-    """Sees requests come and go; this one looks away, a broker's measures them."""
+    """Callbacks around the handling of requests: no-ops here; a broker measures latency."""
 
     def arrived(self) -> int:
-        """A burst of requests is here: the time that goes with each of them."""
+        """A burst of requests has arrived; returns the arrival time for each of them."""
         return 0
 
     def handled(self) -> None:
-        """What could be answered of the burst at once is answered."""
+        """The immediate replies to the burst have been sent."""
 
     def answered(self, to: ReplyTo, code: int) -> None:
-        """A request was answered by its carrier alone, with this code."""
+        """The protocol server itself replied to a request, with this code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ears:
-    """Whom a carrier tells what has come.
+    """The callbacks of a protocol server.
 
     `arrived` gets each burst of requests; `disconnected` each lost connection, after its last
-    requests; `answered` what a client says to a question of this service.
+    requests; `answered` a client's reply to a request of this service.
     """
 
     arrived: Callable[[list[Received]], None]
@@ -56,92 +57,92 @@ class Ears:
 
 
 class Carrier(Protocol):
-    """All listeners of one kind."""
+    """All listeners of one protocol."""
 
     @property
     def name(self) -> str:
-        """What `Peer.carrier` says of its peers."""
+        """The value of `Peer.carrier` for its peers."""
         ...
 
     def reply(self, reply: Reply) -> None:
-        """Answer a request, if it wants an answer and its peer is still there."""
+        """Send a reply, unless the request is oneway or its peer is gone."""
         ...
 
     def notify(self, notice: Notify) -> None:
-        """Tell a client something it did not ask for."""
+        """Send a notification to a client."""
         ...
 
     def ask(self, question: AskClient) -> None:
-        """Ask a client; its answer comes in as ClientAnswered."""
+        """Send a request to a client; its reply arrives as ClientAnswered."""
         ...
 
     def pause(self) -> None:
-        """Receive nothing more; answers still leave."""
+        """Stop receiving; replies are still sent."""
         ...
 
     def close(self) -> None:
-        """Unbind everything."""
+        """Close all listeners."""
         ...
 
     def statistics(self) -> Mapping[str, Any]:
-        """A dataclass of counters by listener name."""
+        """Return a dataclass of counters per listener name."""
         ...
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
-        """The connections' metrics; `base` are the labels that go with all."""
+        """Return the connection metrics; `base` are the labels that all samples get."""
         ...
 
 
 class Carriers:
-    """A service's carriers; each effect goes to that of its peer."""
+    """A service's protocol servers; each effect goes to that of its peer."""
 
     def __init__(self, *carriers: Carrier) -> None:
         self._carriers = {carrier.name: carrier for carrier in carriers}
 
     def add(self, carrier: Carrier) -> None:
-        """One more, before anything arrives."""
+        """Add a protocol server; must be called before anything arrives."""
         self._carriers[carrier.name] = carrier
 
     def performers(self) -> dict[type[Any], Callable[[Any], None]]:
-        """What the loop calls for the effects that carriers perform."""
+        """Return the executors of the effects that go to a peer, for the loop."""
         return {Reply: self.reply, Notify: self.notify, AskClient: self.ask}
 
     def reply(self, reply: Reply) -> None:
-        """Answer a request, if it wants an answer and its peer is still there."""
+        """Send a reply, unless the request is oneway or its peer is gone."""
         self._carriers[reply.to.peer.carrier].reply(reply)
 
     def notify(self, notice: Notify) -> None:
-        """Tell a client something it did not ask for."""
+        """Send a notification to a client."""
         self._carriers[notice.peer.carrier].notify(notice)
 
     def ask(self, question: AskClient) -> None:
-        """Ask a client; its answer comes in as ClientAnswered."""
+        """Send a request to a client; its reply arrives as ClientAnswered."""
         self._carriers[question.peer.carrier].ask(question)
 
     def refuse(self, item: object) -> None:
-        """Tell the sender of an input that was not admitted that the service is busy."""
+        """Reply SYSTEM_BUSY to the sender of an input that was not admitted."""
         if isinstance(item, Received):
             self.reply(Reply(item.to, Code.SYSTEM_BUSY, BUSY))
 
     def pause(self) -> None:
-        """Receive nothing more; answers still leave."""
+        """Stop receiving; replies are still sent."""
         for carrier in self._carriers.values():
             carrier.pause()
 
     def close(self) -> None:
-        """Unbind everything."""
+        """Close all listeners."""
         for carrier in self._carriers.values():
             carrier.close()
 
     def statistics(self) -> dict[str, dict[str, Any]]:
-        """Plain counters, by carrier and listener."""
+        """Return plain counters, by protocol and listener."""
         return {
             name: {listener: asdict(each) for listener, each in carrier.statistics().items()}
             for name, carrier in self._carriers.items()
         }
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
-        """The connections' metrics: one family a name, with the samples of all carriers."""
+        """Return the connection metrics: one family per name, with the samples of all protocols."""
         joined: dict[str, Family] = {}
         for carrier in self._carriers.values():
             for family in carrier.families(base):
@@ -155,7 +156,7 @@ class Carriers:
 def connection_families(
     base: Mapping[str, str], carrier: str, listeners: Mapping[str, Any]
 ) -> list[Family]:
-    """The connections' metrics of one carrier, from the counters of its listeners by name."""
+    """Return the connection metrics of one protocol, from its listeners' counters by name."""
     labels = {**base, "carrier": carrier}
     all_of = list(listeners.values())
     peers = [({**labels, "listener": name}, each.peers) for name, each in listeners.items()]

@@ -1,4 +1,4 @@
-"""A listener open to the network in clear text says so again and again, not once in an old log.
+"""A repeated log warning while a listener is open to the network in clear text.
 
 State: soft.
 """
@@ -16,18 +16,18 @@ PERIOD_S = 60.0
 
 
 class ClearTextWarning:
-    """Warns at once and every minute, unless only this machine can reach the listener."""
+    """Warns at once and every minute, unless the listener is on a loopback address."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, host: str, address: str) -> None:
-        """`host` is what is listened on, `address` how the listener is called."""
+        """Start; `host` is the bound host, `address` is the text for the log."""
         if not is_loopback(bindable(host)):
             self._warn(address)
 
     def stop(self) -> None:
-        """The listener is closed."""
+        """Stop, because the listener is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

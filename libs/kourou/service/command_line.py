@@ -1,6 +1,6 @@
-"""The arguments all services share.
+"""The command line arguments that all services share.
 
-The letters are those of RocketMQ's `mqnamesrv` and `mqbroker`.
+The short options are those of RocketMQ's `mqnamesrv` and `mqbroker`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kourou.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """`settings` are the keys given on the command line, with their texts."""
+    """Parsed arguments; `settings` maps the keys given on the command line to their texts."""
 
     file: Path | None
     settings: dict[str, str]
@@ -26,7 +26,7 @@ class Arguments:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One clear sentence instead of a page of usage."""
+    """An argument parser that raises ConfigError instead of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message, hint=f"see {self.prog} --help")
@@ -35,9 +35,10 @@ class _Parser(argparse.ArgumentParser):
 def parse_arguments(
     program: str, about: str, argv: Sequence[str], *, keys: Container[str] | None = None
 ) -> Arguments:
-    """Read a service's arguments; ConfigError if they make no sense. `--help` prints and exits.
+    """Parse a service's arguments. Raises ConfigError if invalid. `--help` prints and exits.
 
-    `keys` are the service's settings, all if None: a letter for one that it lacks is not there.
+    `keys` are the service's settings; None means all. An option whose setting is not among them is
+    not offered.
     """
     parser = _Parser(prog=program, description=about, allow_abbrev=False)
     parser.add_argument("-c", metavar="FILE", type=Path, help="settings in properties format")

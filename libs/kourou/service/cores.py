@@ -1,6 +1,6 @@
-"""Which processor cores a process keeps to: lists of them, and how they are divided.
+"""CPU affinity: parses lists of processor cores, and divides cores between services and filters.
 
-State: none; the kernel keeps what is set.
+State: none; the kernel keeps the affinity.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Set
 from kourou.errors import ConfigError
 
 CORE_MAX = 8_191
-"""The kernel has no more of them (NR_CPUS)."""
+"""The highest core number that the kernel supports (NR_CPUS)."""
 
 _RANGE = re.compile(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?", re.ASCII)
 
 
 def read_cores(key: str, text: str, also: str = "") -> frozenset[int]:
-    """The cores of a list such as `1,4-7`, as taskset(1) has it, that the setting `key` names.
+    """Parse a core list such as `1,4-7` (the syntax of taskset(1)), the value of the setting `key`.
 
-    Raises ConfigError for what is none; `also` says what else may stand there.
+    Raises ConfigError if it is invalid; `also` is appended to the hint, for other allowed values.
     """
     found: set[int] = set()
     for part in text.split(","):
@@ -34,7 +34,10 @@ def read_cores(key: str, text: str, also: str = "") -> frozenset[int]:
 
 
 def cores_named(key: str, text: str, there: Set[int], also: str = "") -> frozenset[int]:
-    """Those of a list. Raises ConfigError for no list, and if one of them is not `there`."""
+    """Parse a core list.
+
+    Raises ConfigError if it is invalid, or if it names a core that is not in `there`.
+    """
     named = read_cores(key, text, also)
     if not named <= there:
         shown, strange = (",".join(map(str, sorted(some))) for some in (there, named - there))
@@ -46,17 +49,17 @@ def cores_named(key: str, text: str, there: Set[int], also: str = "") -> frozens
 
 
 def cores_that_compute(there: Set[int]) -> frozenset[int]:
-    """Those for filters: all but the first; empty, which is any, where there is one only."""
+    """Return the cores for filters: all except the first; empty (any) if there is only one."""
     return frozenset(sorted(there)[1:])
 
 
 def cores_left(there: Set[int]) -> frozenset[int]:
-    """Those on which no filter computes; all of them where there is one only."""
+    """Return the cores without filters; all cores if there is only one."""
     return frozenset(there) - cores_that_compute(there)
 
 
 def keep_process_to(text: str | None) -> None:
-    """Let this process, and what it starts from now on, run on these cores only; None: on any.
+    """Restrict this process, and processes that it starts from now on, to these cores; None: any.
 
     Raises ConfigError.
     """

@@ -1,4 +1,4 @@
-"""From a command line to a running service."""
+"""Runs a service from its command line."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def run_from_arguments(
     make: Callable[[SettingsT], Service],
     called_as: str = "kourou",
 ) -> int:
-    """Read arguments and settings, print them if asked, else run the service; the exit code.
+    """Read arguments and settings, print them if requested, else run the service.
 
-    `called_as` is how the user starts Kourou; the help shows it.
+    Returns the exit code. `called_as` is the command that starts Kourou, as shown by the help.
     """
     hold_standard_streams()
     try:
@@ -72,7 +72,7 @@ def run_from_arguments(
 
 
 def _check_ready_file(path: Path) -> None:
-    """Refuse a place where the file cannot be written later, when the service is ready."""
+    """Raises ConfigError if the ready file could not be written later."""
     trial = path.with_name(path.name + ".tmp")
     try:
         trial.touch()
@@ -82,8 +82,8 @@ def _check_ready_file(path: Path) -> None:
 
 
 def _print(name: str, text: str) -> int:
-    """Print it all; who pipes it into something that reads only the beginning did nothing wrong."""
-    with suppress(OSError):  # output_trouble meets it again, and tells it
+    """Print the text; a reader that closes the pipe early is not an error."""
+    with suppress(OSError):  # output_trouble reports it
         sys.stdout.write(text)
     trouble = output_trouble()
     if trouble is None:

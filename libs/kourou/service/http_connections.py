@@ -1,8 +1,8 @@
-"""A small HTTP server for the pages of a service: one GET a connection.
+"""A small HTTP server for the admin pages of a service: one GET per connection.
 
-A request's header must be complete within ADMIN_HEADER_S_MAX, its answer be taken within
-ADMIN_ANSWER_S_MAX, or the connection is cut off. A request's body is not read. aiohttp would cost
-every service 20 MB and a quarter of its start.
+A request's header must be complete within ADMIN_HEADER_S_MAX and its response received within
+ADMIN_ANSWER_S_MAX, or the connection is closed. A request's body is not read. aiohttp would cost
+every service 20 MB of memory and a quarter of its startup time.
 
 State: soft.
 """
@@ -31,7 +31,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked; of a query's repeated names the last one counts."""
+    """A request; if a query name is repeated, the last value counts."""
 
     method: str
     path: str
@@ -40,14 +40,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What comes back; a HEAD request gets its header alone."""
+    """A response; a HEAD request gets only its header."""
 
     status: HTTPStatus
     content_type: str
     content: bytes
 
     def encode(self, *, head_only: bool) -> bytes:
-        """The bytes of the response, after which the connection ends."""
+        """Return the bytes of the response, after which the connection is closed."""
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
             f"Content-Type: {self.content_type}; charset=utf-8\r\n"
@@ -62,18 +62,18 @@ Handler = Callable[[Request], Awaitable[Answer]]
 
 
 class GuardedServer:
-    """A protocol factory for `create_server`; `connections` are those that stand."""
+    """A protocol factory for `create_server`; `connections` are the open ones."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.connections: set[_Connection] = set()
 
     def __call__(self) -> asyncio.Protocol:
-        """One more connection."""
+        """Create the protocol of a new connection."""
         return _Connection(self)
 
     def close(self) -> None:
-        """Cut off every connection."""
+        """Abort every connection."""
         for connection in list(self.connections):
             connection.cut_off()
 
@@ -111,11 +111,11 @@ class _Connection(asyncio.Protocol):
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def eof_received(self) -> bool:
-        """A client that sends no more still gets its answer."""
+        """Return True while a response is pending: a half-closed client still gets it."""
         return self._task is not None
 
     def cut_off(self) -> None:
-        """End the connection without a word."""
+        """Abort the connection without a response."""
         self._transport.abort()
 
     async def _answer(self, head: bytes) -> None:
@@ -141,14 +141,14 @@ class _Connection(asyncio.Protocol):
 
 
 def read_request(head: bytes) -> Request | None:
-    """The request of a header without its last line end; None for what is not HTTP/1."""
+    """Parse the header of a request, without its last line end; None if it is not HTTP/1."""
     words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
     if len(words) != 3 or words[2] not in ("HTTP/1.1", "HTTP/1.0") or not words[0].isalpha():
         return None
     try:
         target = urlsplit(words[1])
         query = dict(parse_qsl(target.query, keep_blank_values=True))
-    except ValueError:  # such as a bracket that is left open
+    except ValueError:  # such as an unclosed bracket
         return None
     if not target.path.startswith("/"):
         return None

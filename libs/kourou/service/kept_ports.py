@@ -1,12 +1,13 @@
-"""Free ports of this machine that are chosen before the processes that listen on them start.
+"""Reserves free ports before the processes that listen on them are started.
 
-No port is from the ephemeral range, which Linux gives to connections and to listeners on port 0:
-one of them could take a port before its service does, or while the service restarts.
+Ports are never from the ephemeral range, which Linux uses for outgoing connections and for
+listeners on port 0: one of those could occupy a port before its service does, or while the service
+restarts.
 
-A socket that is bound and does not listen reserves its port: nothing else binds it without
-SO_REUSEADDR. Every service sets that, so it can bind the port, and bind it again after a restart.
+A socket that is bound but does not listen reserves its port: no other process can bind it without
+SO_REUSEADDR. Every service sets that option, so it can bind the port, and again after a restart.
 
-State: soft; ports are kept while this process lives.
+State: soft; ports stay reserved while this process lives.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import socket
 LOOPBACK = "127.0.0.1"
 
 PORTS = range(12_000, 22_000)
-"""Below the ephemeral range of Linux, also where a broker adds 10,011 to its port."""
+"""Below the ephemeral range of Linux, even after a broker adds 10,011 to its port."""
 
 
 def free_port(*shifts: int) -> int:
-    """A port that is free at this moment, as are the ports at distance `shifts` from it.
+    """Return a currently free port whose ports at distance `shifts` are free as well.
 
-    It is not reserved; `KeptPorts` reserves.
+    It is not reserved; use `KeptPorts` for that.
     """
     while True:
         port = random.choice(PORTS)
@@ -41,26 +42,29 @@ def _is_free(port: int) -> bool:
 
 
 class KeptPorts:
-    """Ports by name: the same name has the same port until `release`."""
+    """Ports by name: a name keeps its port until `release`."""
 
     def __init__(self) -> None:
         self._kept: dict[str, socket.socket] = {}
 
     def __getitem__(self, name: str) -> int:
-        """The port of that name; a free one at first."""
+        """Return the port of that name; the first access reserves a free one."""
         if name not in self._kept:
             self._kept[name] = _kept_socket()
         return int(self._kept[name].getsockname()[1])
 
     def release(self) -> None:
-        """Let others have the ports."""
+        """Release all ports."""
         for kept in self._kept.values():
             kept.close()
         self._kept.clear()
 
 
 def _kept_socket() -> socket.socket:
-    """A socket bound to a free port; SO_REUSEADDR is set afterwards, so that no two share one."""
+    """Return a socket that is bound to a free port.
+
+    SO_REUSEADDR is set after binding, so that no two sockets share a port.
+    """
     while True:
         kept = socket.socket()
         try:

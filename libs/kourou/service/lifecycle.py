@@ -1,8 +1,8 @@
-"""The life every service has: load, recover, serve, drain, stop.
+"""The lifecycle of every service: load, recover, serve, drain, stop.
 
-The first SIGTERM or SIGINT drains and stops; a second one ends the process at once, which is safe
-because recovery assumes nothing else. A failure while serving skips drain and stop: the state in
-memory is suspect, the log is not.
+The first SIGTERM or SIGINT drains and stops the service. A second one ends the process immediately,
+which is safe because recovery makes no assumption about a clean stop. A failure while serving skips
+drain and stop, because the state in memory may be wrong, while the log is not.
 
 State: soft.
 """
@@ -31,16 +31,16 @@ STOP_S_MAX = 10.0
 
 
 class ExitCode(IntEnum):
-    """How a service's process ends. 70 and 75 are those of BSD's sysexits."""
+    """The exit codes of a service's process. 70 and 75 are those of BSD's sysexits."""
 
     OK = 0
-    USAGE = 2  # bad arguments or settings, a taken port, a store that may not be opened
-    CRASHED = 70  # a broken invariant: restart it, it recovers
+    USAGE = 2  # bad arguments or settings, a port in use, a store that may not be opened
+    CRASHED = 70  # a broken invariant: restart the service, it recovers
     FAULTED = 75  # the disk failed or is full: repair the disk, then restart
 
 
 class Phase(StrEnum):
-    """Where in its life a service is."""
+    """A phase of the lifecycle."""
 
     LOAD = "load"  # settings are read; nothing is opened or changed
     RECOVER = "recover"  # ports are bound, then the state is restored from disk
@@ -74,28 +74,31 @@ STEPS: Mapping[Phase, Mapping[Phase, str]] = {
     },
     Phase.END: {},
 }
-"""From each phase to those that may follow it, and when. A second signal ends any of them."""
+"""The transitions between phases and their causes. A second signal ends any phase."""
 
 
 class Service(Protocol):
-    """What the life is made of. Each step may raise KourouError, which ends it."""
+    """The steps of a service. Each step may raise KourouError, which ends the service."""
 
     name: str
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Bind, then turn what is on disk into state; `fail` is called if serving breaks later."""
+        """Bind the ports, then restore the state from disk.
+
+        `fail` is called if serving fails later.
+        """
         ...
 
     async def serve(self) -> Mapping[str, str]:
-        """Begin to answer; returns what listens where, by a short name ("zmq", "admin")."""
+        """Start to serve; returns the listening addresses by short name ("zmq", "admin")."""
         ...
 
     async def drain(self) -> None:
-        """Finish what is under way."""
+        """Finish pending requests."""
         ...
 
     async def stop(self) -> None:
-        """Flush and close everything; also called when recover or serve did not get through."""
+        """Flush and close everything; also called if recover or serve failed."""
         ...
 
 
@@ -106,11 +109,11 @@ def run_service(
     stop_when: Callable[[Callable[[], None]], None] | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> int:
-    """Live one service's life; returns the exit code. One clear sentence on stderr if it fails.
+    """Run a service from start to end; returns the exit code.
 
-    `stop_when` is given a thread-safe function that stops the service as SIGTERM does: for running
-    one inside another program, where signals belong to somebody else. `ready` is called when the
-    service serves.
+    A failure is reported as one line on stderr. `stop_when` receives a thread-safe function that
+    stops the service as SIGTERM does, for running it inside another program that handles signals
+    itself. `ready` is called when the service serves.
     """
     course = _Course()
     try:
@@ -124,16 +127,19 @@ def run_service(
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's if it can be had, else the standard one."""
+    """Create a uvloop event loop if it is installed, else the standard one."""
     try:
         import uvloop
-    except ImportError:  # not built for this platform; everything works, more slowly
+    except ImportError:  # not built for this platform; everything works, but more slowly
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
 
 def leave(code: int) -> NoReturn:
-    """End the process. After a crash or a fault at once: a thread may hang on the broken disk."""
+    """End the process.
+
+    After a crash or a disk fault it ends immediately, because a thread may hang on the disk.
+    """
     if code in (ExitCode.CRASHED, ExitCode.FAULTED):
         logging.shutdown()
         sys.stdout.flush()
@@ -143,7 +149,7 @@ def leave(code: int) -> NoReturn:
 
 
 def complain(who: str, sentence: object) -> None:
-    """One line on stderr, whatever is in the text."""
+    """Write one line to stderr; unprintable characters are escaped."""
     sys.stderr.write(f"{who}: {_printable(str(sentence))}\n")
     sys.stderr.flush()
 
@@ -153,7 +159,7 @@ def _printable(text: str) -> str:
 
 
 def _exit_code(error: BaseException) -> ExitCode:
-    if isinstance(error, Unavailable):  # StoreFaulted and DiskFull among them
+    if isinstance(error, Unavailable):  # includes StoreFaulted and DiskFull
         return ExitCode.FAULTED
     if isinstance(error, KourouError):
         return ExitCode.USAGE
@@ -161,13 +167,13 @@ def _exit_code(error: BaseException) -> ExitCode:
 
 
 class _Course:
-    """Which phase a life is in; it takes no step that is not in STEPS."""
+    """The current phase; only transitions in STEPS are allowed."""
 
     def __init__(self) -> None:
         self.phase = Phase.LOAD
 
     def enter(self, phase: Phase) -> None:
-        """The next phase begins."""
+        """Enter the next phase."""
         assert phase in STEPS[self.phase], f"{phase} cannot follow {self.phase}"
         _log.debug("phase %s -> %s", self.phase, phase)
         self.phase = phase
@@ -214,7 +220,7 @@ class _Life:
             complain(self._who, error)
             await self._stop()
             return _exit_code(error)
-        except Exception as error:  # noqa: BLE001 - a bug: say so and end as one
+        except Exception as error:  # noqa: BLE001 - a bug: report it and end as a crash
             _log.critical("startup failed", exc_info=error)
             return self._report_failure(error)
         self._ready()
@@ -222,12 +228,12 @@ class _Life:
         await self._ended.wait()
         if self._failure is None:
             await self._leave_in_peace()
-        if self._failure is not None:  # which may also come while it drains
+        if self._failure is not None:  # which may also occur during the drain
             return self._report_failure(self._failure)
         return ExitCode.OK
 
     def fail(self, error: BaseException) -> None:
-        """Serving broke: end now."""
+        """End now, because serving failed."""
         if self._failure is None:
             self._failure = error
         self._ended.set()
@@ -237,10 +243,10 @@ class _Life:
 
     def _catch_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            return  # signals are the main thread's; whoever runs a service elsewhere stops it
+            return  # only the main thread handles signals; else the caller stops it
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled, number)
-        take_name(self._service.name)  # from now on it may be found by it, and told to end
+        take_name(self._service.name)  # from now on it can be found by its process name and stopped
 
     def _signalled(self, number: int) -> None:
         self._signals += 1
@@ -289,4 +295,4 @@ class _Life:
             complain(self._who, f"stopped by a bug: {type(error).__name__}: {error}")
             return code
         complain(self._who, error)
-        return ExitCode.FAULTED  # nobody used it wrongly: it served before
+        return ExitCode.FAULTED  # not a usage error: it served before

@@ -1,9 +1,10 @@
-"""Name server, brokers and what is beside them as processes on this machine: demos, tests, `up`.
+"""Runs a cluster as processes on this machine: name server, brokers and other services.
 
-Services are started by their module names and spoken to over sockets; nothing of them is imported.
-A folder has one cluster at a time: whoever comes second is refused before anything is touched.
+Used by demos, tests and `kourou up`. Services are started by their module names and contacted over
+sockets; none of their modules is imported. A folder has at most one cluster at a time: a second one
+is refused before anything is changed.
 
-State: soft; what the brokers store lies in the folder that was given.
+State: soft; the stores of the brokers are in the given folder.
 """
 
 from __future__ import annotations
@@ -31,35 +32,38 @@ BROKER_ADMIN_PORT = 18_081
 FILTER_SERVER_ADMIN_PORT = 18_181
 SPARK_ETL_ADMIN_PORT = 18_281
 SPARK_READY_TIMEOUT_MS = 180_000
-"""Java and Spark start, on a machine with much else to do."""
+"""Java and Spark start slowly on a busy machine."""
 LEADER_TIMEOUT_MS = 30_000
-"""An election takes a second or two; on a machine with much else to do more than one."""
+"""An election takes a second or two, and longer on a busy machine."""
 
 ZMQ_PORT_SHIFT = 10_000
 
 SMALL_SEGMENT_BYTES = 8 << 20
-"""Twice the largest message. Three of them, one being filled and two spare, are 24 MiB of disk."""
+"""Twice the largest message.
+
+A store with three segments, one active and two spare, takes 24 MiB of disk.
+"""
 
 LOCK_FILE = "cluster.lock"
-"""Locked while a cluster runs in its folder; holds the process id of whoever started it."""
+"""Locked while a cluster runs in its folder; holds the process id of its owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """What a local cluster is made of.
+    """The configuration of a local cluster.
 
-    `free_ports` lets the system choose every port (`listenPort=0`); otherwise the usual ones are
-    taken. `broker` and `namesrv` hold settings by RocketMQ's names, written to the settings files
-    as they are. `replicas` followers of every broker are started, with the settings `replica`
-    beside those of `broker`. `filter_servers` are started beside every broker, with the settings
-    `filter_server`; they need a kernel that has all layers of the filters' jail. `spark_etl` holds
-    settings of the Spark pipeline, `jobFile` among them; None: there is no pipeline. `console`
-    holds settings of the HTTP gateway and web console, which is then started last; None: none.
+    With `free_ports` the system chooses every port (`listenPort=0`); otherwise the usual ports are
+    used. `broker` and `namesrv` hold settings by RocketMQ's names, which are written to the
+    settings files unchanged. `replicas` is the number of followers per broker, which get the
+    settings `replica` in addition to those of `broker`. `filter_servers` is the number of filter
+    servers per broker, with the settings `filter_server`; they need a kernel that supports all
+    layers of the filter sandbox. `spark_etl` holds settings of the Spark pipeline, including
+    `jobFile`; with None there is no pipeline. `console` holds settings of the HTTP gateway and web
+    console, which is started last; with None there is none. With `small_segments` new stores have
+    log segments of 8 MiB instead of RocketMQ's 1 GiB.
 
-    `small_segments`: log segments of 8 MiB for new stores instead of RocketMQ's 1 GiB.
-
-    With `raft` every broker is a group of so many members, which elect their leader; then there are
-    no replicas and no filter servers.
+    With `raft` every broker is a Raft group of so many nodes, which elect their leader; then there
+    can be no replicas and no filter servers.
     """
 
     brokers: int = 1
@@ -76,7 +80,7 @@ class ClusterSettings:
     small_segments: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is not there."""
+        """Raises ConfigError for a combination that is not supported."""
         if self.raft and (self.replicas or self.filter_servers):
             raise ConfigError(
                 "a Raft group replicates among its members and has no filter servers",
@@ -85,13 +89,12 @@ class ClusterSettings:
 
 
 class LocalCluster:
-    """A name server, brokers and those beside; leaving the `with` block drains and stops them.
+    """A local cluster; leaving the `with` block drains and stops its processes.
 
-    All are started at once and find each other: their addresses are chosen beforehand. The
-    constructor returns when all are ready; `on_ready` is called as each becomes so.
-
-    `filter_servers` are those of the first broker, then those of the second, and so on; `replicas`
-    and, in Raft groups, `members` likewise. Where there are groups, `brokers` is empty.
+    All processes are started in parallel and find each other, because their addresses are chosen
+    beforehand. The constructor returns when all are ready; `on_ready` is called as each becomes
+    ready. `filter_servers` lists those of the first broker, then those of the second, and so on;
+    `replicas` and, with Raft groups, `members` likewise. With Raft groups, `brokers` is empty.
     """
 
     __slots__ = (
@@ -173,17 +176,17 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """What a client is given: the name server's ZeroMQ address."""
+        """The address for clients: the name server's ZeroMQ address."""
         return zmq_address(self.namesrv) if self.namesrv.ready else self._zmq["namesrv"]
 
     @property
     def children(self) -> Children:
-        """The processes; further ones may be added, and are stopped before the cluster's own."""
+        """The child processes; processes added here are stopped before the cluster's own."""
         return self._children
 
     @property
     def all(self) -> list[Child]:
-        """The cluster's own processes: the name server, the brokers, and those beside them."""
+        """The cluster's own processes: name server, brokers, and the others."""
         return [self.namesrv, *self.brokers, *self.beside]
 
     def patience_ms(self, child: Child) -> int:
@@ -191,7 +194,7 @@ class LocalCluster:
         return SPARK_READY_TIMEOUT_MS if child is self.spark_etl else READY_TIMEOUT_MS
 
     def begin_again(self, child: Child) -> Child:
-        """Start a process that has ended once more, on its store and its ports; does not wait."""
+        """Restart a process that has ended, on its store and its ports; does not wait."""
         again = self._children.start_again(child)
         for group in (self.brokers, self.replicas, self.members, self.filter_servers):
             group[:] = [again if one is child else one for one in group]
@@ -213,7 +216,7 @@ class LocalCluster:
         *arguments: str,
         words: Sequence[str] = (),
     ) -> Child:
-        """Start a service with a settings file; note where it will listen."""
+        """Start a service with a settings file; record where it will listen."""
         port = settings.get("zmqPort") or int(settings.get("listenPort", 0)) + ZMQ_PORT_SHIFT
         self._zmq[name] = f"tcp://{HOST}:{port}"
         if settings.get("adminEnable") != "false":
@@ -224,7 +227,10 @@ class LocalCluster:
     def _listens(
         self, name: str, port: int, admin_port: int, told: Mapping[str, str] | None
     ) -> dict[str, str]:
-        """Where a service listens. Of free ports, those that others must know are chosen here."""
+        """Return the listen settings of a service.
+
+        With free ports, those that other services must know are chosen here.
+        """
         if not self.settings.free_ports:
             return {"listenPort": str(port), "adminPort": str(admin_port)}
         chosen = {"listenPort": "0", "adminPort": str(self._ports[f"{name} admin"])}
@@ -233,7 +239,7 @@ class LocalCluster:
         return chosen
 
     def _of_broker(self, letter: str, name: str, store: Path, place: int) -> dict[str, str]:
-        """What every copy of a broker's log has; `place` numbers those of this machine."""
+        """Return the settings that every replica needs; `place` numbers those of this machine."""
         return {
             "brokerName": f"broker-{letter}",
             "brokerClusterName": "DefaultCluster",
@@ -249,7 +255,7 @@ class LocalCluster:
         }
 
     def _segment_size(self) -> dict[str, str]:
-        """Small log segments, where they are wanted; an existing store keeps its own size."""
+        """Return the setting for small log segments, if enabled; a store keeps its size."""
         if not self.settings.small_segments:
             return {}
         existing = sorted(self.folder.glob("store-*/commitlog/[0-9]*"))
@@ -275,20 +281,20 @@ class LocalCluster:
         return self._begin(settings["brokerName"], "kourou_broker", settings, "-n", self.address)
 
     def start_broker(self, number: int) -> Child:
-        """Start (or start again, on the same store) the broker of that number."""
+        """Start (or restart, on the same store) the broker of that number."""
         return _put(self._begin_broker(number), self.brokers, number)
 
     def _cores_of_broker(self) -> Mapping[str, str]:
-        """Where filters could compute on every core, a broker keeps to the one they leave."""
+        """Pin a broker to the core without filters, if filters could otherwise use every core."""
         there, per_broker = os.sched_getaffinity(0), 1 + self.settings.filter_servers
         if per_broker == 1 or not 1 < len(there) < 1 + self.settings.brokers * per_broker:
             return {}
         return {"processCores": ",".join(map(str, sorted(cores_left(there))))}
 
     def start_member(self, group: int, index: int) -> Child:
-        """Start (or start again, on the same store) the member of that index, from 0, of a group.
+        """Start (or restart, on the same store) a Raft group's node of that index, from 0.
 
-        Returns when it takes part; `leader_of` tells who leads.
+        Returns when it has joined the group; `leader_of` returns the leader.
         """
         place = group * self.settings.raft + index
         return _put(self._begin_member(group, index), self.members, place)
@@ -306,15 +312,18 @@ class LocalCluster:
         return self._begin(name, "kourou_ha_replica", settings, "-n", self.address)
 
     def leader_of(self, group: int = 0, timeout_ms: int = LEADER_TIMEOUT_MS) -> Child:
-        """The member of a group that leads, as the name server says; waits until one does.
+        """Return the leader of a group according to the name server; waits until there is one.
 
-        Raises TimedOut if none does in time.
+        Raises TimedOut if there is none in time.
         """
         size = self.settings.raft
         members = self.members[group * size : (group + 1) * size]
 
         def at(address: str) -> Child | None:
-            """A process that ended is not asked for; it stays registered for a while."""
+            """Find the process at an address.
+
+            A process that has ended is skipped; it stays registered for a while.
+            """
             places = (child for child in members if child.running and child.ready)
             return next((one for one in places if zmq_address(one) == f"tcp://{address}"), None)
 
@@ -341,9 +350,9 @@ class LocalCluster:
         return self._begin(name, "kourou_ha_replica", settings, "-n", self.address)
 
     def start_replica_of(self, broker: int, index: int) -> Child:
-        """Start (or start again, on the same store) the follower of that index, from 0.
+        """Start (or restart, on the same store) the follower of that index, from 0.
 
-        Its brokerId is the index and one.
+        Its brokerId is the index plus 1.
         """
         number = broker * self.settings.replicas + index
         return _put(self._begin_replica(broker, index), self.replicas, number)
@@ -366,9 +375,9 @@ class LocalCluster:
         return self._begin(name, "kourou_filter_server", settings)
 
     def start_filter_server(self, broker: int, index: int) -> Child:
-        """Start (or start again) the filter server of that index, from 0, of that broker.
+        """Start (or restart) the filter server of that index, from 0, of that broker.
 
-        Raises ConfigError where the machine lacks a layer of the jail.
+        Raises ConfigError if the machine lacks a layer of the sandbox.
         """
         number = broker * self.settings.filter_servers + index
         return _put(self._begin_filter_server(broker, index), self.filter_servers, number)
@@ -398,9 +407,9 @@ class LocalCluster:
         return self._begin("console", "kourou_console", settings)
 
     def start_console(self, told: Mapping[str, str]) -> Child:
-        """Start (or start again) the HTTP gateway and web console; `http` of what it says is where.
+        """Start (or restart) the HTTP gateway and web console.
 
-        Raises ConfigError where its port is taken.
+        Its ready file contains its address as `http`. Raises ConfigError if its port is in use.
         """
         child = self._begin_console(told)
         child.wait_for_ready()
@@ -409,24 +418,27 @@ class LocalCluster:
 
     @property
     def beside(self) -> list[Child]:
-        """Those without whom the others go on: copies, members, filter servers, the pipeline."""
+        """The services that the others do not depend on.
+
+        These are replicas, Raft nodes, filter servers, the Spark pipeline and the console.
+        """
         late = [one for one in (self.spark_etl, self.console) if one is not None]
         return [*self.replicas, *self.members, *self.filter_servers, *late]
 
     def store_folder(self, number: int) -> Path:
-        """Where the broker of that number keeps its store."""
+        """The store folder of the broker of that number."""
         return self.folder / f"store-{chr(ord('a') + number)}"
 
     def replica_folder(self, broker: int, index: int) -> Path:
-        """Where the follower of that index of that broker keeps its store."""
+        """The store folder of the follower of that index of that broker."""
         return self.folder / f"store-{chr(ord('a') + broker)}-s{index + 1}"
 
     def member_folder(self, group: int, index: int) -> Path:
-        """Where the member of that index of that group keeps its store."""
+        """The store folder of the node of that index of that group."""
         return self.folder / f"store-{chr(ord('a') + group)}-n{index}"
 
     def stop(self, grace_ms: int = STOP_GRACE_MS) -> dict[str, int]:
-        """Drain and stop everything, the youngest first; exit codes by name."""
+        """Drain and stop everything, in reverse order of start; returns exit codes by name."""
         codes = self._children.stop_all(grace_ms)
         for ports in self._groups:
             ports.release()
@@ -445,14 +457,14 @@ class LocalCluster:
 
 
 def _put(child: Child, group: list[Child], place: int) -> Child:
-    """Wait until it is ready; then it takes its place."""
+    """Wait until the process is ready, then enter it into the list."""
     child.wait_for_ready()
     group[place : place + 1] = [child]
     return child
 
 
 def zmq_address(child: Child) -> str:
-    """The ZeroMQ address that a service gave in its ready file."""
+    """Return the ZeroMQ address from a service's ready file."""
     address: Any = child.ready.get("zmq")
     if not isinstance(address, str) or not address.startswith("tcp://"):
         raise Unavailable(
@@ -462,7 +474,7 @@ def zmq_address(child: Child) -> str:
 
 
 def plain_address(zmq: str) -> str:
-    """`tcp://127.0.0.1:19876` as people write it: 127.0.0.1:9876, which means the same."""
+    """Convert `tcp://127.0.0.1:19876` to the equivalent 127.0.0.1:9876, for display."""
     host, _, port = zmq.removeprefix("tcp://").rpartition(":")
     number = int(port)
     if ZMQ_PORT_SHIFT < number < 2 * ZMQ_PORT_SHIFT:
@@ -471,7 +483,10 @@ def plain_address(zmq: str) -> str:
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor that holds the folder's lock. Raises ConfigError if another cluster has it."""
+    """Lock the folder; returns the descriptor of the lock.
+
+    Raises ConfigError if another cluster holds it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)  # not inherited by children
     try:

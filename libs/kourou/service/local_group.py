@@ -1,6 +1,6 @@
-"""A Raft group of a local cluster: where its members meet, and which of them leads.
+"""The Raft group of a local cluster: the addresses of its nodes, and how to find its leader.
 
-State: soft; ports are kept from others while this process lives.
+State: soft; ports stay reserved while this process lives.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from kourou.errors import KourouError, TimedOut
 from kourou.service.kept_ports import LOOPBACK, KeptPorts
 
 LEADER = 0
-"""The brokerId under which whoever leads is registered."""
+"""The brokerId under which the leader is registered."""
 
 LOOK_S = 0.05
 ASK_MS = 1_000
 
 
 class GroupPorts:
-    """Where the members of one group meet: members must know that before any of them listens.
+    """The replication addresses of one group, which must be known before any node listens.
 
-    Without `listen_ports` free ones are chosen.
+    Without `listen_ports` free ports are chosen.
     """
 
     def __init__(self, members: int, listen_ports: Sequence[int] = ()) -> None:
@@ -37,22 +37,22 @@ class GroupPorts:
         self.addresses = {f"n{index}": f"{LOOPBACK}:{port}" for index, port in enumerate(found)}
 
     def settings(self, index: int) -> Mapping[str, str]:
-        """What the member of that index is told of its group."""
+        """Return the group settings of the node of that index."""
         peers = ";".join(f"{name}-{address}" for name, address in self.addresses.items())
         return {"enableDLegerCommitLog": "true", "dLegerPeers": peers, "dLegerSelfId": f"n{index}"}
 
     def release(self) -> None:
-        """Let others have the ports."""
+        """Release the ports."""
         self._kept.release()
 
 
 def leader_address(
     name_server: str, broker: str, accepted: Callable[[str], bool], timeout_ms: int
 ) -> str:
-    """Where clients find the leader of the log `broker`, `host:port`, as a name server says.
+    """Return the client address (`host:port`) of the leader of `broker`, from a name server.
 
-    Asks again until it names one that is `accepted`; TimedOut if it does not in time. May be called
-    where a loop runs: the questions are asked on another one.
+    Polls until the name server returns an address that `accepted` accepts. Raises TimedOut if there
+    is none in time. May be called while an event loop runs: requests use a loop on another thread.
     """
     looking = _look(name_server, broker, accepted, timeout_ms)
     with ThreadPoolExecutor(1, "leader-look") as thread:

@@ -1,15 +1,15 @@
-"""One writer per service: what has arrived goes through the core once, then its effects are done.
+"""The single-writer loop: passes batches of inputs to the core, then executes its effects.
 
     inputs  = everything in the inbox
     effects = core.handle(now, inputs)          one call, so a batch is the unit of work
-    perform each effect, in order               so "append, then answer" needs no lock
+    perform each effect, in order               so "append, then reply" needs no lock
 
-An exception from the core or from a performer is a bug or a dead disk: the state in memory can no
-longer be trusted. The loop logs which inputs led there, handles nothing more, and tells the
-service's life, which ends the process; the log is what the next start recovers from.
+An exception from the core or from an executor is a bug or a disk failure: the state in memory can
+no longer be trusted. The loop logs the kinds of the inputs, handles nothing more, and notifies the
+service's lifecycle, which ends the process. The next start recovers from the log.
 
-State: soft. Inputs still in the inbox at a stop are lost, and so are their senders' answers: they
-learn by their deadline.
+State: soft. Inputs that are still in the inbox at a stop are lost, and their senders get no reply:
+their requests end at the deadline.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _log = logging.getLogger("kourou.service")
 
 PATIENT_S = 0.001
 PATIENT_INPUTS = 64
-"""Inputs that nobody waits for are handled so much later, or when so many are there."""
+"""`patient` inputs are handled after this delay, or when this many are queued."""
 
 
 Performer = Mapping[type[Any], Callable[[Any], None]]
-"""For each type of effect, what does it."""
+"""The executor for each type of effect."""
 
 
 class SingleWriterLoop(Generic[Input, Effect]):
-    """Feeds one core. Everything but `post_threadsafe` belongs on the loop's thread.
+    """Drives one core. All methods except `post_threadsafe` must be called on the loop's thread.
 
-    `refuse` answers an input that `offer` does not admit; `on_failure` is called once, with what
-    the core or a performer raised.
+    `refuse` replies to an input that `offer` does not admit; `on_failure` is called once, with the
+    exception that the core or an executor raised.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self.largest_batch = 0
 
     def start(self, tick: Callable[[], Input] | None = None, interval_ms: int = 100) -> None:
-        """Begin to handle, on the running loop; `tick` makes the input that tells time passed."""
+        """Start to handle inputs on the running loop; `tick` creates the periodic time input."""
         self._loop = asyncio.get_running_loop()
         self._running = True
         if tick is not None:
@@ -84,7 +84,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self._schedule()
 
     def stop(self) -> None:
-        """Handle nothing more."""
+        """Stop handling inputs."""
         self._running = False
         for timer in (self._tick, self._late):
             if timer is not None:
@@ -99,12 +99,12 @@ class SingleWriterLoop(Generic[Input, Effect]):
     # -- inputs -----------------------------------------------------------------------------------
 
     def post(self, item: Input) -> None:
-        """Something happened that must be handled."""
+        """Queue an input that must be handled."""
         self._inbox.append(item)
         self._schedule()
 
     def offer(self, item: Input) -> bool:
-        """Something that may be refused: a request. False if it was, since too many wait."""
+        """Queue an input that may be refused (a request). False if the inbox is full."""
         admitted = self._admit(item)
         if admitted:
             self._schedule()
@@ -120,9 +120,10 @@ class SingleWriterLoop(Generic[Input, Effect]):
         return True
 
     def offer_all(self, items: Iterable[Input], *, patient: bool = False) -> None:
-        """`offer` each, then handle what was admitted: for a burst that just arrived.
+        """`offer` each input of a burst, then handle the admitted ones.
 
-        At once, unless it is `patient`: then together with what comes within PATIENT_S.
+        They are handled immediately, or, with `patient`, together with what arrives within
+        PATIENT_S.
         """
         for item in items:
             self._admit(item)
@@ -134,15 +135,15 @@ class SingleWriterLoop(Generic[Input, Effect]):
             self._late = self._loop.call_later(PATIENT_S, self._late_turn)
 
     def post_threadsafe(self, item: Input) -> bool:
-        """`post` from any thread; False if the loop is closed and nobody will handle it.
+        """`post` from any thread; False if the loop is closed and the input will not be handled.
 
-        One wakeup serves all that is put before it is answered.
+        One wakeup serves all inputs that are queued before it runs.
         """
         self._from_threads.append(item)
         if self._ringing:
             return True
         self._ringing = True
-        if self._loop is None:  # put before the start; `start` looks
+        if self._loop is None:  # queued before the start; `start` schedules an iteration
             return True
         try:
             self._loop.call_soon_threadsafe(self._take_from_threads)
@@ -151,7 +152,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         return True
 
     def _take_from_threads(self) -> None:
-        # Lowered before looking: whoever puts meanwhile rings again, and no item is forgotten.
+        # Reset before draining: a later producer then wakes the loop again, so no item is lost.
         self._ringing = False
         self._drain_threads()
         self.turn()
@@ -170,7 +171,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
 
         self._tick = loop.call_later(interval_s, ring)
 
-    # -- turns ------------------------------------------------------------------------------------
+    # -- iterations -------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         if not self._scheduled and self._loop is not None:
@@ -186,7 +187,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self.turn()
 
     def turn(self) -> None:
-        """Handle everything in the inbox now. Within a turn it does nothing: the next one will."""
+        """Handle everything in the inbox now. Does nothing if called within an iteration."""
         if self._in_turn or not self._running:
             return
         self._drain_threads()
@@ -219,7 +220,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self._on_failure(error)
 
     def statistics(self) -> dict[str, int]:
-        """Turns so far, inputs handled and refused, the largest batch, and what waits now."""
+        """Return counters: iterations, inputs handled and refused, largest batch, inbox size."""
         return {
             "turns": self.turns,
             "inputs": self.inputs,

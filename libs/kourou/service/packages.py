@@ -1,7 +1,7 @@
-"""Optional groups of packages: which are installed, and the error that asks for one.
+"""Optional package groups: checks whether they are installed.
 
 The groups are the extras of pyproject.toml, read from the metadata of the installed project, which
-is their only list. Nothing of a group is imported.
+is their only list. No package of a group is imported.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+).*;.*extra == ['\"]([a-z]+)['\"]")
 
 
 def missing_packages(group: str) -> tuple[str, ...]:
-    """The packages of a group that are not installed; empty where all of them are."""
+    """Return the packages of a group that are not installed; empty if all are."""
     try:
         lines = metadata.requires("kourou") or ()
-    except metadata.PackageNotFoundError:  # run from a path: nothing is declared there
+    except metadata.PackageNotFoundError:  # run from a source path: nothing is declared there
         return ()
     found = (_REQUIREMENT.match(line) for line in lines)
     names = (one[1] for one in found if one is not None and one[2] == group)
@@ -26,7 +26,7 @@ def missing_packages(group: str) -> tuple[str, ...]:
 
 
 def require_group(group: str, purpose: str) -> None:
-    """Raise MissingPackages unless a group is installed; `purpose` says what needs it."""
+    """Raises MissingPackages if a group is not installed; `purpose` names what needs it."""
     if missing := missing_packages(group):
         raise MissingPackages(f"{purpose} needs packages: {', '.join(missing)}", group)
 

@@ -1,4 +1,4 @@
-"""The settings that every service has: where it listens, its admin page, its log."""
+"""The settings that every service has: listen address, admin pages, logging, keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kourou.transport.curve_keys import ServerKeys, read_pair
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessKeys:
-    """What any process of ours may be told."""
+    """The settings of any Kourou process."""
 
     bind_address: str = setting(
         "127.0.0.1",
@@ -71,9 +71,10 @@ class ProcessKeys:
     )
 
     def check_process(self) -> None:
-        """Refuse an address that is open to the network unless that was asked for.
+        """Raises ConfigError for an invalid combination of settings.
 
-        And cores that this machine does not have, and keys that go for nothing.
+        Refuses an address that is open to the network without insecureNetwork, processor cores that
+        this machine does not have, and keys that would have no effect.
         """
         if self.curve_server_key is not None and self.curve_key_file is None:
             raise ConfigError(
@@ -88,13 +89,16 @@ class ProcessKeys:
             self._check_address("adminHost", self.admin_host)
 
     def _check_bind_address(self) -> None:
-        """Who may listen to the network; a service with another lock on its door says which."""
+        """Check bindAddress; a service with another kind of protection overrides this."""
         if self.curve_key_file is None:
             self._check_address("bindAddress", self.bind_address)
 
     @property
     def client_curve(self) -> ClientCurve | None:
-        """How it dials others; None is in clear text. ConfigError for keys that cannot be read."""
+        """The CURVE keys for outgoing connections; None means clear text.
+
+        Raises ConfigError if keys cannot be read.
+        """
         if self.curve_key_file is None or self.curve_server_key is None:
             return None
         servers = ServerKeys(self.curve_server_key)

@@ -1,9 +1,9 @@
-"""By which the services that run on this machine are found: the name of their process.
+"""Finds the services that run on this machine by their process names, and stops them.
 
-On Linux a service calls its process `kourou-broker`, which `ps`, `top` and `pgrep` show as well.
-There is no file of process ids that could be stale, lost, or left by another boot. A process is
-held by a descriptor (pidfd) from before its name is read until it has ended: another one that gets
-its number meanwhile is never asked to end.
+On Linux a service names its process `kourou-broker` (and so on), which `ps`, `top` and `pgrep` show
+as well. There are no pid files, which could be stale, lost, or left from an earlier boot. A process
+is referenced by a descriptor (pidfd) from before its name is read until it has ended, so that
+another process that reuses its pid is never signalled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME_BYTES_MAX = 15
 
 
 def take_name(service: str) -> None:
-    """Call this process `kourou-SERVICE`. Nothing where a system knows no such names."""
+    """Name this process `kourou-SERVICE`. Does nothing if the system has no such names."""
     if not sys.platform.startswith("linux"):
         return
     name = _process_name(service).encode("ascii")
@@ -36,7 +36,7 @@ def take_name(service: str) -> None:
 
 
 class Running:
-    """A service's process, held so that its number cannot come to mean another one."""
+    """A service's process, held by a pidfd so that its pid cannot refer to another process."""
 
     __slots__ = ("_descriptor", "pid")
 
@@ -56,11 +56,11 @@ class Running:
         self.close()
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the descriptor."""
         os.close(self._descriptor)
 
     def describe(self, proc: Path = PROC) -> str:
-        """Its working folder and its arguments, such as the settings file."""
+        """Return its working folder and its arguments, such as the settings file."""
         entry = proc / str(self.pid)
         try:
             folder = (entry / "cwd").readlink()
@@ -70,24 +70,24 @@ class Running:
         return f"in {folder}: {shlex.join(words[1:-1])}"
 
     def ask_to_end(self) -> None:
-        """SIGTERM. One that has just ended by itself is no trouble."""
+        """Send SIGTERM; does nothing if it has already ended."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL; does nothing if it has already ended."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def wait_for_end(self, timeout_s: float) -> bool:
-        """Has it ended, at the latest after so many seconds?"""
+        """Wait up to so many seconds; True if it has ended."""
         return bool(select.select([self._descriptor], [], [], max(0.0, timeout_s))[0])
 
 
 def find_running(service: str, proc: Path = PROC) -> list[Running]:
-    """This user's processes of that service, by their numbers; the caller closes them.
+    """Return this user's processes of that service, by pid; the caller must close them.
 
-    Raises Unavailable where the system has no way to find and hold processes.
+    Raises Unavailable if the system cannot find and hold processes.
     """
     if not hasattr(os, "pidfd_open") or not proc.is_dir():
         raise Unavailable(
@@ -97,10 +97,10 @@ def find_running(service: str, proc: Path = PROC) -> list[Running]:
     found = []
     for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()):
         if not _is_ours(proc / str(pid), service):
-            continue  # looked at before it is held as well: holding thousands would be slow
+            continue  # checked before opening it as well: opening thousands would be slow
         try:
             descriptor = os.pidfd_open(pid)
-        except OSError:  # it ended just now
+        except OSError:  # it has just ended
             continue
         if _is_ours(proc / str(pid), service):
             found.append(Running(pid, descriptor))
@@ -114,9 +114,9 @@ def _is_ours(entry: Path, service: str) -> bool:
         name = (entry / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
         if name != _process_name(service) or entry.stat().st_uid != os.geteuid():
             return False
-        # one that has ended and is not yet waited for has a name, but no command line
+        # a zombie process has a name, but no command line
         return bool((entry / "cmdline").read_bytes())
-    except OSError:  # it ended just now, or is not ours to look at
+    except OSError:  # it has just ended, or is not readable
         return False
 
 

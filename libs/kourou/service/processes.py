@@ -1,8 +1,8 @@
 """Child processes that never outlive their parent: start, wait until ready, stop, kill.
 
-A child that can say so writes one JSON object to the file named by `--ready-file`, in one rename,
-when it serves. Its output goes to a file, whose last lines explain a child that did not become
-ready. On Linux the kernel ends a child whose parent died, however the parent died.
+A child that supports `--ready-file` writes one JSON object to that file, in one rename, when it
+serves. Its output goes to a log file, whose last lines explain why a child did not become ready. On
+Linux the kernel kills a child when its parent dies, however the parent dies.
 
 State: soft.
 """
@@ -27,7 +27,7 @@ from kourou.errors import ConfigError, TimedOut, Unavailable
 
 READY_TIMEOUT_MS = 60_000
 STOP_GRACE_MS = 30_000
-"""A service drains for at most so long after SIGTERM."""
+"""Maximum time for a service to drain after SIGTERM."""
 
 POLL_S = 0.01
 EXIT_BAD_USAGE = 2
@@ -37,7 +37,7 @@ _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Child:
-    """A process we started, must wait for, and must not leave behind."""
+    """A child process; its owner must stop or wait for it."""
 
     __slots__ = (
         *("_clock", "_process", "command", "log_begins", "log_path", "name"),
@@ -55,12 +55,11 @@ class Child:
         listens: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """Start `command`, in `folder`; with `says_ready` it gets `--ready-file` as well.
+        """Start `command` in `folder`; with `says_ready` the argument `--ready-file` is added.
 
-        With `listens` its standard input is a pipe, for `write_line`; else it is empty.
-
-        Call it from a thread that lives as long as the child may: the kernel takes the end of that
-        thread for the end of the parent.
+        With `listens` its standard input is a pipe, for `write_line`; otherwise it is empty. Call
+        it on a thread that lives as long as the child may: the kernel treats the end of that thread
+        as the end of the parent.
         """
         self.name = name
         self.command = tuple(command)
@@ -74,7 +73,7 @@ class Child:
         self.ready_file.unlink(missing_ok=True)
         extra = ("--ready-file", str(self.ready_file)) if says_ready else ()
         with self.log_path.open("ab") as log:
-            self.log_begins = log.tell()  # behind what an earlier child of that name has written
+            self.log_begins = log.tell()  # after the output of an earlier child of that name
             self._process = subprocess.Popen(
                 [*command, *extra],
                 cwd=folder,
@@ -82,7 +81,7 @@ class Child:
                 stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # a group of its own: Ctrl-C goes to the parent, which stops its children in order
+                # a session of its own: Ctrl-C goes to the parent, which stops its children in order
                 start_new_session=True,
                 preexec_fn=_before_exec(os.getpid()),
             )
@@ -94,21 +93,21 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Has it not ended yet?"""
+        """Is it still running?"""
         return self._process.poll() is None
 
     def wait_for_ready(self, timeout_ms: int = READY_TIMEOUT_MS) -> dict[str, Any]:
-        """Wait for the ready file and return what it says.
+        """Wait for the ready file and return its content.
 
-        Raises ConfigError when the child refused its settings (exit code 2), Unavailable when it
-        ended otherwise, TimedOut when it neither ended nor became ready; it is gone in each case.
+        Raises ConfigError if the child refused its settings (exit code 2), Unavailable if it ended
+        otherwise, TimedOut if it neither ended nor became ready. In each case it has ended.
         """
         while not self.check_ready(timeout_ms):
             self.wait_for_exit(POLL_S)
         return self.ready
 
     def check_ready(self, timeout_ms: int = READY_TIMEOUT_MS) -> bool:
-        """Is it ready by now? Raises what `wait_for_ready` raises; does not wait."""
+        """Is it ready by now? Raises the same errors as `wait_for_ready`; does not wait."""
         if self.ready:
             return True
         passed = self._clock.monotonic_ms() - self.started_ms
@@ -125,14 +124,14 @@ class Child:
         return False
 
     def wait_for_exit(self, timeout_s: float) -> int | None:
-        """Its exit code (negative: the signal that ended it), or None if it still runs by then."""
+        """Return its exit code (negative: the signal that ended it), or None at the timeout."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def write_line(self, line: str) -> None:
-        """Give it a line of standard input; BrokenPipeError when it has ended."""
+        """Write a line to its standard input. Raises BrokenPipeError if it has ended."""
         assert self._process.stdin is not None, "it was not started to listen"
         self._process.stdin.write(f"{line}\n".encode())
         self._process.stdin.flush()
@@ -142,7 +141,7 @@ class Child:
         self._process.send_signal(number)
 
     def stop(self, grace_ms: int = STOP_GRACE_MS) -> int:
-        """SIGTERM, and SIGKILL when the grace is over; returns the exit code."""
+        """Send SIGTERM, and SIGKILL after the grace period; returns the exit code."""
         self._process.send_signal(signal.SIGTERM)
         self._close_input()
         code = self.wait_for_exit(grace_ms / 1000)
@@ -152,11 +151,11 @@ class Child:
         return code
 
     def kill(self) -> int:
-        """SIGKILL, now; returns the exit code when the process is gone."""
+        """Send SIGKILL; returns the exit code when the process has ended."""
         self._process.kill()
         self._close_input()
         code = self._process.wait()
-        self.ready_file.unlink(missing_ok=True)  # it names a process that is no more
+        self.ready_file.unlink(missing_ok=True)  # it refers to a process that has ended
         return code
 
     def _close_input(self) -> None:
@@ -166,11 +165,11 @@ class Child:
 
     @property
     def ended_in_peace(self) -> bool:
-        """Was it told to end, by us or by somebody else, and has it done so?"""
+        """Has it ended with exit code 0, that is, because it was asked to stop?"""
         return self._process.poll() == 0
 
     def how_it_ended(self) -> str:
-        """In words: the signal that killed it, or its exit code; that it runs, if it does."""
+        """Describe how it ended: the signal that killed it, or its exit code, or "still runs"."""
         code = self._process.poll()
         if code is None:
             return "still runs"
@@ -179,7 +178,7 @@ class Child:
         return f"ended by itself with exit code {code}"
 
     def log_tail(self, lines: int = LOG_LINES_SHOWN) -> str:
-        """The last lines of its output."""
+        """Return the last lines of its output."""
         text = self.log_path.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 
@@ -193,7 +192,7 @@ class Child:
 
 
 class Children:
-    """A set of children; leaving the `with` block stops them, the youngest first."""
+    """A set of children; leaving the `with` block stops them in reverse order of start."""
 
     __slots__ = ("_children", "folder")
 
@@ -221,7 +220,7 @@ class Children:
         says_ready: bool = True,
         listens: bool = False,
     ) -> Child:
-        """Start one more child."""
+        """Start a child."""
         with _uninterrupted():
             child = Child(
                 name,
@@ -235,34 +234,34 @@ class Children:
         return child
 
     def start_module(self, name: str, module: str, *arguments: str) -> Child:
-        """Start `python -m module arguments…` with the Python that runs this."""
+        """Start `python -m module arguments…` with the current Python interpreter."""
         return self.start(name, [sys.executable, "-m", module, *arguments])
 
     def start_again(self, child: Child) -> Child:
-        """Start a child that has ended once more; it keeps its place in the order of the stop."""
+        """Restart a child that has ended; it keeps its place in the stop order."""
         with _uninterrupted():
             again = Child(child.name, child.command, self.folder)
             self._children[self._children.index(child)] = again
         return again
 
     def kill_all(self) -> None:
-        """SIGKILL to what still runs."""
+        """Send SIGKILL to all children that still run."""
         while self._children:
             self._children.pop().kill()
 
     def stop_all(self, grace_ms: int = STOP_GRACE_MS) -> dict[str, int]:
-        """Stop what still runs, the youngest first; the exit codes by name."""
+        """Stop all children in reverse order of start; returns exit codes by name."""
         codes: dict[str, int] = {}
         while self._children:
             child = self._children[-1]
             codes[child.name] = child.stop(grace_ms)
-            self._children.pop()  # not before: an interrupted stop is continued with this one
+            self._children.pop()  # last, so that an interrupted stop continues with it
         return codes
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay SIGINT, SIGTERM and SIGHUP, so that no child is started and then not listed."""
+    """Delay SIGINT, SIGTERM and SIGHUP, so that every started child is also registered."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
     try:
         yield
@@ -271,20 +270,21 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _before_exec(parent: int) -> Callable[[], None]:
-    """What a child does between fork and exec.
+    """Return what a child does between fork and exec.
 
-    It unblocks the signals that its parent delays, and asks the kernel for SIGKILL when that ends.
+    It unblocks the signals that its parent delays, and asks the kernel for SIGKILL at the parent's
+    end.
     """
     prctl: Any = None
     if sys.platform.startswith("linux"):
-        prctl = ctypes.CDLL(None, use_errno=True).prctl  # now: after the fork nothing may load
+        prctl = ctypes.CDLL(None, use_errno=True).prctl  # not after the fork
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
         if prctl is None:
             return
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # the parent died before the prctl call
             os.kill(os.getpid(), signal.SIGKILL)
 
     return prepare

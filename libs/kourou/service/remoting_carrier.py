@@ -1,11 +1,12 @@
-"""Requests in and answers out over RocketMQ's TCP frames, for a service's single-writer loop.
+"""The RocketMQ remoting (TCP) server of a service: converts between commands and the loop's inputs.
 
-A command whose header makes no sense, or whose code this service does not answer, is answered here
-and never reaches the core. Bytes whose header cannot be read at all close the connection: there is
-no number to answer under.
+A command with an invalid header, or with a code that this service does not support, gets its reply
+here and never reaches the core. If the header cannot be decoded at all, the connection is closed,
+because there is no opaque number for a reply.
 
-An answer has the number and the header type of its request, and otherwise what RocketMQ 4.9.8 says
-of itself. Codes of ours alone become the nearest that a RocketMQ client knows what to do about.
+A reply has the opaque number and the header type of its request; its other header fields are those
+of RocketMQ 4.9.8. Codes that only Kourou has are mapped to the closest code that RocketMQ clients
+handle.
 
 State: soft.
 """
@@ -39,14 +40,14 @@ from kourou.transport.remoting_server import IDLE_MS, InboundFrame, RemotingServ
 from kourou.transport.tcp_server import TcpServerStatistics
 
 VIP = "vip"
-"""The name of a broker's second listener, to which clients send and from which nobody pulls."""
+"""The name of a broker's second listener, to which clients send; pulls are refused there."""
 
 NO_TOKEN = 0
-"""The number of a notice: an answer to it is one that nobody waits for."""
+"""The opaque number of a notification: a reply to it is ignored."""
 
 OWN_CODES_FROM = 30_000
 _CODES = {
-    Code.DISK_FULL: Code.SERVICE_NOT_AVAILABLE,  # upon this, clients try another broker
+    Code.DISK_FULL: Code.SERVICE_NOT_AVAILABLE,  # upon this code, clients try another broker
     Code.STORE_FAULTED: Code.SERVICE_NOT_AVAILABLE,
     Code.POLLING_FULL: Code.PULL_NOT_FOUND,
     Code.DEADLINE_PASSED: Code.SYSTEM_BUSY,
@@ -57,7 +58,7 @@ _REGION = encode_ext_fields(SendRefusal())
 
 @dataclass(slots=True)
 class RemotingReplyTo(TimedReplyTo):
-    """Where an answer goes, and what its header is to look like."""
+    """The reply address of a request, and the header format of the reply."""
 
     header_type: HeaderType = HeaderType.JSON
     language: str = Language.JAVA.name
@@ -86,9 +87,10 @@ class RemotingCarrier:
         self._servers: dict[str, RemotingServer] = {}
 
     def listen(self, listeners: Mapping[str, str]) -> dict[str, str]:
-        """Bind each listener name's `host:port`; returns what listens where, for people.
+        """Bind each listener's `host:port`; returns the listening addresses by display name.
 
-        Raises ConfigError if an address is taken, or open to the network without leave.
+        Raises ConfigError if an address is in use, or is open to the network without
+        insecureNetwork.
         """
         for name, address in listeners.items():
             server = RemotingServer(
@@ -108,20 +110,20 @@ class RemotingCarrier:
         }
 
     def port(self, name: str) -> int:
-        """The port that a listener is bound to."""
+        """Return the port that a listener is bound to."""
         return self._servers[name].port
 
     def pause(self) -> None:
-        """Receive nothing more; answers still leave."""
+        """Stop receiving; replies are still sent."""
         for server in self._servers.values():
             server.pause()
 
     def close(self) -> None:
-        """Unbind everything."""
+        """Close all listeners."""
         for server in self._servers.values():
             server.close()
 
-    # -- in ---------------------------------------------------------------------------------------
+    # -- receive ----------------------------------------------------------------------------------
 
     def _arrived(self, frames: list[InboundFrame]) -> None:
         wall_ms = self._clock.now_ms()
@@ -182,10 +184,10 @@ class RemotingCarrier:
             raise BadRequest(not_supported(command.code), code=Code.REQUEST_CODE_NOT_SUPPORTED)
         return decode_ext_fields(command.code, command.ext_fields)
 
-    # -- out --------------------------------------------------------------------------------------
+    # -- send -------------------------------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
-        """Answer a request, if it wants an answer and its peer is still there."""
+        """Send a reply, unless the request is oneway or its peer is gone."""
         to = reply.to
         server = self._servers.get(to.peer.listener)
         if server is None or to.oneway:
@@ -194,7 +196,7 @@ class RemotingCarrier:
         header = reply.header
         fields = encode_ext_fields(header) if isinstance(header, Header) else None
         if fields is None and to.request_code in _SENDS:
-            fields = _REGION  # Java clients break on an answer to a send without them
+            fields = _REGION  # Java clients fail on a reply to a send without them
         code = reply.code
         if code >= OWN_CODES_FROM:
             code = _CODES.get(Code(code), Code.SYSTEM_ERROR)
@@ -211,11 +213,11 @@ class RemotingCarrier:
         server.send(to.peer, (encode_head(command, _size(body)), *body))
 
     def notify(self, notice: Notify) -> None:
-        """Tell a client something it did not ask for."""
+        """Send a notification to a client."""
         self._tell(notice, NO_TOKEN, FLAG_ONEWAY)
 
     def ask(self, question: AskClient) -> None:
-        """Ask a client; its answer comes in as ClientAnswered."""
+        """Send a request to a client; its reply arrives as ClientAnswered."""
         self._tell(question, question.token, 0)
 
     def _tell(self, what: Notify | AskClient, opaque: int, flag: int) -> None:
@@ -231,14 +233,14 @@ class RemotingCarrier:
         )
         server.send(what.peer, (encode_head(command, _size(what.body)), *what.body))
 
-    # -- figures ----------------------------------------------------------------------------------
+    # -- metrics ----------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, TcpServerStatistics]:
-        """By listener name."""
+        """Return the counters per listener name."""
         return {name: server.statistics() for name, server in self._servers.items()}
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
-        """The connections' metrics; `base` are the labels that go with all."""
+        """Return the connection metrics; `base` are the labels that all samples get."""
         return connection_families(base, "remoting", self.statistics())
 
 

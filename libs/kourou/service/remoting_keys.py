@@ -1,4 +1,4 @@
-"""The settings of every service that RocketMQ's own clients can dial."""
+"""The settings of every service to which RocketMQ's own clients can connect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kourou.transport.curve_keys import AllowedKeys, read_pair
 
 @dataclass(frozen=True, kw_only=True)
 class RemotingKeys(ProcessKeys):
-    """What a service is told about RocketMQ's protocol."""
+    """The settings of the RocketMQ protocol listener."""
 
     tcp_enabled: bool = setting(
         True, "tcpEnable", "Serve RocketMQ's own clients, in its TCP frames, on listenPort"
@@ -41,9 +41,9 @@ class RemotingKeys(ProcessKeys):
     )
 
     def check_remoting(self) -> None:
-        """Refuse an address that is open to the network unless that was asked for.
+        """Raises ConfigError for an address that is open to the network without insecureNetwork.
 
-        RocketMQ's frames are clear text, whatever keys there are.
+        The RocketMQ protocol is clear text, even if CURVE keys are set.
         """
         if (self.curve_key_file is None) != (self.curve_clients is None):
             is_set = "curveClients" if self.curve_key_file is None else "curveKeyFile"
@@ -70,16 +70,16 @@ class RemotingKeys(ProcessKeys):
 
     @property
     def server_curve(self) -> ServerCurve | None:
-        """How Kourou's clients are listened for; None is in clear text. Raises ConfigError."""
+        """The CURVE keys of the listener for Kourou clients; None means clear text."""
         return self.curve_for(self.curve_clients)
 
     def curve_for(self, clients: str | None) -> ServerCurve | None:
-        """The same for others than clients."""
+        """Return the CURVE keys of a listener that accepts `clients`; None means clear text."""
         if self.curve_key_file is None or clients is None:
             return None
         return ServerCurve(read_pair(self.curve_key_file), AllowedKeys.of_setting(clients))
 
     def tcp_address(self, port: int) -> str:
-        """`host:port` to bind for RocketMQ's clients."""
+        """Return the `host:port` to bind for RocketMQ clients."""
         host = bindable(self.tcp_bind_address or self.bind_address)
         return join_address(host, port)

@@ -12,7 +12,7 @@ REPLICATION_PORT_SHIFT = 10_001
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicationKeys:
-    """What a broker is told about copies of its log."""
+    """The replication settings of a broker."""
 
     replication_enabled: bool = setting(
         True,

@@ -1,8 +1,8 @@
-"""Keys that users of RocketMQ have in their files and that do nothing in Kourou.
+"""RocketMQ settings that have no effect in Kourou.
 
-They are accepted with a warning, so that a `broker.conf` can be brought along as it is. Most size
-thread pools and buffers that do not exist here. A key that a service has takes precedence over
-this list, so a feature that arrives later needs no change here.
+They are accepted with a warning, so that a `broker.conf` can be used unchanged. Most of them size
+thread pools and buffers that Kourou does not have. A service's own settings take precedence over
+this list, so adding one needs no change here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One setting: its name, type, range, and what is to be known about it.
+"""Defines one setting: its name, type, range, default and description.
 
 A settings class is a frozen dataclass whose fields are made by `setting(...)`. Keys keep RocketMQ's
-spelling, since users bring them along; attribute names carry units.
+spelling, because users reuse their files; attribute names include units.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = bool | int | str | Path | enum.StrEnum | None
 
 
 class _Same(enum.Enum):
-    """Marks "the same as our default" in the columns of other products."""
+    """Marks "the same as Kourou's default" in the columns of other products."""
 
     SAME = enum.auto()
 
@@ -33,14 +33,15 @@ SAME = _Same.SAME
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known about one key.
+    """The definition of one key.
 
     `seed` is the default that the design documents state ("" if they do not), `rocketmq` that of
-    RocketMQ 4.9 ("" if it has no such key). `environment` is read besides KOUROU_<KEY>. `low` and
-    `high` are inclusive. `dynamic` settings may be changed while the service runs. `default_text`
-    stands for the default in generated pages where the default depends on the machine. `pattern`:
-    what a whole text must match. `without_effect` marks a key whose feature is not there yet:
-    setting it is accepted, and said to do nothing.
+    RocketMQ 4.9 ("" if it has no such key). `environment` is a variable that is read in addition to
+    KOUROU_<KEY>. `low` and `high` are inclusive. `dynamic` settings may be changed while the
+    service runs. `default_text` replaces the default in generated pages if the default depends on
+    the machine. `pattern`: a regular expression that the whole text must match. `without_effect`
+    marks a key whose feature does not exist yet: it is accepted with a warning that it has no
+    effect.
     """
 
     key: str
@@ -69,7 +70,7 @@ class Setting:
 
     @property
     def range_text(self) -> str:
-        """What is allowed, for people."""
+        """The allowed values, for display."""
         if self.choices:
             return ", ".join(self.choices)
         if self.kind is bool:
@@ -81,7 +82,7 @@ class Setting:
         return ""
 
     def parse(self, text: str) -> Value:
-        """The value of a text; ConfigError says what is wrong and what is allowed."""
+        """Parse a text. Raises ConfigError with the reason and the allowed values."""
         text = text.strip()
         if not text:
             if self.optional:
@@ -103,7 +104,7 @@ class Setting:
         return typing.cast("Value", self.kind(text))
 
     def format(self, value: Value) -> str:
-        """The text that `parse` reads back; an absent value is the empty text."""
+        """Return the text that `parse` reads back; None becomes the empty text."""
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -165,7 +166,7 @@ def setting(
     without_effect: bool = False,
     pattern: str = "",
 ) -> Any:
-    """A field of a settings class. A callable `default` is asked when the value is needed."""
+    """Create a field of a settings class. A callable `default` is called when needed."""
     about_it = {
         "key": key,
         "about": about,
@@ -188,8 +189,8 @@ def setting(
 
 
 def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
-    """The settings that a settings class declares, in its order."""
-    return _settings_of(typing.cast("Hashable", cls))  # mypy takes no class for hashable
+    """Return the settings that a settings class declares, in its order."""
+    return _settings_of(typing.cast("Hashable", cls))  # mypy does not treat a class as hashable
 
 
 @cache
@@ -217,7 +218,7 @@ def _settings_of(cls: Any) -> tuple[Setting, ...]:
 
 
 def _unwrap(hint: Any) -> tuple[type[Any], bool]:
-    """`X | None` is an optional X."""
+    """Return the type, and whether it is optional (`X | None`)."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [part for part in typing.get_args(hint) if part is not type(None)]
         assert len(inner) == 1, f"a setting has one type, not {hint}"
@@ -226,7 +227,7 @@ def _unwrap(hint: Any) -> tuple[type[Any], bool]:
 
 
 def environment_name(key: str) -> str:
-    """KOUROU_ and the key in capitals, words apart; a dot is a space between words."""
+    """Return KOUROU_ and the key in capitals, words separated by `_`; a dot becomes `_`, too."""
     out = ["KOUROU_"]
     for at, char in enumerate(key):
         before = key[at - 1] if at else ""

@@ -1,10 +1,11 @@
-"""Where a service's settings come from, and how they are printed.
+"""Loads a service's settings from all sources, and prints them.
 
     command line  >  environment (KOUROU_ + KEY_IN_CAPITALS)  >  file (-c)  >  default
 
-A key that nobody knows is refused, naming the nearest that is known: a typing error must not pass
-for a default. A key of RocketMQ that does nothing here is accepted, and said so once; one that
-promises safety which Kourou does not keep is refused (kourou.model.refused_settings).
+An unknown key is refused with the nearest known one as a hint: a typing error must not silently
+select the default. A RocketMQ key that has no effect in Kourou is accepted with a warning. A key
+that promises a safety guarantee which Kourou does not provide is refused
+(kourou.model.refused_settings).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/?#@\s]*):[^/?#\s]*@")
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[SettingsT]):
-    """Settings, warnings, and where each setting came from.
+    """Settings, warnings, and the origin of each setting.
 
     An origin is "argument", "environment", "file" or "default".
     """
@@ -49,7 +50,10 @@ def load_settings(
     file: Path | None = None,
     inert: Collection[str] = (),
 ) -> Loaded[SettingsT]:
-    """Build `cls` from all sources. `arguments` are keys and texts; ConfigError in one sentence."""
+    """Build `cls` from all sources. `arguments` maps keys to texts.
+
+    Raises ConfigError for an unknown key or an invalid value.
+    """
     known = {name: one for one in settings_of(cls) for name in (one.key, *one.aliases)}
     warnings: list[str] = []
     found: dict[str, tuple[Setting, str, str]] = {}
@@ -78,9 +82,9 @@ def load_settings(
 
 
 def _misspelt(environment: Mapping[str, str], cls: type[Any]) -> list[str]:
-    """Warnings for variables that look like a setting's and are none.
+    """Return warnings for variables that resemble a setting's but are not one.
 
-    Others are left alone: services and clients may share an environment.
+    Others are ignored: services and clients may share an environment.
     """
     names = {one.environment_name for one in settings_of(cls)}
     return [
@@ -116,7 +120,7 @@ def _place(
 
 
 def unknown_key(key: str, known: Collection[str]) -> ConfigError:
-    """The refusal of a key, naming the nearest known one."""
+    """Return the error for an unknown key, with the nearest known one as a hint."""
     by_form = {name.lower(): name for name in known}
     near = difflib.get_close_matches(key.lower(), by_form, n=1, cutoff=0.5)
     hint = f"did you mean {by_form[near[0]]}?" if near else "print all with -m"
@@ -161,7 +165,7 @@ def _read_file(file: Path) -> dict[str, str]:
 
 
 def as_entries(settings: Any) -> dict[str, str]:
-    """Every key and its text, in the order of the class."""
+    """Return every key and its text, in the order of the class."""
     return {
         one.key: _shown(one, getattr(settings, one.attribute))
         for one in settings_of(type(settings))
@@ -169,14 +173,14 @@ def as_entries(settings: Any) -> dict[str, str]:
 
 
 def _shown(one: Setting, value: Value) -> str:
-    """A value as people and other machines may see it: without the password of a URL."""
+    """Return a value for display: without the password of a URL."""
     return _PASSWORD_IN_URL.sub(r"\1:***@", one.format(value))
 
 
 def render(settings: Any, *, explained: bool = True) -> str:
-    """Properties text with every key; what `-m` prints, and what `-c` reads back unchanged.
+    """Return properties text with every key; `-m` prints it, and `-c` reads it back.
 
-    But for passwords in URLs, which are shown as ***: they belong into a file of their own.
+    Passwords in URLs are shown as ***: they should be in a separate file.
     """
     if not explained:
         return write_properties(as_entries(settings))
@@ -197,7 +201,7 @@ def render(settings: Any, *, explained: bool = True) -> str:
 
 
 def setting_specs(settings: Any) -> list[SettingSpec]:
-    """The keys as the engine's registry of changeable settings wants them."""
+    """Return the keys as the engine's registry of dynamic settings expects them."""
     specs = []
     for one in settings_of(type(settings)):
         value = getattr(settings, one.attribute)
@@ -218,7 +222,7 @@ def setting_specs(settings: Any) -> list[SettingSpec]:
 
 
 def changed(settings: SettingsT, values: Mapping[str, str]) -> SettingsT:
-    """A copy with some keys set from texts; ConfigError if one is unknown or out of range."""
+    """Return a copy with some keys changed. Raises ConfigError if a key or text is invalid."""
     known = {one.key: one for one in settings_of(type(settings))}
     attributes: dict[str, Value] = {}
     for key, text in values.items():
@@ -229,7 +233,7 @@ def changed(settings: SettingsT, values: Mapping[str, str]) -> SettingsT:
 
 
 def reference_rows(cls: type[Any]) -> list[dict[str, str]]:
-    """One row a setting: ours, the design documents' and RocketMQ 4.9's default side by side."""
+    """Return a row per setting: defaults of Kourou, the design documents and RocketMQ 4.9."""
     return [
         {
             "key": one.key,

@@ -1,10 +1,11 @@
-"""Standard input, output and error: there, whatever the parent did, and able to take any text.
+"""Makes standard input, output and error usable: always open, and able to encode any text.
 
-A process may be started with some of the three closed. The next file or socket it opens gets that
-number, and libuv ends a process that closes one of them. So closed ones are opened on /dev/null:
-input for writing only, as nohup does, so that whoever reads is told that there is none.
+A process may be started with some of the three closed. The next file or socket that it opens gets
+that descriptor number, and libuv aborts a process that closes one of them. Therefore closed streams
+are opened on /dev/null; standard input is opened write-only, as nohup does, so that a read fails
+with an error.
 
-Nothing but the standard library is loaded here: every command comes by.
+Only the standard library is imported here, because every command runs this code.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _MODES = (os.O_WRONLY, os.O_RDWR, os.O_RDWR)
 
 
 class _Output(FileIO):
-    """One of the two outputs; remembers why it could not be written."""
+    """One of the two output streams; keeps its first write error."""
 
     trouble: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        """As FileIO's."""
+        """Write as FileIO does, and keep the first error."""
         try:
             return super().write(data)
         except OSError as trouble:
@@ -34,11 +35,11 @@ class _Output(FileIO):
 
 
 _outputs: list[_Output] = []
-"""Of this process, once `hold_standard_streams` was called."""
+"""The outputs of this process; filled by `hold_standard_streams`."""
 
 
 def hold_standard_streams() -> None:
-    """Open what is closed, let both outputs escape what their encoding lacks; once a process."""
+    """Open closed streams, and let both outputs escape unencodable text; once per process."""
     for number, mode in enumerate(_MODES):
         try:
             os.fstat(number)
@@ -46,16 +47,16 @@ def hold_standard_streams() -> None:
             _open_null(number, mode)
     if _outputs:
         return
-    if sys.stdin is None:  # so Python says that it was closed
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for good
+    if sys.stdin is None:  # Python sets None if it was closed
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
     sys.stdout = _held(1, sys.stdout)
     sys.stderr = _held(2, sys.stderr)
 
 
 def _held(number: int, given: TextIO | None) -> TextIO:
-    """A stream as Python made it, over a file that remembers its trouble."""
+    """Return a stream with Python's settings, over a file that keeps its first error."""
     if given is not None and type(given) is not TextIOWrapper:
-        return given  # of a test or a notebook, which has its own way with it
+        return given  # a test's or notebook's own stream
     raw = _Output(number, "w", closefd=False)
     _outputs.append(raw)
     direct = given is not None and given.write_through
@@ -69,12 +70,13 @@ def _held(number: int, given: TextIO | None) -> TextIO:
 
 
 def output_trouble() -> OSError | None:
-    """Write out what waits to be written; what went wrong with it or before, if anything did.
+    """Flush both outputs; returns the first write error, if any.
 
-    The output is then led to /dev/null, so that the end of the process does not fail over it again.
+    The failed output is redirected to /dev/null, so that the exit of the process does not fail on
+    it again.
     """
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # remembered where it happened
+        with suppress(OSError):  # the stream keeps the error
             stream.flush()
     found = [raw for raw in _outputs if raw.trouble is not None]
     for raw in found:
@@ -83,7 +85,7 @@ def output_trouble() -> OSError | None:
 
 
 def as_output_sentence(trouble: OSError) -> str:
-    """What to say about it; nothing where the reader of a pipe has just had enough."""
+    """Return the message for an output error; "" if the reader of a pipe has closed it."""
     if trouble.errno == errno.EPIPE:
         return ""
     return f"cannot write output: {trouble.strerror or trouble}"
@@ -94,5 +96,5 @@ def _open_null(number: int, mode: int) -> None:
     if opened == number:
         os.set_inheritable(number, True)
     else:
-        os.dup2(opened, number)  # inheritable, as the three always are
+        os.dup2(opened, number)  # inheritable, as the three streams always are
         os.close(opened)

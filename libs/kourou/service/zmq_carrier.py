@@ -1,7 +1,7 @@
-"""Requests in and answers out over ZeroMQ, for a service's single-writer loop.
+"""The ZeroMQ server of a service: converts between frames and the loop's inputs.
 
-A frame whose header is wrong, or whose code this service does not answer, is answered here and
-never reaches the core. An answer goes out by the listener that its peer came in on.
+A frame with an invalid header, or with a code that this service does not support, gets its reply
+here and never reaches the core. A reply is sent through the listener of its peer.
 
 State: soft.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ZmqCarrier:
-    """All ZeroMQ listeners of a service. `arrived` gets each burst of requests as inputs."""
+    """All ZeroMQ listeners of a service."""
 
     name = "zmq"
 
@@ -68,11 +68,11 @@ class ZmqCarrier:
         also: Answerer | None = None,
         curve: ServerCurve | None = None,
     ) -> dict[str, str]:
-        """Bind each listener name's `host:port`; returns what listens where, for people.
+        """Bind each listener's `host:port`; returns the listening addresses by display name.
 
-        `role`: as whom these answer, if otherwise than all others; `also`: and as whom else;
-        `curve`: who may connect, if others than elsewhere. Raises ConfigError if an address is
-        taken, or open to the network without leave.
+        `role`: the service role of these listeners, if it differs from the default; `also`: a
+        second role; `curve`: keys and allowed clients, if they differ from the default. Raises
+        ConfigError if an address is in use, or is open to the network without insecureNetwork.
         """
         for name, address in listeners.items():
             arrived = partial(self._arrived, role=role, also=also) if role else self._arrived
@@ -101,22 +101,22 @@ class ZmqCarrier:
         }
 
     def server(self, name: str = "internal") -> ZmqServer | CurveServer:
-        """The listener of that name."""
+        """Return the listener of that name."""
         assert name in self._servers, f"nothing listens as {name}"
         return self._servers[name]
 
     def pause(self, *, but: str = "") -> None:
-        """Receive nothing more, but on the listener of that name; answers still leave."""
+        """Stop receiving, except on the listener named `but`; replies are still sent."""
         for name, server in self._servers.items():
             if name != but:
                 server.pause()
 
     def close(self) -> None:
-        """Unbind everything."""
+        """Close all listeners."""
         for server in self._servers.values():
             server.close()
 
-    # -- in ---------------------------------------------------------------------------------------
+    # -- receive ----------------------------------------------------------------------------------
 
     def _arrived(
         self, frames: list[Inbound], role: Answerer | None = None, also: Answerer | None = None
@@ -147,10 +147,10 @@ class ZmqCarrier:
             self._ears.arrived(received)
         watch.handled()
 
-    # -- out --------------------------------------------------------------------------------------
+    # -- send -------------------------------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
-        """Answer a request, if it wants an answer and its peer is still there."""
+        """Send a reply, unless the request is oneway or its peer is gone."""
         to = reply.to
         server = self._servers.get(to.peer.listener)
         if server is not None and not to.oneway:
@@ -159,14 +159,14 @@ class ZmqCarrier:
             server.send(to.peer, (head, *reply.body))
 
     def notify(self, notice: Notify) -> None:
-        """Tell a client something it did not ask for."""
+        """Send a notification to a client."""
         server = self._servers.get(notice.peer.listener)
         if server is not None:
             head = encode_request(notice.request, correlation=0, deadline_ms=0, kind=Kind.NOTIFY)
             server.send(notice.peer, (head, *notice.body))
 
     def ask(self, question: AskClient) -> None:
-        """Ask a client; its answer comes in as ClientAnswered."""
+        """Send a request to a client; its reply arrives as ClientAnswered."""
         server = self._servers.get(question.peer.listener)
         if server is not None:
             head = encode_request(
@@ -174,14 +174,14 @@ class ZmqCarrier:
             )
             server.send(question.peer, (head, *question.body))
 
-    # -- figures ----------------------------------------------------------------------------------
+    # -- metrics ----------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, TcpServerStatistics]:
-        """By listener name."""
+        """Return the counters per listener name."""
         return {name: server.statistics() for name, server in self._servers.items()}
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
-        """The connections' metrics; `base` are the labels that go with all."""
+        """Return the connection metrics; `base` are the labels that all samples get."""
         return connection_families(base, self.name, self.statistics())
 
 
@@ -197,7 +197,7 @@ _decode_answer = msgspec.msgpack.Decoder(tuple[str, dict[str, object] | None]).d
 
 
 def _answer(inbound: Inbound) -> ClientAnswered:
-    """What a client says to a question."""
+    """Decode a client's reply to a request of this service."""
     frame, peer = inbound.frame, inbound.peer
     try:
         remark, fields = _decode_answer(frame.header)

@@ -1,4 +1,5 @@
-"""What a broker is made of, whatever its role: an engine with hands, ears, pages and a life.
+"""The runtime of a broker in any role: effect executors, listeners, admin pages, lifecycle.
 
-services/broker and services/ha-replica are thin over it, since a follower must be able to lead.
+services/broker and services/ha-replica are thin layers over it, because a follower must be able to
+become a leader.
 """

@@ -1,10 +1,10 @@
-"""Where the name servers are, asked of an HTTP server again and again (F334).
+"""Polls an HTTP address server for the list of name servers.
 
     http://rmqAddressServerDomain:8080/rocketmq/rmqAddressServerSubGroup
     http://rmqAddressServerDomain/rocketmq/rmqAddressServerSubGroup         if it names a port
 
-The answer is `host:port;host:port`. A broker whose address server is away serves all the same, with
-the name servers that it knew last.
+The response is `host:port;host:port`. If the address server is unreachable, the broker still serves
+and uses the last list that it received.
 
 State: soft.
 """
@@ -23,19 +23,20 @@ _log = logging.getLogger("kourou.broker")
 PORT = 8080
 REFRESH_S = LIST_REFRESH_MS / 1_000
 RETRY_S = 10.0
-"""While no list was ever had, and nobody can find this broker."""
+"""Retry interval until the first list: without a list, clients cannot find this broker."""
 
 
 def list_url(domain: str, sub_group: str) -> str:
-    """The address of the list on the address server `domain`, which may name its port."""
+    """Return the URL of the list on the address server `domain`, which may include a port."""
     port = "" if ":" in domain.rpartition("]")[2] else f":{PORT}"
     return f"http://{domain}{port}/rocketmq/{sub_group}"
 
 
 class AddressServer:
-    """Asks for the list at `url`; `follow` is told each list that could be read.
+    """Polls the list at `url`; `follow` is called with each list that could be read.
 
-    It gets `host:port` of the name servers' ZeroMQ listeners. `fetch` and `sleep` are for tests.
+    The list has `host:port` of the name servers' ZeroMQ listeners. `fetch` and `sleep` can be
+    replaced in tests.
     """
 
     def __init__(
@@ -53,11 +54,11 @@ class AddressServer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to ask, on the running loop."""
+        """Start polling on the running loop."""
         self._task = asyncio.create_task(self._keep_asking())
 
     async def first(self, timeout_s: float) -> None:
-        """Wait until it was asked once, or the time is up."""
+        """Wait until the first poll has ended, or until the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._asked.wait()
@@ -71,7 +72,7 @@ class AddressServer:
             )
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -86,5 +87,5 @@ class AddressServer:
 
 
 def _endpoints(addresses: Sequence[str]) -> list[str]:
-    """Without repetitions: a RocketMQ port and the ZeroMQ port beside it are one name server."""
+    """Return ZeroMQ endpoints without duplicates: a server may be listed with both its ports."""
     return list(dict.fromkeys(zmq_endpoint(one).removeprefix("tcp://") for one in addresses))

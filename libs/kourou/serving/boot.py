@@ -1,12 +1,12 @@
-"""What did operators and clients decide before this start?
+"""Rebuilds the control state at startup, from these sources:
 
     the log's control topic    decides, as far back as it reaches
-    the event store            what came before that, and the history
-    config/*.json              a store that never had a control topic (a RocketMQ broker wrote it),
-                               and whatever another broker changed while it ran on this store
-    kourou/filters.json        filters in Python, where the events before the log's are lost
+    the event store            the state before that, and the history
+    config/*.json              a store without a control topic (written by a RocketMQ broker),
+                               and changes that another broker made while it ran on this store
+    kourou/filters.json        Python filters, if the events before the start of the log are lost
 
-State: none; it makes the state that the engine then owns.
+State: none; it creates the state that the engine then owns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger("kourou.broker")
 
 @dataclass(slots=True)
 class Booted:
-    """The state to go on with, and what must be recorded before serving."""
+    """The rebuilt state, and the events that must be recorded before serving."""
 
     control: ControlState
     imported: list[Event] = field(default_factory=list)
@@ -44,28 +44,28 @@ class TableSource(Protocol):
     """The configuration files, as kourou.serving.config_mirror reads them."""
 
     def foreign(self) -> Tables:
-        """What somebody else has written since we last did."""
+        """Return the tables that another broker has written since this broker's last write."""
         ...
 
     def everything(self) -> Tables:
-        """Whatever stands there."""
+        """Return all tables."""
         ...
 
 
 def boot_control(
     view: StoreView, events: EventStore | None, files: TableSource, rules: TopicRules
 ) -> Booted:
-    """Rebuild the control state, and find out what somebody else changed meanwhile.
+    """Rebuild the control state, and detect changes that another broker made.
 
-    Without an event store (it cannot be reached) the log and the files must do. Raises Corrupt if
-    neither the event store nor the files know what the log no longer has.
+    Without an event store (it is unreachable) the log and the files must suffice. Raises Corrupt if
+    neither the event store nor the files have the events that the log no longer has.
     """
     _log.info("record_kernel kind=%s", kernel.NAME)
     low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
     try:
         control = _projected(view, events, low, high)
     except MetadataUnavailable as error:
-        # What it has is neither read nor changed now: the projector goes on from there later.
+        # It is neither read nor changed now: the projector continues from its position later.
         _log.warning("the event store cannot be reached; starting without it: %s", error)
         events, control = None, None
     if control is None:
@@ -100,19 +100,19 @@ def boot_control(
 
 
 def _filters(tables: Tables, high: int) -> Filters:
-    """The filters of our own file, to which the log adds what it knows better."""
+    """Return the filters of Kourou's own file; the log's newer events are applied later."""
     if tables.filters is None:
         return Filters()
     filters = filters_of(tables.filters)
     if filters.next_offset > high:
-        # A power loss took events that the file had already; those to come must count.
+        # A power loss removed events that the file already had; new events must be applied.
         _log.warning("kourou/filters.json contains filters of control events that the log lost")
         filters.next_offset = high
     return filters
 
 
 def _differences(control: ControlState, tables: Tables, rules: TopicRules) -> list[Event]:
-    """What the files say that the state does not; tables that were not read count as equal."""
+    """Return the changes in the files as events; a table that was not read counts as equal."""
     return decide_import(
         control,
         rules,
@@ -123,7 +123,10 @@ def _differences(control: ControlState, tables: Tables, rules: TopicRules) -> li
 
 
 def _with_ends(view: StoreView, event: Event) -> Event:
-    """Keep the next offsets of a topic that another broker deleted; its records are in our log."""
+    """Add the next offsets of a topic that another broker deleted.
+
+    Its records are still in this broker's log.
+    """
     if not isinstance(event, TopicDeleted):
         return event
     name = event.before.name
@@ -135,7 +138,7 @@ def _with_ends(view: StoreView, event: Event) -> Event:
 def _projected(
     view: StoreView, events: EventStore | None, low: int, high: int
 ) -> ControlState | None:
-    """The event store's state as far as the log bears it out; None if it is of no use."""
+    """Return the event store's state as far as the log confirms it; None if it is unusable."""
     if events is None:
         return None
     try:
@@ -154,7 +157,7 @@ def _projected(
 
 
 def _read(view: StoreView, offset: int, high: int) -> Iterator[list[Recorded]]:
-    """Control events from the log, in batches."""
+    """Read control events from the log, in batches."""
     _, end = view.log_range()
     while offset < high:
         batch = read_control_events(view, offset, end)
@@ -165,7 +168,10 @@ def _read(view: StoreView, offset: int, high: int) -> Iterator[list[Recorded]]:
 
 
 def _project(events: EventStore, batch: list[Recorded]) -> bool:
-    """Bring the event store along; False if it does not follow: then the projector mends it."""
+    """Write events to the event store; returns False if that fails.
+
+    In that case the projector repairs the event store later.
+    """
     try:
         events.append(batch)
     except Corrupt as error:
@@ -186,7 +192,7 @@ def _set_aside(events: EventStore) -> None:
 
 
 def _begin_anew(events: EventStore, control: ControlState) -> None:
-    """The history is lost: let the event store begin with what is known."""
+    """Reset the event store to the current state, because the history before it is lost."""
     try:
         events.set_aside()
         events.begin(CONTROL.snapshot(control))

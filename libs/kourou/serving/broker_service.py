@@ -1,6 +1,6 @@
-"""A broker as a process, in whatever role: what outlives a tenure of its core.
+"""A broker as a process, in any role: everything that outlives a role session.
 
-State: soft (who is the leader, as far as name servers tell).
+State: soft (the leader's address, as reported by name servers).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ STOPPING = "the broker is stopping; nothing was done"
 STARTING = "the broker is starting and recovers its store; nothing was stored"
 CHANGING = "the broker is changing its role; nothing was done"
 LEADER = 0
-"""The brokerId under which whoever leads is registered."""
+"""The brokerId under which the leader is registered."""
 
 
 class BrokerService:
@@ -98,13 +98,13 @@ class BrokerService:
         self._served = False
         self._ready = False
 
-    # -- the steps of its life ----------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Listen, open the store, rebuild the control state, connect core and hands.
+        """Listen, open the store, rebuild the control state, connect the core to its executors.
 
-        Everything is bound first: a taken port leaves the store as it was. Who asks meanwhile is
-        told that the broker is starting.
+        All ports are bound first, so that a port in use leaves the store unchanged. Requests that
+        arrive before the core is ready get the reply that the broker is starting.
         """
         self._fail = fail
         self._spans = broker_spans(self.settings, os.environ, f"kourou-{self.name}")
@@ -120,7 +120,7 @@ class BrokerService:
             self._admin = admin
 
     async def _open(self) -> None:
-        """Open the store and connect what works on it."""
+        """Open the store and create everything that works on it."""
         found = await asyncio.to_thread(open_store, self.settings, self._disk)
         carriers, told = self._listening.carriers, self._told()
         try:
@@ -134,14 +134,14 @@ class BrokerService:
             raise
 
     def _told(self) -> Told:
-        """Whom the hands tell."""
+        """Return the callbacks for the effect executors."""
         return Told(self._post, self._announce, self._fail)
 
     def _opened(self, upkeep: Upkeep) -> None:
-        """The store is open; no core works on it yet."""
+        """Called when the store is open, before a core works on it."""
 
     def _connected(self, control: ControlState, change: ChangeRole | None) -> Tenure:
-        """A core on the open store; `change` is its role, if it is another one than at a start."""
+        """Create a core on the open store; `change` is its new role, or None at a start."""
         assert self._upkeep is not None
         around = Surroundings(
             clock=self._clock,
@@ -157,14 +157,14 @@ class BrokerService:
         return Tenure(self.settings, self._upkeep, control, around, role)
 
     def _performers(self) -> Mapping[type[Effect], Callable[[Any], None]]:
-        """Hands for effects that only some roles have."""
+        """Executors for effects that only some roles have."""
         return {}
 
     def _role(self, store: Store, control: ControlState, change: ChangeRole | None) -> Role | None:
         return role_of(self.settings, store, control.replicas, change)
 
     async def serve(self) -> Mapping[str, str]:
-        """Record what a start records, begin to answer, register."""
+        """Record the start-up events, start to serve, and register with the name servers."""
         assert self._tenure is not None
         await self._tenure.begin()
         self._served = self._ready = True
@@ -176,7 +176,7 @@ class BrokerService:
         return listening
 
     async def drain(self) -> None:
-        """Leave the name servers, finish what is under way, take nothing new."""
+        """Unregister from the name servers, finish pending requests, accept no new ones."""
         self._ready, self._stopping = False, True
         await self._late.stop()
         await self._renewed()
@@ -189,7 +189,7 @@ class BrokerService:
         self._listening.carriers.pause()
 
     async def stop(self) -> None:
-        """Record progress, flush and close everything."""
+        """Record consumer progress, flush and close everything."""
         self._stopping = True
         await self._late.stop()
         await self._renewed()
@@ -207,26 +207,26 @@ class BrokerService:
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
-    # -- another tenure -----------------------------------------------------------------------
+    # -- role sessions ------------------------------------------------------------------------
 
     def _begin_anew(self, known: BeginAnew) -> None:
-        """The leader has told what came before its log: this one begins there."""
+        """The leader has returned the state before its log: restart this log at that position."""
         tenure = self._tenure
         if tenure is not None and not tenure.over and not tenure.leads:
             tenure.cease()
             self._renew(known)
 
     def _is_late(self) -> bool:
-        """Must the log begin anew still? A leader that is followed has what it lacks."""
+        """Must the log still restart? Not if the current leader has the bytes that it lacks."""
         return not self._follows_somebody
 
     def _leaders(self) -> Sequence[str]:
         return [self._link.address] if self._link.address else []
 
     def _renew(self, why: CutLog | ChangeRole | BeginAnew) -> None:
-        """The core asks for its end, and is at rest: another one takes over on the same store.
+        """Replace the role session on the same store; the core has requested it and is idle.
 
-        What the new one asks for while it still takes over comes next.
+        A request that arrives during the replacement is executed next.
         """
         if self._renewing is None:
             self._renewing = asyncio.get_running_loop().create_task(self._take_over(why))
@@ -234,9 +234,9 @@ class BrokerService:
             self._due = why
 
     async def _take_over(self, why: CutLog | ChangeRole | BeginAnew | None) -> None:
-        """Go from tenure to tenure for as long as one asks for another.
+        """Replace the role session as long as another replacement is due.
 
-        What cannot be done ends the process: it changes nothing that a start would not find.
+        A failure ends the process: it changes nothing that a restart would not find.
         """
         try:
             while why is not None:
@@ -249,9 +249,9 @@ class BrokerService:
             self._renewing = None
 
     async def _another_tenure(self, why: CutLog | ChangeRole | BeginAnew) -> None:
-        """End one tenure and begin another. Listeners and their connections stay.
+        """End a role session and start the next one. Listeners and connections stay open.
 
-        The store stays open, but where the log is cut or begins anew.
+        The store stays open, except when the log is truncated or restarted.
         """
         tenure, upkeep = self._tenure, self._upkeep
         assert tenure is not None
@@ -284,21 +284,21 @@ class BrokerService:
             return
         self._follow()
         if tenure.leads != led:
-            # It is told anew who this is; what it knew of the former role is taken back first.
+            # The broker registers in its new role; its former registration is removed first.
             await self._leave_name_servers()
             await self._find_name_servers()
         elif self._registration is not None:
-            self._registration.announce(0)  # another epoch, perhaps other topics
+            self._registration.announce(0)  # the epoch has changed, topics may have changed
 
     async def _renewed(self) -> None:
-        """Wait for a change that is under way: it holds the store."""
+        """Wait for a replacement in progress, because it uses the store."""
         if self._renewing is not None:
             await asyncio.gather(self._renewing, return_exceptions=True)
 
     # -- the leader ---------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """A follower connects to its leader, as soon as it is known where that is."""
+        """Connect to the leader, as soon as its address is known; does nothing on a leader."""
         if not self._tenure_leads:
             self._link.follow(self.settings.leader_endpoint or self._link.address)
 
@@ -308,7 +308,10 @@ class BrokerService:
 
     @property
     def _follows_somebody(self) -> bool:
-        """Is nothing to be asked about the leader?"""
+        """Is no search for a leader needed?
+
+        True on a leader, and on a follower that is connected and copies.
+        """
         if self._tenure_leads:
             return True
         following = self._desks().following
@@ -319,7 +322,10 @@ class BrokerService:
         )
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:
-        """A name server says who leads. Whoever is followed is followed on; it may know better."""
+        """Handle a name server's reply, which names the leader.
+
+        A leader that is being followed is kept, because it may have newer information.
+        """
         if self._tenure_leads or self._tenure_is_over:
             return
         self._link.leader = answer.master_addr or self._link.leader
@@ -340,7 +346,7 @@ class BrokerService:
                 "namesrvAddr is not set: clients cannot find this broker through a name server"
             )
             return
-        # Held here, too: a change of role may leave them meanwhile.
+        # Also a local variable: a change of role may unregister in the meantime.
         registration = self._registration = self._register_with(addresses)
         registration.start()
         if url:
@@ -387,7 +393,7 @@ class BrokerService:
         )
 
     def _desks(self) -> Desks:
-        """Those of this tenure, or of the last one while there is none."""
+        """Return the state of the current role session, or of the last one."""
         assert self._tenure is not None
         return self._tenure.desks
 

@@ -1,6 +1,6 @@
 """The settings of a broker, under RocketMQ's names.
 
-RocketMQ's keys that do nothing here stand in kourou.service.rocketmq_keys.
+RocketMQ's keys that have no effect in Kourou are in kourou.service.rocketmq_keys.
 
 State: none; settings are read once. Keys marked dynamic may be changed while the broker runs, by
 events (kourou.runtime.changed_settings).
@@ -24,10 +24,10 @@ from kourou.serving.traffic_keys import TrafficKeys
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
-    """All keys of `broker.conf`. Making one checks them; ConfigError says what is wrong."""
+    """All keys of `broker.conf`. The constructor raises ConfigError for invalid settings."""
 
     def __post_init__(self) -> None:
-        """Refuse what no single key can tell is wrong."""
+        """Raises ConfigError for settings that are invalid in combination."""
         self.check_process()
         self.settle_raft()
         self.check_network()
@@ -37,7 +37,7 @@ class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
 
     @property
     def members_bind_address(self) -> str:
-        """`host:port` to bind for members of the log; port 0 takes any."""
+        """`host:port` to bind for replicas of the log; port 0 uses a free port."""
         port = self.raft_port if self.raft_enabled else self.replication_port
         if port is None:
             after = self.listen_port + REPLICATION_PORT_SHIFT
@@ -50,18 +50,18 @@ class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
         return self.sync_flush if self.ack_on is None else self.ack_on == FLUSHED
 
     def render(self) -> str:
-        """`key=value` lines of every key."""
+        """Return `key=value` lines of every key."""
         return render(self, explained=False)
 
     def print_to_stdout(self, *, explained: bool) -> None:
-        """What `-m` (explained) and `-p` print."""
+        """Print what `-m` (explained) and `-p` show."""
         sys.stdout.write(render(self, explained=explained))
 
 
 def load_broker_settings(
     arguments: Arguments, environment: Mapping[str, str]
 ) -> Loaded[BrokerSettings]:
-    """Settings from the command line, the environment, the file and the defaults."""
+    """Load the settings from the command line, the environment, the file and the defaults."""
     return load_settings(
         BrokerSettings,
         arguments=arguments.settings,

@@ -1,8 +1,8 @@
-"""`config/*.json` follow the control state, so that RocketMQ finds its tables in our store.
+"""Mirrors the control state to `config/*.json`, so that RocketMQ can run on a Kourou store.
 
-So does `kourou/filters.json`, which RocketMQ has no table for.
+It also writes `kourou/filters.json`, a table that RocketMQ does not have.
 
-State: projection. All files can be deleted; they come back with the next start or change.
+State: projection. All files can be deleted; they are written again at the next start or change.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from kourou.store.paths import StorePaths
 _log = logging.getLogger("kourou.broker")
 
 SETTLE_S = 0.1
-"""Changes of one burst are written once."""
+"""Delay by which the changes of a burst are written together."""
 
 RETRY_S = 1.0
-"""Between attempts while the disk does not take them."""
+"""Retry interval while the disk rejects writes."""
 
 Progress = dict[str, dict[str, dict[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Tables read from files; None stands for one that is missing or that nobody else has touched.
+    """Tables read from files; None if a file is missing or was not changed by another broker.
 
-    `offsets` is group -> topic -> queue id -> offset. `filters` are ours alone.
+    `offsets` is group -> topic -> queue id -> offset. `filters` are Kourou's own table.
     """
 
     topics: Mapping[str, TopicConfig] | None
@@ -51,7 +51,7 @@ class Tables:
 
 
 class ConfigMirror:
-    """Writes the tables behind the data path's back."""
+    """Writes the tables in the background."""
 
     def __init__(self, disk: Disk, paths: StorePaths, *, retry_s: float = RETRY_S) -> None:
         self._retry_s = retry_s
@@ -69,22 +69,23 @@ class ConfigMirror:
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    # -- what stands there --------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------
 
     def foreign(self) -> Tables:
-        """What another broker wrote since we last did. Raises Corrupt for unreadable files."""
+        """Return the tables that another broker changed. Raises Corrupt for unreadable files."""
         return self._read(self._foreign)
 
     def everything(self) -> Tables:
-        """Whatever stands there. Raises Corrupt for unreadable files."""
+        """Return all tables. Raises Corrupt for unreadable files."""
         tables = self._read([TOPICS, GROUPS, OFFSETS])
         return replace(tables, filters=read_filters(self._disk, self._paths))
 
     def delays(self, *, known: bool) -> Mapping[int, int]:
-        """What delayOffset.json adds to the log: another broker's progress, else nothing.
+        """Return the progress of delay levels that delayOffset.json adds to the log.
 
-        If the log has none (`known` False), the file is believed whoever wrote it: ours is never
-        ahead of the log. Raises Corrupt for an unreadable file.
+        This is another broker's progress, else empty. If the log has none (`known` False), the file
+        is used regardless of its writer, because this broker's own file is never ahead of the log.
+        Raises Corrupt for an unreadable file.
         """
         if known and not self._foreign_delays:
             return {}
@@ -106,37 +107,37 @@ class ConfigMirror:
             None if offsets is None else _by_group(offsets.value),
         )
 
-    # -- following ----------------------------------------------------------------------------
+    # -- mirroring ----------------------------------------------------------------------------
 
     def attach(self, control: ControlState, commits: Commits, delays: Delays) -> None:
-        """The state to mirror."""
+        """Set the state to mirror."""
         self._control = control
         self._commits = commits
         self._delays = delays
 
     def start(self) -> None:
-        """Write all tables once, then follow, on the running loop."""
+        """Write all tables once, then mirror changes, on the running loop."""
         self.renew()
         self._task = asyncio.create_task(self._follow())
 
     def renew(self) -> None:
-        """Another state was attached: all tables are written soon."""
+        """Schedule all tables for writing, because another state was attached."""
         self._dirty = dict.fromkeys(("topics", "groups", "offsets", "delays", "filters"))
         self._wanted.set()
 
     def changed(self, table: str) -> None:
-        """A table has changed; it is written soon."""
+        """Schedule a table for writing."""
         self._dirty[table] = None
         self._wanted.set()
 
     async def stop(self) -> None:
-        """Write what is due, all of the offsets too, and end."""
+        """Write the pending tables and all offsets, and stop."""
         if self._task is None:
             return
         self._ending.set()
         self._wanted.set()
         await self._task  # not cancelled: a thread may be writing older tables
-        self._dirty["offsets"] = None  # commits move without a word
+        self._dirty["offsets"] = None  # commits are not reported as changes
         self._dirty["delays"] = None
         await self._write()
 
@@ -152,9 +153,9 @@ class ConfigMirror:
                     await self._ending.wait()
 
     async def _write(self) -> bool:
-        """Take the tables here, where nothing changes meanwhile; write them in a thread.
+        """Snapshot the tables on the loop, where nothing changes, and write them in a thread.
 
-        False if one could not be written: it is dirty still.
+        Returns False if a table could not be written; it stays dirty.
         """
         writes = [(table, self._writer(table)) for table in self._dirty]
         self._dirty = {}
@@ -194,10 +195,10 @@ class ConfigMirror:
             case "filters":
                 filters = taken(control.filters)
                 if not filters.next_offset:
-                    return None  # there never was one
+                    return None  # there never was a filter
                 return lambda: write_filters(self._disk, self._paths, filters)
             case _:
-                return None  # settings: RocketMQ has no such file, ours are in the log
+                return None  # settings: RocketMQ has no such file, Kourou keeps them in the log
 
 
 def _by_group(offsets: Mapping[str, Mapping[int, int]]) -> Progress:

@@ -1,4 +1,4 @@
-"""Reading control events back from the log, with lost ones told in this process's log."""
+"""Reads control events from the log, and logs an error for each one that is lost."""
 
 from __future__ import annotations
 

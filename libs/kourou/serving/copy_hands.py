@@ -1,6 +1,6 @@
-"""A follower's hands: a leader's bytes go to the end of the log.
+"""The effect executor of a follower: appends the leader's bytes to the log.
 
-State: soft; the log is the store's.
+State: soft; the log belongs to the store.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kourou.store.store import Store
 
 
 class CopyHands:
-    """Works on the service's loop. `copied` is called behind each chunk: it is to be projected."""
+    """Runs on the service's loop. `copied` is called after each chunk, to project it."""
 
     def __init__(
         self, store: Store, *, post: Callable[[Input], None], copied: Callable[[], None]
@@ -25,13 +25,13 @@ class CopyHands:
         self._copied = copied
 
     def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
-        """What the loop calls for each type of effect."""
+        """Return the executor for each type of effect."""
         return {CopyChunk: self._copy}
 
     def _copy(self, effect: CopyChunk) -> None:
-        """Raises StoreFaulted, as an append does: that ends the process.
+        """Append a chunk. Raises StoreFaulted, as an append does, which ends the process.
 
-        What does not fit, and what there is no room for, is asked for once more.
+        A chunk that does not fit, or for which there is no space, is requested again.
         """
         store, position, data = self._store, effect.position, effect.data
         try:

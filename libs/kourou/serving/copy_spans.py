@@ -1,16 +1,16 @@
-"""What becomes of a traced send at the members that copy it, as spans below its `store`.
+"""Trace spans for the replication of a traced send, below its `store` span.
 
-    ship       from the append until its bytes left for a member
-    copy       from then until that member says that it has written them
+    ship       from the append until its bytes were sent to a replica
+    copy       from then until that replica reports that it has written them
     confirm    from the append until a majority of a Raft group has them on disk
-    replicate  at such a member itself: a chunk of the leader's with a traced message, until it is
-               in this log; below the message's own span, which stands in the message
+    replicate  at the replica: from the arrival of a chunk with a traced message until it is in the
+               replica's log; below the message's own span, whose context the message carries
 
-An answer tells how many had it by then (`kourou.replication.copies`, this broker included), so a
-trace says what a promise rested on. Nothing is watched before a member was ever sent anything, and
-nothing at all while no traced send is under way.
+A reply states how many replicas had the message by then (`kourou.replication.copies`, including
+this broker), so a trace shows what the acknowledgement was based on. Nothing is tracked before the
+first chunk was sent to a replica, and nothing while no traced send is in progress.
 
-State: soft, bounded: the newest traced sends that not all members have.
+State: soft, bounded: the newest traced sends that not all replicas have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(slots=True)
 class Watched:
-    """One traced append that ends at `end`. `shipped`: to whom, and when; `had`: who has it."""
+    """One traced append that ends at `end`.
+
+    `shipped`: replica -> time of shipping; `had`: the replicas that have it.
+    """
 
     end: int
     context: bytes
@@ -43,12 +46,15 @@ class Watched:
 
     @property
     def copies(self) -> int:
-        """How many have it, the one who wrote it included."""
+        """Number of replicas that have it, including the one that appended it."""
         return 1 + len(self.had)
 
 
 class CopySpans:
-    """Those of one broker; used on its loop. A member is told apart by whatever it is sent to."""
+    """The replication spans of one broker; used on its loop.
+
+    The target of a chunk identifies a replica.
+    """
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
@@ -56,14 +62,17 @@ class CopySpans:
         self._copied = False
 
     def now_ns(self) -> int:
-        """Wall time, as spans have it."""
+        """Return wall time in ns, as spans use it."""
         return self._tracing.now_ns()
 
     def __len__(self) -> int:
         return len(self._watched)
 
     def appended(self, end: int, context: bytes) -> Watched | None:
-        """A traced request's records were written, up to `end`; None while nobody copies them."""
+        """Track a traced append up to `end`.
+
+        Returns None if no replica copies the log.
+        """
         if not self._copied:
             return None
         self._forget()
@@ -74,7 +83,7 @@ class CopySpans:
         return one
 
     def shipped(self, to: Hashable, chunk: LogChunk) -> None:
-        """A chunk, perhaps an empty one, leaves for a member."""
+        """Record that a chunk, possibly an empty one, is sent to a replica."""
         self._copied = True
         if not self._watched or chunk.end == chunk.position:
             return
@@ -87,7 +96,7 @@ class CopySpans:
                 self._tell(names.SHIP, one, one.since_ns, now_ns, {names.MEMBER: str(to)})
 
     def acknowledged(self, by: Hashable, ack: ChunkAck) -> None:
-        """A member says what it has."""
+        """Record a replica's acknowledgement."""
         if not self._watched or not ack.accepted:
             return
         now_ns = self._tracing.now_ns()
@@ -102,7 +111,7 @@ class CopySpans:
         self._forget()
 
     def confirmed(self, position: int) -> None:
-        """A majority has everything below `position` on disk."""
+        """Record that a majority has everything below `position` on disk."""
         if not self._watched:
             return
         now_ns = self._tracing.now_ns()
@@ -114,11 +123,11 @@ class CopySpans:
                 self._tell(names.CONFIRM, one, one.since_ns, now_ns, {names.COPIES: one.copies})
 
     def abandon(self) -> None:
-        """This broker leads no more: the next leader may cut away what was watched."""
+        """Stop tracking: this broker no longer leads, and the next leader may truncate the log."""
         self._watched.clear()
 
     def replicated(self, data: Buffer, end: int, began_ns: int) -> None:
-        """A leader's bytes were written, up to `end`; what is traced among them is looked for."""
+        """Record a span for each traced message in a leader's bytes, written up to `end`."""
         contexts = contexts_among(data, REPLICATED_SPANS_MAX)
         if not contexts:
             return
@@ -139,7 +148,7 @@ class CopySpans:
         self._tracing.finished(name, one.context, start_ns, end_ns, where)
 
     def _forget(self) -> None:
-        """The oldest, as far as all to whom they were sent have them."""
+        """Drop the oldest appends that all their replicas have."""
         watched = self._watched
         while watched and watched[0].answered and watched[0].shipped:
             if not watched[0].shipped.keys() <= watched[0].had:

@@ -1,7 +1,6 @@
-"""A broker's figures under the names of rocketmq-exporter, RocketMQ 4's page for Prometheus.
+"""A broker's metrics under the names of rocketmq-exporter, RocketMQ 4's Prometheus exporter.
 
-Nothing is computed unless somebody asks for the page; then it costs a look at each queue of each
-group.
+They are computed only when the page is requested, which reads each queue of each group.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from kourou.telemetry.exporter_table import POOLS, PUT_TIMES, RATES, SPANS, TOTA
 from kourou.telemetry.metrics import Family, Labels
 
 CLUSTERING = "1"
-"""The number of RocketMQ's message model in which a group has progress at the broker."""
+"""RocketMQ's number of the message model in which the broker keeps a group's progress."""
 
 Sample = tuple[Labels, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A consumer that told how it runs."""
+    """A consumer that reported its running info."""
 
     group: str
     client_id: str
@@ -39,10 +38,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What had to be asked for: members, and how long a request that comes now waits.
+    """Values that had to be requested: consumers, and the current queueing delay of a request.
 
-    `sends` of the last minute by how long they took, as `RpcLatency.stored` counts; None: not known
-    yet.
+    `sends`: counts of the last minute's sends by duration, in the buckets of `RpcLatency.stored`;
+    None if not known yet.
     """
 
     members: Sequence[Member]
@@ -59,7 +58,10 @@ def exporter_families(
     address: str,
     wall_ms: int,
 ) -> Iterator[Family]:
-    """The page of one broker; `table` is its runtime table, `address` where clients find it."""
+    """Return the page of one broker.
+
+    `table` is its runtime table, `address` the address for clients.
+    """
     policy = desks.policy
     here = {"cluster": policy.cluster_name, "broker": policy.broker_name}
     yield from _broker(here, desks.statistics, policy.cluster_name, address)
@@ -87,7 +89,7 @@ def _broker(here: Labels, statistics: Statistics, cluster: str, address: str) ->
 
 
 def _tps(statistics: Statistics, item: str, key: str) -> float:
-    """A second in the last minute. The broker counts under this key, or did and will again."""
+    """Return the rate per second of the last minute; 0 if nothing was counted under this key."""
     stats = statistics.item(item, key)
     return 0.0 if stats is None else stats.stats_minute.tps
 
@@ -159,7 +161,8 @@ def _groups(here: Labels, desks: Desks, wall_ms: int) -> Iterator[Family]:
         if known is None or known.message_model is MessageModel.CLUSTERING:
             members = 0 if known is None else len(known.members)
             behind[_kind(topic)].append((_lag(group, topic, members), lag))
-    # Of its dead letters a group commits nothing before somebody has dealt with some.
+    # A group has no commits in its dead-letter topic before dead letters are handled for the first
+    # time.
     for topic in desks.view.topics():
         group = topic.removeprefix(DLQ_PREFIX)
         if group != topic and (group, topic) not in committed:
@@ -189,7 +192,7 @@ def _kind(topic: str) -> str:
 def _behind(
     view: StoreView, topic: str, queues: Mapping[int, int], wall_ms: int
 ) -> tuple[int, int]:
-    """Messages that a group has not consumed, and the age of the oldest of them in ms."""
+    """Return the consumer lag, and the age in ms of the oldest message not consumed."""
     lag = age_ms = 0
     for queue_id, offset in queues.items():
         span = view.queue_range(topic, queue_id)
@@ -204,7 +207,7 @@ def _behind(
     return lag, age_ms
 
 
-# -- members --------------------------------------------------------------------------------------
+# -- consumers ------------------------------------------------------------------------------------
 
 
 def _members(members: Sequence[Member]) -> Iterator[Family]:

@@ -1,9 +1,9 @@
-"""The page of RocketMQ 4's exporter: what has to be asked and waited for before it can be made.
+"""The page of RocketMQ 4's exporter: collects the values that require requests to consumers.
 
-The exporter is a client that asks each member of each group through its broker. Here the broker
-asks by itself, with the same request (307), and only when somebody wants this page.
+The exporter is a client that queries each consumer of each group through its broker. Here the
+broker sends the same request (code 307) by itself, and only when this page is requested.
 
-State: soft: questions under way, and what was counted when the page was asked for lately.
+State: soft: open requests, and counter snapshots from recent page requests.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from kourou.transport.peer_ids import next_peer_id
 
 MINUTE_MS = 60_000
 SNAPSHOT_MS = 1_000
-"""Whoever asks more often than that shares a snapshot."""
+"""More frequent page requests share a counter snapshot."""
 
 
 class PageQuestions:
-    """A carrier whose only peer is the page: what it asks goes through the core as all else does.
+    """A protocol server whose only peer is the page, so that its requests pass through the core.
 
     `post` gives an input to the loop. Used on the running loop.
     """
@@ -53,7 +53,7 @@ class PageQuestions:
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
 
     async def question(self, request: Request, timeout_ms: int) -> Reply:
-        """The core's answer. TimeoutError if there is none in time."""
+        """Return the core's reply. Raises TimeoutError if there is none in time."""
         number = next(self._numbers)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
@@ -67,35 +67,35 @@ class PageQuestions:
             del self._waiting[number]
 
     def reply(self, reply: Reply) -> None:
-        """An answer for the page, if it still waits for that."""
+        """Deliver a reply to the page, if it still waits for it."""
         future = self._waiting.get(reply.to.correlation)
         if future is not None and not future.done():
             future.set_result(reply)
 
     def notify(self, notice: Notify) -> None:
-        """Nobody tells the page what it did not ask for."""
+        """Do nothing: the page receives no notifications."""
 
     def ask(self, question: AskClient) -> None:
-        """Nobody asks the page."""
+        """Do nothing: the page receives no requests."""
 
     def pause(self) -> None:
-        """Questions still get their answers."""
+        """Do nothing: pending requests still get their replies."""
 
     def close(self) -> None:
-        """There is no listener."""
+        """Do nothing: there is no listener."""
 
     def statistics(self) -> Mapping[str, Any]:
-        """There are no connections."""
+        """Return nothing: there are no connections."""
         return {}
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
-        """The same."""
+        """Return nothing: there are no connections."""
         del base
         return []
 
 
 class LastMinute:
-    """What counters grew by in the last minute, or a little more, by looks at them.
+    """The increase of counters in the last minute, or a little more, from snapshots.
 
     The counters were 0 at `began_ms` (monotonic).
     """
@@ -104,7 +104,10 @@ class LastMinute:
         self._looks: deque[tuple[int, Sequence[int]]] = deque([(began_ms, ())])
 
     def look(self, now_ms: int, counts: Sequence[int]) -> list[int] | None:
-        """None: nobody has looked between one and two minutes ago, so it is not known."""
+        """Take a snapshot and return the increase.
+
+        None (unknown) if there is no snapshot that is one to two minutes old.
+        """
         looks = self._looks
         while len(looks) > 1 and looks[1][0] <= now_ms - MINUTE_MS:
             looks.popleft()
@@ -117,7 +120,7 @@ class LastMinute:
 
 
 class ExporterPage:
-    """Gathers what the page of one broker needs, each time that it is asked for."""
+    """Collects the values for a broker's page at each request."""
 
     def __init__(
         self,
@@ -133,14 +136,14 @@ class ExporterPage:
         self._sends = LastMinute(clock.monotonic_ms())
 
     async def asked(self, desks: Desks) -> Asked:
-        """Waits two seconds at most, for members that do not answer."""
+        """Collect the values; waits at most two seconds for consumers that do not reply."""
         wait_ms = await self._wait_ms()
         members = await self._members(desks)
         sends = self._sends.look(self._clock.monotonic_ms(), self._measures.rpc.stored())
         return Asked(members, wait_ms, sends)
 
     async def _wait_ms(self) -> float:
-        """How long a request that comes now waits: until the loop has read its sockets once."""
+        """Measure the queueing delay: the time until the loop has polled its sockets once."""
         began_ns = self._now_ns()
         for _ in range(2):
             await asyncio.sleep(0)
@@ -158,7 +161,7 @@ class ExporterPage:
         return [member for member in found if member is not None]
 
     async def _member(self, desks: Desks, group: str, client_id: str) -> Member | None:
-        """How it runs, by its own account; None from one that does not say."""
+        """Return a consumer's running info; None if it does not reply."""
         peer = desks.membership.consumer_peer(group, client_id)
         if peer is None:
             return None
@@ -169,6 +172,6 @@ class ExporterPage:
                 return None
             info = decode_consumer_running_info(b"".join(reply.body) or b"{}")
         except (TimeoutError, KourouError):
-            return None  # it is gone, slow, or says what nobody understands: it has no samples
+            return None  # gone, slow, or an invalid reply: it has no samples
         host, port = peer.address
         return Member(group, client_id, f"{host}:{port}", info)

@@ -1,6 +1,6 @@
-"""What a broker tells of itself: runtime table, statistics, metrics.
+"""What a broker reports about itself: runtime table, statistics, metrics.
 
-State: none beyond the time of start.
+State: none, except the start time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NO_POOLS = {
     for pool in ("send", "pull", "query")
     for figure in ("Size", "HeadWaitTimeMills")
 }
-"""RocketMQ's tools read them and fail without; here nothing waits for a thread of a pool."""
+"""RocketMQ's tools require these keys; Kourou has no thread pool queues."""
 
 
 class Figures:
-    """Reads figures where they are kept."""
+    """Collects the values from the components that own them."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -53,14 +53,14 @@ class Figures:
         spans: BrokerSpans | None = None,
         measures: Measures | None = None,
     ) -> None:
-        """The parts that were made after this."""
+        """Set the components that are created after this object."""
         self._spans = spans
         self._measures = measures or self._measures
         self._desks = desks
         self._carriers = carriers
 
     def table(self) -> Mapping[str, str]:
-        """The texts of GET_BROKER_RUNTIME_INFO under RocketMQ's names."""
+        """Return the values of GET_BROKER_RUNTIME_INFO under RocketMQ's names."""
         assert self._desks is not None
         traffic = self._desks.traffic
         total, free = self._store.usage()
@@ -81,9 +81,9 @@ class Figures:
                 for level, (offset, end) in self._desks.delays.bounds().items()
             },
             **NO_POOLS,
-            "pageCacheLockTimeMills": "0",  # likewise: there is no such lock
+            "pageCacheLockTimeMills": "0",  # there is no such lock
             "commitLogDiskRatio": ratio,
-            "consumeQueueDiskRatio": ratio,  # they lie on one disk
+            "consumeQueueDiskRatio": ratio,  # they are on one disk
             "commitLogDirCapacity": _capacity(total, free),
             "remainHowManyDataToCommit": str(self._store.unwritten_bytes),
             "dispatchBehindBytes": str(self._store.dispatch_behind_bytes),
@@ -98,7 +98,7 @@ class Figures:
         }
 
     def _replication(self) -> dict[str, str]:
-        """Ours: a broker that never had a follower has nothing to say of it."""
+        """Return Kourou's replication values; empty if the broker never had a follower."""
         assert self._desks is not None
         told = self._desks.replica_desk.told(self._clock.monotonic_ms())
         if told.leads and not told.epoch:
@@ -118,7 +118,7 @@ class Figures:
         }
 
     def statistics(self) -> dict[str, Any]:
-        """Everything, for people."""
+        """Return all statistics, for people."""
         assert self._desks is not None
         return {
             "store": self._store.statistics(),
@@ -141,7 +141,7 @@ class Figures:
         }
 
     def metrics(self) -> bytes:
-        """The Prometheus page."""
+        """Return the Prometheus page."""
         assert self._desks is not None
         return broker_metrics(
             self._desks,
@@ -154,8 +154,8 @@ class Figures:
         )
 
     def exporter_metrics(self, asked: Asked, address: str) -> bytes:
-        """The same under the names of RocketMQ 4's exporter; `address`: where clients find it."""
-        # Imported here: a broker whose page nobody asks for does not pay for it.
+        """Return the page with the names of RocketMQ 4's exporter; `address` is for clients."""
+        # Imported here: a broker whose page is never requested does not pay for the import.
         from kourou.serving.exporter_metrics import exporter_families
         from kourou.telemetry.exporter_table import EXPORTER_METRICS
 
@@ -174,7 +174,7 @@ class Figures:
 
 
 def _counts(counts: Sequence[int]) -> str:
-    """`bound in ms:answers` of each bucket since the start; the last has no bound."""
+    """Format `bound in ms:replies` of each bucket since the start; the last bucket has no bound."""
     bounds = [*map(str, RPC_BOUNDS_MS), "more"]
     return " ".join(f"{bound}:{count}" for bound, count in zip(bounds, counts, strict=True))
 

@@ -1,10 +1,11 @@
-"""The broker's hands: doing what its core decided.
+"""The effect executor of a broker: carries out what its core decided.
 
-State: soft (which flush is under way, what is to be projected).
+State: soft (the flush in progress, what is to be projected).
 
-Appends are written at once, and answers leave right behind them: a sender never waits for queues
-and key index. These follow when the turn is over if somebody waits for the messages, else within
-PROJECT_WITHIN_S, together with what came meanwhile, and before any request that may look at them.
+Appends are written immediately and replies are sent right after them: a send does not wait for
+consume queues and key index. These are projected at the end of the loop iteration if consumers wait
+for the messages, otherwise within PROJECT_WITHIN_S, in a batch, and before any request that may
+read them.
 """
 
 from __future__ import annotations
@@ -44,23 +45,25 @@ from kourou.store.store import Store
 _log = logging.getLogger("kourou.broker")
 
 CHECKPOINT_RESTS = 9
-"""A checkpoint rests so many times as long as it took: with 10,000 queues it takes seconds, and it
-shall not have more than a tenth of the disk ..."""
+"""After a checkpoint, the pause until the next one is so many times its duration.
+
+With 10,000 queues a checkpoint takes seconds; it should not use more than a tenth of the disk.
+"""
 CHECKPOINT_REST_MS_MAX = 20_000
-"""... but a restart reads again what came since the last one."""
+"""Limit of that pause, because a restart reads everything since the last checkpoint again."""
 
 SPACE_RETRY_MS = 1_000
 INDEX_RETRY_MS = 1_000
 PROJECT_WITHIN_S = 0.005
 PROJECT_BYTES_MAX = 1 << 18
-"""So much that is not projected does not wait for more."""
+"""Projection starts immediately when this many bytes are not projected."""
 
 TICK_MS_MAX = 100
 TICK_MS_MIN = 10
 
 
 class Hands:
-    """Performs effects; everything but the two worker threads runs on the service's loop."""
+    """Executes effects. Everything except the two worker threads runs on the service's loop."""
 
     def __init__(
         self,
@@ -134,7 +137,7 @@ class Hands:
         )
 
     def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
-        """What the loop calls for each type of effect."""
+        """Return the executor for each type of effect."""
         return {
             Append: self._append,
             Project: lambda _effect: self._dispatch_now(),
@@ -158,17 +161,17 @@ class Hands:
         self._tell_appended(effect.end)
 
     def copied(self) -> None:
-        """The log is longer by a copy of another member's bytes."""
+        """Handle bytes that were copied from another replica to the end of the log."""
         self._appended()
         self._dispatch_now()
 
     def _written_out(self) -> None:
-        """The log's files have what was staged."""
+        """Handle the end of a write-out of staged bytes to the log's files."""
         self._written()
         self._dispatch_now()
 
     def _appended(self) -> None:
-        """The log is longer now: by appends of this broker, or by a copy."""
+        """Handle growth of the log, by this broker's appends or by copied bytes."""
         if self._write_out is None:
             self._written()
         else:
@@ -177,7 +180,7 @@ class Hands:
             self._allocate()
 
     def _written(self) -> None:
-        """The log's files have more: project it soon, and wake the flush."""
+        """Handle growth of the log's files: schedule projection, start a flush if one is due."""
         if self._dispatch_due is None:
             loop = asyncio.get_running_loop()
             self._dispatch_due = loop.call_later(PROJECT_WITHIN_S, self.dispatch)
@@ -187,26 +190,26 @@ class Hands:
             self._flush_if_woken()
 
     def _dispatch_now(self) -> None:
-        """Project what was written as soon as the turn is over."""
+        """Project what was written at the end of this loop iteration."""
         if self._dispatch_due is not None and not self._dispatch_soon:
             self._dispatch_due.cancel()
             self._dispatch_due = asyncio.get_running_loop().call_soon(self.dispatch)
             self._dispatch_soon = True
 
     def dispatch_written(self) -> None:
-        """Project what was written and waits for more: somebody may look at it now."""
+        """Project written messages whose projection is delayed, because they may be read now."""
         if self._dispatch_due is not None:
             self.dispatch()
 
     def dispatch(self) -> None:
-        """Project what was written since the last time, and wake who waits for it."""
+        """Project what was written since the last call, and report it to the core."""
         if self._dispatch_due is not None:
             self._dispatch_due.cancel()
             self._dispatch_due = None
             self._dispatch_soon = False
         try:
             grown = self._store.dispatch()
-        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+        except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
             self._fail(error)
             return
         if grown:
@@ -216,12 +219,12 @@ class Hands:
             queues = [(one.topic, one.queue_id, one.max_offset) for one in grown]
             self._post(Dispatched(queues, self._store.indexed))
         if self._store.dispatch_behind_bytes and self._store.fault is None:
-            # A full disk: the queues catch up with one of the next ticks.
+            # A full disk: the queues catch up at one of the next ticks.
             self._dispatch_retry = True
 
     def _drop_topic(self, effect: DropTopic) -> None:
         if self._write_out is not None:
-            self._write_out.write_now()  # or the topic's queues would come back with its last words
+            self._write_out.write_now()  # else its last messages would recreate its queues
         self.dispatch()
         self._store.remove_topic(effect.topic)
 
@@ -232,7 +235,7 @@ class Hands:
             self._start_flush()
 
     def _flush_if_woken(self) -> None:
-        """flushCommitLogTimed=false: what was appended need not wait for the clock."""
+        """Start a flush without waiting for the timer (flushCommitLogTimed=false)."""
         if self._schedule.woken(self._clock.monotonic_ms(), self._store.dirty_bytes):
             self._start_flush()
 
@@ -243,16 +246,16 @@ class Hands:
         self._flush_again = False
         loop = asyncio.get_running_loop()
         flush = self._flusher.submit(self._flush_store)
-        # No task and no futures of the loop's: there may be thousands of flushes a second.
+        # No task and no future of the loop, because there may be thousands of flushes a second.
         flush.add_done_callback(lambda done: loop.call_soon_threadsafe(self._flush_ended, done))
 
     def _flush_ended(self, flush: Future[int]) -> None:
-        """The flush thread is done."""
+        """Handle the end of a flush."""
         self._flushing = False
         if self._settled is not None:
             self._settled.set_result(None)
         error = flush.exception()
-        if error is not None:  # bug or dead disk, it ends the process
+        if error is not None:  # bug or disk failure, it ends the process
             self._fail(error)
             return
         position = flush.result()
@@ -265,11 +268,11 @@ class Hands:
             self._flush_if_woken()
 
     def _flush_store(self) -> int:
-        """In the flush thread: make what was written durable; the position it reaches to."""
+        """Flush on the flush thread; returns the position up to which the log is durable."""
         return self._measures.flush(self._store.flush)
 
     async def _checkpoint_in_thread(self) -> None:
-        """Queues, index and recovery point to disk, so that a restart has little to walk."""
+        """Write queues, index and recovery point to disk, to bound the work of a restart."""
         dirty_bytes, self._units_dirty_bytes = self._units_dirty_bytes, 0
         began_ms = self._clock.monotonic_ms()
         try:
@@ -277,7 +280,7 @@ class Hands:
         except DiskFull as error:
             self._units_dirty_bytes += dirty_bytes
             _log.warning("no checkpoint was written: %s", error)
-        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+        except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
             self._fail(error)
         else:
             now_ms = self._clock.monotonic_ms()
@@ -287,14 +290,14 @@ class Hands:
             self._checkpointing = False
 
     async def _checkpoint_now(self) -> None:
-        """Planned here, saved in the flush thread: in the order in which they were planned."""
+        """Plan a checkpoint here and save it on the flush thread, in the order of planning."""
         plan = self._store.plan_checkpoint()
         await asyncio.get_running_loop().run_in_executor(
             self._flusher, self._measures.checkpoint, partial(self._store.save_checkpoint, plan)
         )
 
     def tick(self) -> None:
-        """Look whether a flush, a checkpoint or log space is due; several times a second."""
+        """Start what is due (flush, checkpoint, log space); called several times a second."""
         if self._faulted:
             return
         if self._write_out is not None:
@@ -320,11 +323,11 @@ class Hands:
     def _catch_up_index(self) -> None:
         try:
             self._store.catch_up_index()
-        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+        except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
             self._fail(error)
 
     def _wake(self, effect: Wake) -> None:
-        """Something is due before the next tick."""
+        """Schedule a tick that is due before the next regular one."""
         if self._waking is not None:
             self._waking.cancel()
         self._waking = asyncio.get_running_loop().call_later(effect.after_ms / 1_000, self._woken)
@@ -335,7 +338,7 @@ class Hands:
             self._post(Tick(self._clock.now_ms(), self._clock.monotonic_ms()))
 
     def _space_freed(self) -> None:
-        """Old segments are gone: perhaps there is room for a new one now."""
+        """Retry an allocation after old segments were deleted, because there may be space now."""
         if self._store.space_wanted:
             self._allocate()
 
@@ -348,7 +351,7 @@ class Hands:
         loop = asyncio.get_running_loop()
         try:
             space = await loop.run_in_executor(self._allocator, self._store.allocate_next)
-        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+        except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
             self._fail(error)
         else:
             if space.full:
@@ -363,13 +366,13 @@ class Hands:
             self._allocating = False
 
     def _fail(self, error: BaseException) -> None:
-        """The disk failed: nobody is promised anything any more, and the process ends."""
+        """Handle a disk failure: nothing is acknowledged any more, and the process ends."""
         if self._faulted:
             return
         self._faulted = True
         _log.critical("the store failed: %s", error)
         self._post(StoreFailed(str(error)))
-        # The answers of that input leave first; then the life of the service ends with code 75.
+        # The replies to that input are sent first; then the service's lifecycle ends with code 75.
         asyncio.get_running_loop().call_later(0.2, self._failed, error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -395,6 +398,6 @@ class Hands:
 
 
 def tick_ms_of(policies: Sequence[FlushPolicy]) -> int:
-    """How often to look: so that the shortest interval is kept to about a quarter of itself."""
+    """Return the tick interval: a quarter of the shortest flush interval, within limits."""
     shortest = min(policy.interval_ms for policy in policies)
     return max(TICK_MS_MIN, min(TICK_MS_MAX, shortest // 4))

@@ -1,7 +1,7 @@
-"""Asking the event database about the past, off the loop, and coming back in time.
+"""Queries the event database off the loop, with a time limit.
 
-State: soft. A question whose time is over is answered METADATA_UNAVAILABLE; the thread that still
-waits for the database ends by the database's own limits (decision 0031).
+State: soft. A query that exceeds its limit is answered with METADATA_UNAVAILABLE; the thread that
+still waits for the database ends by the database's own limits (decision 0031).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from kourou.serving.projector import Projector
 _log = logging.getLogger("kourou.broker")
 
 THREADS = 2
-"""One slow question does not hold up the next."""
+"""Two, so that a slow query does not block the next one."""
 
 FLUSH_PAUSE_S = 0.02
-"""Between two looks at whether the log was flushed as far as the question needs it."""
+"""Interval of the check whether the log was flushed as far as the query needs."""
 
 
 class HistoryHands:
-    """Works on the service's loop; `post` brings HistoryAnswered to the core."""
+    """Runs on the service's loop; `post` passes HistoryAnswered to the core."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class HistoryHands:
         self._unavailable = 0
 
     def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
-        """What the loop calls for each type of effect."""
+        """Return the executor for each type of effect."""
         return {AskHistory: self._ask}
 
     def statistics(self) -> dict[str, int]:
-        """Questions so far, those that the database could not be asked, and those under way."""
+        """Return the number of queries so far, of failed ones, and of open ones."""
         return {
             "asked": self._asked,
             "unavailable": self._unavailable,
@@ -64,7 +64,10 @@ class HistoryHands:
         }
 
     def stop(self) -> list[ReplyTo]:
-        """Ask no more; whose questions are still open. The database must be closed behind this."""
+        """Stop; returns the reply addresses of open queries.
+
+        The database must be closed after this.
+        """
         asking, self._asking = list(self._asking.values()), {}
         for _, task in asking:
             task.cancel()
@@ -100,7 +103,7 @@ class HistoryHands:
             return HistoryAnswered(received, error=silent)
         except KourouError as error:
             return HistoryAnswered(received, error=error)
-        except Exception as error:  # noqa: BLE001 - a bug; looking back has changed no state
+        except Exception as error:  # noqa: BLE001 - a bug; reading the history has changed no state
             _log.exception("reading the history failed")
             bug = KourouError(f"reading the history failed: {error!r}")
             return HistoryAnswered(received, error=bug)
@@ -119,7 +122,7 @@ class HistoryHands:
         )
 
     async def _caught_up(self, upto: int) -> None:
-        """What was decided until now is on disk and in the database."""
+        """Wait until all decisions before `upto` are on disk and in the database."""
         projector = self._projector()
         if projector is None:
             raise MetadataUnavailable(

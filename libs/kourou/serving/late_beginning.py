@@ -1,11 +1,11 @@
-"""A member whose log begins late: where its leader's log begins by now.
+"""Bootstraps a replica whose log ends before its leader's log begins.
 
-Retention has taken from the leader what this member lacks. Bytes of the log can be fetched from
-there on; what was decided before is not among them. So another member tells it as one value
-(kourou.engine.log_beginning), which is written down durably before anything of the old log goes,
-and becomes this member's event store before its new log gets a first byte.
+Retention has deleted records on the leader that this replica lacks. The remaining log can be
+fetched, but the control state before it is not part of it. Therefore another replica returns that
+state as one value (kourou.engine.log_beginning). It is written durably before anything of the old
+log is deleted, and becomes the replica's event store before the new log gets its first byte.
 
-State: soft; what must last is the intent of kourou.store.anew.
+State: soft; the durable part is the store's intent file (docs/formats/replication.md).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from kourou.transport.curve import ClientCurve
 _log = logging.getLogger("kourou.broker")
 
 PAUSE_S = 1.0
-"""Between two rounds of asking."""
+"""Pause between two rounds of requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeginAnew:
-    """Somebody has told what is needed: end the tenure, let `leave` do the last thing, open again.
+    """The required state has arrived: end the role session, call `leave`, open the store again.
 
-    `position` and `epoch` (that of the byte before): where the log begins then. What the old log
-    has from `common` on is kept for the operator.
+    `position` and `epoch` (that of the byte before it) are the new start of the log. The old log
+    from `common` on is kept for the operator.
     """
 
     position: int
@@ -49,15 +49,16 @@ class BeginAnew:
     body: bytes
 
     def leave(self, store: Store) -> None:
-        """Write it down, durably; close the store behind this without settling it."""
+        """Write the intent durably; afterwards close the store without settling it."""
         store.begin_elsewhere(self.position, self.common, self.body)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Begin anew at `position` or above; `epoch`: what that of the byte before must be, if known.
+    """The request to restart the log at `position` or above.
 
-    `common`: what lies below it is in the group's history.
+    `epoch`: the required epoch of the byte before, if known. `common`: everything below it is part
+    of the group's history.
     """
 
     position: int
@@ -66,11 +67,11 @@ class Wanted:
 
 
 class LateBeginning:
-    """Asks members what came before their log; `told` gets the first answer that fits.
+    """Requests the state before the leader's log; `told` gets the first reply that matches.
 
-    `others` are the addresses to ask, in this order: the leader's, or all other members', each that
-    of a listener for members or for clients. `still` says whether it is wanted at all: another
-    leader may have what the last one lacked. All calls belong on the running loop.
+    `others` are the addresses to try, in this order: the leader's, or those of all other replicas;
+    each is a listener for replicas or for clients. `still` says whether the state is still needed:
+    a new leader may have what the last one lacked. All calls must be made on the running loop.
     """
 
     def __init__(
@@ -95,13 +96,13 @@ class LateBeginning:
         self._task: asyncio.Task[None] | None = None
 
     def want(self, wanted: Wanted) -> None:
-        """Begin to ask; where that is under way, this is what is wanted from now on."""
+        """Start to request; if requests are in progress, replace what they require."""
         self._wanted = wanted
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._until_told())
 
     async def stop(self) -> None:
-        """Ask no more: the member is not behind any more, leads, or ends."""
+        """Stop: the replica is no longer behind, leads, or ends."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -150,13 +151,13 @@ class LateBeginning:
         return BeginAnew(found.position, found.epoch, wanted.common, body)
 
 
-# -- at a start -----------------------------------------------------------------------------------
+# -- at startup -----------------------------------------------------------------------------------
 
 
 def pending_beginning(settings: StoreSettings, disk: Disk) -> LogBeginning | None:
-    """What a member wrote down that was to begin anew; None mostly. Changes nothing.
+    """Return the intent of an interrupted bootstrap; usually None. Changes nothing.
 
-    Raises Corrupt where it cannot be read, and what opening a store raises.
+    Raises Corrupt if it cannot be read, and what opening a store raises.
     """
     paths = settings.paths
     try:
@@ -172,20 +173,20 @@ def pending_beginning(settings: StoreSettings, disk: Disk) -> LogBeginning | Non
 
 
 def clear_for(beginning: LogBeginning, settings: StoreSettings, disk: Disk) -> None:
-    """Make the store one that is empty and begins there. May be repeated."""
+    """Make the store empty, with that start of the log. Idempotent."""
     start = begin_anew(settings, disk, beginning.position, beginning.queue_ends, beginning.epochs)
     assert start == beginning.position, (start, beginning.position)
 
 
 def record_beginning(beginning: LogBeginning, events: EventStore) -> None:
-    """Let the event store begin with that state; what it had is set aside. May be repeated.
+    """Reset the event store to that state; its former content is set aside. Idempotent.
 
-    Raises MetadataUnavailable: then the log must not go on, for nobody could say what holds.
+    Raises MetadataUnavailable: then the log must not be used, because its state is unknown.
     """
     offset = beginning.next_offset
     info = events.info()
     if offset and (info.next_offset, info.lost_before) == (offset, offset):
-        return  # begun by a start that a crash ended
+        return  # done by an earlier start that crashed
     if info != StreamInfo():
         _log.warning(
             "the event store starts a new history; the old one is kept as %s", events.set_aside()

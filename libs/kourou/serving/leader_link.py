@@ -1,7 +1,7 @@
-"""A follower's connection to its leader, as one more carrier.
+"""A follower's connection to its leader, as one more protocol server.
 
-Each time a connection stands the leader is a new peer, so what was said over the last one belongs
-to nobody any more. What cannot leave at once is dropped: the leader asks again.
+For each new connection the leader is a new peer, so messages of an earlier connection have no
+recipient. Messages that cannot be sent immediately are dropped: the leader requests them again.
 
 State: soft.
 """
@@ -29,13 +29,13 @@ from kourou.transport.zmq_client import ZmqClientStatistics, ZmqConnection
 _log = logging.getLogger("kourou.broker")
 
 LEADERS = (Attached, LogChunk)
-"""What a leader says; whatever else comes over this connection is dropped."""
+"""The messages of a leader; all others on this connection are dropped."""
 
 
 class LeaderLink:
-    """Dials one leader. `connected` is told of each connection, and of the leader's address.
+    """Connects to one leader. `connected` is called with each connection and the leader's address.
 
-    `leader` is where clients find it, as far as somebody said so. All calls belong on the running
+    `leader` is the leader's address for clients, if known. All calls must be made on the running
     loop.
     """
 
@@ -61,13 +61,13 @@ class LeaderLink:
 
     @property
     def connected(self) -> bool:
-        """Does a connection stand?"""
+        """Is the connection established?"""
         return self._peer is not None
 
     def follow(self, address: str) -> None:
-        """Dial this leader, `host:port` of its listener for members, from now on.
+        """Connect to this leader, `host:port` of its listener for replicas, from now on.
 
-        "" dials nobody; the address that is dialled already changes nothing.
+        "" disconnects; the current address changes nothing.
         """
         if self._connection is not None and address == self.address:
             return
@@ -115,33 +115,33 @@ class LeaderLink:
         to = TimedReplyTo(self._peer, 0, oneway=True, request_code=request.code)
         self._ears.arrived([Received(to, request, frame.body, self._clock.now_ms())])
 
-    # -- as a carrier -----------------------------------------------------------------------------
+    # -- as a protocol server ---------------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
-        """A leader asks nothing that is answered."""
+        """Do nothing: a leader's messages require no reply."""
 
     def notify(self, notice: Notify) -> None:
-        """Say something to the leader, if that connection is still there."""
+        """Send a message to the leader, if that connection is still open."""
         if notice.peer == self._peer and self._connection is not None:
             self._connection.oneway(notice.request, body=notice.body)
 
     def ask(self, question: AskClient) -> None:
-        """Nobody asks a leader as one asks a client."""
+        """Do nothing: a leader is never sent requests as a client is."""
 
     def pause(self) -> None:
-        """Hear nothing more."""
+        """Disconnect, and stop receiving."""
         self._paused = True
         self.part()
 
     def close(self) -> None:
-        """The same; there is no listener."""
+        """Disconnect; there is no listener."""
         self.pause()
 
     def statistics(self) -> Mapping[str, ZmqClientStatistics]:
-        """Of the connection that there is."""
+        """Return the counters of the current connection."""
         return {} if self._connection is None else {self.address: self._connection.statistics()}
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
-        """No metrics of connections: the listeners of the leader count this one."""
+        """Return nothing: the leader's listeners count this connection."""
         del base
         return []

@@ -1,4 +1,4 @@
-"""Where a broker listens, and what it tells others of that.
+"""The listeners of a broker, and the addresses that it advertises.
 
 State: soft.
 """
@@ -24,7 +24,7 @@ PAIRS_TRIED = 32
 
 
 class Listening:
-    """A broker's listeners: for Kourou's clients, for members, and RocketMQ's two."""
+    """A broker's listeners: for Kourou clients, for replicas, and two for RocketMQ clients."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Listening:
         server_type: type[ZmqServer] = ZmqServer,
         *others: Carrier,
     ) -> None:
-        """`others`: carriers that listen nowhere, but have peers."""
+        """`others` are protocol servers that have peers but no listeners."""
         self._settings = settings
         self.zmq = ZmqCarrier(
             Answerer.BROKER,
@@ -54,14 +54,14 @@ class Listening:
         self.carriers = Carriers(self.zmq, self.remoting, *others)
 
     def listen(self) -> None:
-        """Bind everything; ConfigError if a port is taken, and then what was bound is free again.
+        """Bind all listeners. Must be called on the running loop.
 
-        Belongs on the running loop.
+        Raises ConfigError if a port is in use; then the ports that were bound are released.
         """
         settings = self._settings
         try:
             if settings.replication_enabled:
-                # Members of a Raft group bring what clients have asked them.
+                # Replicas of a Raft group forward client requests.
                 also = Answerer.BROKER if settings.raft_enabled else None
                 self.zmq.listen(
                     {MEMBERS: settings.members_bind_address},
@@ -82,9 +82,9 @@ class Listening:
             raise
 
     def _listen_anywhere(self) -> None:
-        """Take free ports that lie as far from each other as named ones do.
+        """Bind free ports that have the same distance as configured ones.
 
-        A client of ours knows one of them and tells message ids, which hold the other.
+        A Kourou client knows the ZeroMQ port, while message ids contain the TCP port.
         """
         address = self._settings.zmq_address
         for _ in range(PAIRS_TRIED):
@@ -105,18 +105,18 @@ class Listening:
     def _is_bound(carrier: ZmqCarrier | RemotingCarrier, address: str) -> bool:
         try:
             carrier.listen({"internal": address})
-        except ConfigError:  # somebody else has it; another one will do
+        except ConfigError:  # in use by another process; another port is tried
             return False
         return True
 
     def pause_clients(self) -> None:
-        """Receive nothing more from clients; members are still heard."""
+        """Stop receiving from clients; replicas are still served."""
         self.zmq.pause(but=MEMBERS)
         self.remoting.pause()
 
     @property
     def dial(self) -> Mapping[str, str]:
-        """What clients dial, by carrier: the advertised host and the port that was bound."""
+        """The client addresses by transport: the advertised host and the bound port."""
         host = self._settings.broker_ip
         found = {"zmq": f"{host}:{self.zmq.server().port}"}
         if self._settings.tcp_enabled:
@@ -125,7 +125,7 @@ class Listening:
 
     @property
     def members_address(self) -> str:
-        """What members of the log dial; "" if nobody may follow."""
+        """The address for replicas of the log; "" if replication is off."""
         if not self._settings.replication_enabled:
             return ""
         return f"{self._settings.broker_ip}:{self.zmq.server(MEMBERS).port}"
@@ -138,7 +138,7 @@ class Listening:
 
     @property
     def told(self) -> dict[str, str]:
-        """What listens where, for people and for who started this process."""
+        """The listening addresses, for people and for the parent process."""
         dial = self.dial
         found = {"zmq": f"tcp://{dial['zmq']}"}
         if "tcp" in dial:

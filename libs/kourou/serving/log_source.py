@@ -1,6 +1,6 @@
-"""Somebody else's log, as one asks for it over the wire.
+"""Fetches another broker's log over the network.
 
-State: none but the connection.
+State: none except the connection.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from kourou.transport.zmq_client import Reply, ZmqConnection
 
 ASK_TIMEOUT_MS = 10_000
 _TRIES = 5
-"""So often the pieces of a beginning are asked for, should retention change it meanwhile."""
+"""Number of attempts to read the pieces of a beginning, which retention may change."""
 
 
 class Piece(NamedTuple):
-    """Bytes of the log that begin at `header.position`; empty where it has no more."""
+    """Bytes of the log from `header.position` on; empty at its end."""
 
     header: FetchLogResponse
     data: memoryview
 
 
 class LogSource:
-    """One connection to `address`, to ask for the log of `group` (a brokerName). Close it."""
+    """One connection to `address` for the log of `group` (a brokerName); the owner closes it."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LogSource:
         timeout_ms: int = ASK_TIMEOUT_MS,
         curve: ClientCurve | None = None,
     ) -> None:
-        """Belongs on the running loop, as does everything here. Raises ConfigError."""
+        """Must be called on the running loop, as all methods. Raises ConfigError."""
         self.address = address
         self.group = group
         self._timeout_ms = timeout_ms
@@ -65,13 +65,13 @@ class LogSource:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._connection.close()
 
     async def beginning(self) -> tuple[LogBeginning, bytes]:
-        """What came before the first position of that log, and the same as bytes.
+        """Return the state before the start of that log, decoded and as bytes.
 
-        Raises what the broker answers, and Corrupt for an answer that cannot be what was asked for.
+        Raises the broker's error, and Corrupt for an invalid reply.
         """
         for _ in range(_TRIES):
             body = await self._whole()
@@ -90,7 +90,7 @@ class LogSource:
         return found, body
 
     async def _whole(self) -> bytes | None:
-        """All pieces of one beginning; None if it became another one meanwhile."""
+        """Return all pieces of one beginning; None if it changed in between."""
         pieces = bytearray()
         first: GetLogBeginningResponse | None = None
         while first is None or len(pieces) < first.size:
@@ -109,7 +109,7 @@ class LogSource:
         return bytes(pieces)
 
     async def fetch(self, position: int, max_bytes: int = FETCH_BYTES_MAX) -> Piece:
-        """The log from `position` on, damaged regions as what they are; see FETCH_LOG."""
+        """Fetch the log from `position` on, including damaged regions as such; see FETCH_LOG."""
         reply = await self._ask(
             FetchLog(group=self.group, position=position, max_bytes=max_bytes, damaged=True)
         )
@@ -125,7 +125,7 @@ class LogSource:
 
 
 def _told(address: str, error: KourouError) -> KourouError:
-    """Who said so belongs to it."""
+    """Add the sender's address to the error."""
     error.message = f"{address}: {error.message}"
     error.args = (error.message,)
     return error

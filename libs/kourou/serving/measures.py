@@ -1,4 +1,4 @@
-"""What a broker measures of itself while it works; a metrics page reads it, nothing waits on it.
+"""Measurements that a broker makes while it works; a metrics page reads them without locks.
 
 State: soft.
 """
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class Measures:
-    """One broker's. `loop` tells the loop's statistics; `now_ns` is monotonic."""
+    """The measurements of a broker. `loop` returns the loop's statistics; `now_ns` is monotonic."""
 
     def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._now_ns = now_ns
@@ -27,11 +27,11 @@ class Measures:
         self.loop: Callable[[], Mapping[str, int]] = dict
 
     def flush(self, work: Callable[[], Result]) -> Result:
-        """Do it and note how long it took; one that fails counts as none. In the flush thread."""
+        """Run and time a flush, on the flush thread; a failed one is not counted."""
         return self._timed(work, self.flushes)
 
     def checkpoint(self, work: Callable[[], Result]) -> Result:
-        """As `flush`, for queues and index."""
+        """Run and time a checkpoint of queues and index, likewise."""
         return self._timed(work, self.checkpoints)
 
     def _timed(self, work: Callable[[], Result], durations: Durations) -> Result:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kourou.serving.spans import BrokerSpans
 
 Base = Mapping[str, str]
-"""The labels that go with every sample."""
+"""The labels of every sample."""
 
 Sample = tuple[Labels, float]
 
@@ -53,7 +53,7 @@ def broker_metrics(
     wall_ms: int,
     now_ms: int,
 ) -> bytes:
-    """The page of one broker, as of now: `wall_ms`, and `now_ms` by the monotonic clock."""
+    """Return the page of one broker at `wall_ms`, which is `now_ms` of the monotonic clock."""
     policy = desks.policy
     base = {
         "cluster": policy.cluster_name,
@@ -114,7 +114,7 @@ def _state(base: Base, desks: Desks) -> Iterator[Family]:
 
 
 def _filters(base: Base, desks: Desks) -> Iterator[Family]:
-    """Filters in Python; what they do is counted by the filter servers."""
+    """Return the counts of Python filters; the filter servers count what filters do."""
     figures = desks.filter_desk.statistics()
     yield Family.gauge("kourou_filters", "", [(base, figures["filters"])])
     yield Family.gauge("kourou_filter_versions", "", [(base, figures["versions"])])
@@ -128,7 +128,7 @@ def _filters(base: Base, desks: Desks) -> Iterator[Family]:
 
 
 def _delays(base: Base, desks: Desks) -> Iterator[Family]:
-    """Delayed messages, and what consumers sent back."""
+    """Return the metrics of delayed messages, retries and dead letters."""
     delays, back = desks.delays, desks.send_back
     figures = delays.figures
     waiting = [({"delay_level": str(n), **base}, count) for n, count in delays.waiting().items()]
@@ -211,7 +211,10 @@ def _measured(base: Base, measures: Measures) -> Iterator[Family]:
 
 
 def _stored(base: Base, traffic: Traffic) -> Iterator[tuple[Labels, Tally]]:
-    """What came in by topic and RocketMQ's type; a plain one is what is of no other type."""
+    """Return incoming counts by topic and RocketMQ's message type.
+
+    Messages of no special type count as normal.
+    """
     others: dict[str, list[Tally]] = {}
     for (topic, kind), tally in traffic.kinds_in.items():
         others.setdefault(topic, []).append(tally)
@@ -233,7 +236,7 @@ def _topic(base: Base, topic: str, kind: str) -> dict[str, str]:
 
 
 def _clients(base: Base, membership: Membership) -> Iterator[Family]:
-    """Connections by what is known of who is at the other end."""
+    """Return the connections by language, version and protocol of the client."""
     producers: Counter[tuple[str, str, str]] = Counter()
     everybody = [m for group in membership.producer_groups() for m in membership.producers(group)]
     for member in {member.peer.id: member for member in everybody}.values():
@@ -267,7 +270,7 @@ def _client_labels(key: tuple[str, str, str]) -> dict[str, str]:
 
 
 def first_ms(view: StoreView, position: int) -> int | None:
-    """When the oldest message of the log was stored; None if there is none that can be read."""
+    """Return when the oldest message of the log was stored; None if it cannot be read."""
     try:
         record = view.record_at(position)
     except (Rejected, Corrupt):
@@ -284,7 +287,7 @@ def _by_group(base: Base, counts: Mapping[tuple[str, str], int]) -> list[Sample]
 
 
 def _lag(base: Base, desks: Desks) -> list[Sample]:
-    """Messages between each group's progress and the ends of its queues."""
+    """Return the consumer lag per group and topic."""
     lags: dict[tuple[str, str], int] = {}
     for group, topic, queues in desks.commits.entries():
         for queue_id, offset in queues.items():
@@ -296,10 +299,10 @@ def _lag(base: Base, desks: Desks) -> list[Sample]:
 
 
 def _from_0(known: Iterator[Pair], counts: Mapping[Pair, int]) -> dict[Pair, int]:
-    """What was counted, then 0 for the others that are known.
+    """Return the counts, with 0 added for the known pairs that were not counted.
 
-    A series that begins with the first thing that is counted does not tell whether it is new, or
-    only those who look at it are. A rise from 0 is one to everybody.
+    If a series started with its first event, a query could not tell a new event from a monitoring
+    system that has just started. A rise from 0 is always visible.
     """
     found = dict(counts)
     for one in known:
@@ -308,7 +311,7 @@ def _from_0(known: Iterator[Pair], counts: Mapping[Pair, int]) -> dict[Pair, int
 
 
 def _consumed(desks: Desks) -> Iterator[Pair]:
-    """All that groups consume, or want to."""
+    """Return the topics and groups of all commits and subscriptions, without retry topics."""
     for group in desks.commits.groups():
         for topic in desks.commits.topics(group):
             if not topic.startswith(RETRY_PREFIX):
@@ -321,7 +324,7 @@ def _consumed(desks: Desks) -> Iterator[Pair]:
 
 
 def _unread(desks: Desks) -> Iterator[Pair]:
-    """All of which retention may say that it was not read."""
+    """Return the topics and groups for which retention may report unread messages."""
     yield SCHEDULE_TOPIC, DELAY_GROUP
     yield HALF_TOPIC, TRANSACTION_GROUP
     for config in desks.control.groups:

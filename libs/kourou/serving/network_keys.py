@@ -1,4 +1,4 @@
-"""Identity, addresses and name servers of a broker."""
+"""The settings of a broker's identity, addresses and name servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
 
 
 class BrokerRole(StrEnum):
-    """Who copies whom. SLAVE is served by another service."""
+    """The replication role. SLAVE is run by the ha-replica service."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -193,7 +193,7 @@ class NetworkKeys(RemotingKeys):
     )
 
     def check_network(self) -> None:
-        """Refuse what no single key can tell is wrong."""
+        """Raises ConfigError for settings that are invalid in combination."""
         for key, name in (
             ("brokerName", self.broker_name),
             ("brokerClusterName", self.broker_cluster_name),
@@ -203,7 +203,7 @@ class NetworkKeys(RemotingKeys):
                     f"{key}={name!r} is invalid", hint="use 1 to 127 letters, digits, . _ -"
                 )
         self.check_role()
-        self.leader_endpoint  # noqa: B018 - raises for what is no address
+        self.leader_endpoint  # noqa: B018 - raises if it is not an address
         if self.broker_ip1 is not None and not _is_ip(self.broker_ip1):
             raise ConfigError(
                 f"brokerIP1={self.broker_ip1!r} is not an IP address",
@@ -253,11 +253,11 @@ class NetworkKeys(RemotingKeys):
 
     @property
     def members_curve(self) -> ServerCurve | None:
-        """How followers and members are listened for; None is in clear text."""
+        """The CURVE keys of the listener for replicas; None means clear text."""
         return self.curve_for(self.curve_members or self.curve_clients)
 
     def check_role(self) -> None:
-        """Refuse what is another service's to serve."""
+        """Raises ConfigError for a role that another service runs."""
         if self.is_replica or self.broker_id != 0:
             raise ConfigError(
                 f"brokerRole={self.broker_role} with brokerId={self.broker_id} is a "
@@ -268,12 +268,12 @@ class NetworkKeys(RemotingKeys):
 
     @property
     def is_replica(self) -> bool:
-        """Does this broker follow, unless it was promoted?"""
+        """Is this broker a follower, unless it was promoted?"""
         return self.broker_role is BrokerRole.SLAVE
 
     @property
     def leader_endpoint(self) -> str:
-        """`host:port` where the leader meets followers; "" asks the name server."""
+        """The leader's `host:port` for followers; "" means that name servers are queried."""
         if self.ha_master_address is None:
             return ""
         host, port = split_address(self.ha_master_address)
@@ -283,21 +283,21 @@ class NetworkKeys(RemotingKeys):
 
     @property
     def name_server_list_url(self) -> str:
-        """Where the address server has its list; "" if it is not to be asked."""
+        """The URL of the address server's list; "" if it is not used."""
         if not self.fetch_namesrv_addr or self.name_server_addresses or not self.address_server:
             return ""
         return list_url(self.address_server, self.address_server_group)
 
     @property
     def name_server_addresses(self) -> tuple[str, ...]:
-        """Name servers as they were written, one by one."""
+        """The name servers as configured, one by one."""
         return tuple(part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip())
 
     @property
     def name_server_endpoints(self) -> tuple[str, ...]:
-        """What to dial of each name server; ConfigError for what is no address.
+        """The endpoint of each name server. Raises ConfigError for an invalid address.
 
-        `host:port` of its ZeroMQ listener, or `remoting://host:port` as it was written.
+        `host:port` of its ZeroMQ listener, or `remoting://host:port` as it was configured.
         """
         return tuple(
             _remoting_endpoint(address)
@@ -308,7 +308,7 @@ class NetworkKeys(RemotingKeys):
 
     @property
     def zmq_bind_address(self) -> str:
-        """`host:port` to bind for Kourou's clients; port 0 takes any."""
+        """`host:port` to bind for Kourou clients; port 0 uses a free port."""
         port = self.zmq_port
         if port is None:
             port = self.listen_port + ZMQ_PORT_SHIFT if self.listen_port else 0
@@ -320,12 +320,12 @@ class NetworkKeys(RemotingKeys):
         return self.zmq_address(port)
 
     def zmq_address(self, port: int) -> str:
-        """`host:port` to bind for Kourou's clients, on that port."""
+        """Return `host:port` to bind for Kourou clients, on that port."""
         return join_address(self.bind_address, port)
 
     @property
     def broker_ip(self) -> str:
-        """The IP address that clients dial and that stands in stored records."""
+        """The IP address that clients connect to and that stored records contain."""
         if self.broker_ip1 is not None:
             return self.broker_ip1
         if _is_ip(self.bind_address) and not ipaddress.ip_address(self.bind_address).is_unspecified:
@@ -333,9 +333,9 @@ class NetworkKeys(RemotingKeys):
         return _local_address()
 
     def store_port(self, zmq_port: int, tcp_port: int | None) -> int:
-        """The port in stored records and message ids, which RocketMQ's tools dial: P.
+        """Return the port P in stored records and message ids, to which RocketMQ's tools connect.
 
-        With `listenPort=0` it is the TCP port that was bound; without TCP nobody dials it.
+        With `listenPort=0` it is the TCP port that was bound; without TCP nothing connects to it.
         """
         return (
             self.listen_port
@@ -345,7 +345,7 @@ class NetworkKeys(RemotingKeys):
 
     @property
     def tcp_listeners(self) -> Mapping[str, str]:
-        """Listener name -> `host:port` to bind for RocketMQ's clients; empty if they are off."""
+        """Listener name -> `host:port` to bind for RocketMQ clients; empty if TCP is disabled."""
         if not self.tcp_enabled:
             return {}
         found = {"internal": self.tcp_address(self.listen_port)}
@@ -354,15 +354,15 @@ class NetworkKeys(RemotingKeys):
         return found
 
     def listeners(self, dial: Mapping[str, str]) -> Mapping[str, str]:
-        """What the name server is told: `carrier:listener` -> the address to dial.
+        """Return what is registered with the name server: `transport:listener` -> address.
 
-        `dial` has the address of each carrier that listens.
+        `dial` has the address of each enabled transport.
         """
         return advertised(dial, self.advertised_listeners or "")
 
     @property
     def admin_port(self) -> int | None:
-        """Where the admin pages are served; None if they are not."""
+        """The port of the admin pages; None if they are disabled."""
         if not self.admin_enabled:
             return None
         if self.admin_port_wanted is not None:
@@ -381,7 +381,7 @@ def _is_ip(text: str) -> bool:
 
 def _fits_records(text: str) -> bool:
     address = ipaddress.ip_address(text)
-    return address.version == 4 or address.is_unspecified  # then it is that of the route
+    return address.version == 4 or address.is_unspecified  # unspecified: see broker_ip
 
 
 def _remoting_endpoint(address: str) -> str:
@@ -390,10 +390,10 @@ def _remoting_endpoint(address: str) -> str:
 
 
 def _local_address() -> str:
-    """The address this machine is reached at: that of the route to elsewhere; nothing is sent."""
+    """Return the local address of the route to other networks; sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
-        except OSError:  # no route: this machine is alone
+        except OSError:  # no route: the machine has no network
             return "127.0.0.1"
         return str(probe.getsockname()[0])

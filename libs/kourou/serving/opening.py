@@ -1,9 +1,9 @@
-"""From a broker's settings to everything it finds on disk.
+"""Opens a broker's store and everything else that it finds on disk.
 
-Whatever is refused before recovery begins is left as it was. All of it blocks: a start runs it in
-a thread, so that the pages of the broker answer meanwhile.
+A refusal before recovery begins leaves everything unchanged. All functions block: at startup they
+run in a thread, so that the broker's pages respond in the meantime.
 
-State: none; it makes the parts that hold it.
+State: none; it creates the components that have state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOVE_AWAY = "move it away and restart: it is rebuilt from the log"
 
 @dataclass(frozen=True, slots=True)
 class OpenStore:
-    """What was found. `trouble` says why the event store cannot be reached now, if so.
+    """The opened components. `trouble` says why the event store is unreachable; "" if it is not.
 
     `delays` is what another broker delivered of each delay level: level -> next offset.
     """
@@ -50,7 +50,7 @@ class OpenStore:
     delays: Mapping[int, int]
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close everything."""
         self.events.close()
         self.store.close()
 
@@ -90,7 +90,7 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
             record_beginning(beginning, events)
             forget_beginning(disk, store.paths)
         mirror, rules = ConfigMirror(disk, store.paths), rules_of(settings)
-        # One that is out of reach is not asked a second time; the projector goes on asking.
+        # An unreachable event store is not queried again here; the projector retries it later.
         booted = boot_control(store, None if trouble else events, mirror, rules)
         delays = mirror.delays(known=store.queue_range(*PROGRESS_LANE) is not None)
     except BaseException:
@@ -102,7 +102,10 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
 
 
 def _event_store(settings: BrokerSettings, paths: StorePaths) -> EventStore:
-    """Its own file needs no name in it; in a database that was given there may be other brokers."""
+    """Return the event store.
+
+    Only an external database needs an owner name, because several brokers may share it.
+    """
     owner = ""
     if settings.event_store_url:
         places = settings.broker_cluster_name, settings.broker_name, str(settings.broker_id)
@@ -117,7 +120,7 @@ def _event_store_url(settings: BrokerSettings, paths: StorePaths) -> str:
 
 
 def _refused(error: ConfigError | Corrupt) -> ConfigError | Corrupt:
-    """The same refusal, saying what to do about a database that can be made again."""
+    """Return the error with a hint that the database can be rebuilt."""
     hint = MOVE_AWAY
     if isinstance(error, ConfigError):
         hint = f"{error.hint}, or {MOVE_AWAY}"

@@ -1,23 +1,23 @@
-"""The links of a Raft group's member to all others.
+"""The connections of a Raft replica to all other replicas of its group.
 
 State: soft.
 
-Messages of Raft go one way over one connection, questions that are answered (FETCH_LOG, clients'
-requests) over another: a question that times out resets its connection, and a vote must not pay for
-it. An answer to a message is a message of its own, over the link of who answers.
+Raft messages travel one way over one connection; requests with replies (FETCH_LOG, forwarded client
+requests) use another one: a request that times out resets its connection, which must not delay a
+vote. The response to a Raft message is a message of its own, over the responder's connection.
 
-What cannot be said at once is not said: Raft repeats. So nothing is kept for a member that is not
-connected; one that is connected and reads nothing (its process is stopped) costs at most
-MEMBER_PIPE_MESSAGES_MAX messages in the library and MEMBER_QUEUE_BYTES_MAX bytes behind them, until
-its connection is given up.
+Messages that cannot be sent immediately are dropped, because Raft repeats them. So nothing is kept
+for a replica that is not connected. One that is connected and does not read (its process is
+stopped) costs at most MEMBER_PIPE_MESSAGES_MAX messages in the library and MEMBER_QUEUE_BYTES_MAX
+bytes behind them, until its connection is closed.
 
-An election is over within a second or two, so silence is noticed far sooner than clients do:
-`TALKING` gives up a connection when the other machine takes nothing for a second, and tries another
-one several times a second. It does not count what a machine is slow to take.
+An election takes a second or two, so a silent replica is detected much sooner than clients do:
+`TALKING` closes a connection if the other machine acknowledges nothing for a second, and reconnects
+several times a second. A machine that is slow to accept data does not count as silent.
 
-Names of hosts are looked up in threads of their own, again and again while nobody answers: the
-library would look them up in the one thread through which all messages go, and a name server of
-the network that is slow would silence this member.
+Host names are resolved in separate threads, repeatedly until a connection is established: the
+library would resolve them in the one thread that all messages pass through, and a slow DNS server
+would silence this replica.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from kourou.transport.zmq_client import ZmqClientStatistics, ZmqConnection
 _log = logging.getLogger("kourou.broker")
 
 MESSAGES = (LogChunk, ChunkAck, AskVote, Vote, StandNow)
-"""What members of a Raft group say to one another."""
+"""The messages between replicas of a Raft group."""
 
 TALKING = Patience(
     reconnect_ms_max=100,
@@ -78,24 +78,24 @@ TALKING = Patience(
 ASKING = Patience(reconnect_ms_max=100, connect_ms=500, unread_ms=1_000)
 
 STALE_MS = 1_000
-"""What has waited so long for room in a pipe is dropped: by then Raft has said it again."""
+"""A message that waited this long for room in a pipe is dropped: Raft has repeated it by then."""
 
 LOOK_UP_S = 1.0
-"""How often the name of a host is looked up while there is no connection to it."""
+"""Interval of host name resolution while there is no connection."""
 
 CONNECT_WAIT_MS = 1_000
-"""So long a question waits for a connection to the member that it is for."""
+"""How long a request waits for a connection to its replica."""
 
 FORWARD_MS = 10_000
-"""A client that states no deadline is given up after so long."""
+"""Timeout of a forwarded client request that has no deadline."""
 
 Fetched = Callable[[FetchLogResponse | KourouError, Buffer], None]
-"""What becomes of a fetch: the answer and its bytes, or why there is none and b""."""
+"""The result of a fetch: the reply and its bytes, or an error and b""."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatistics:
-    """What one link has done. `dropped`: nobody was connected, or too much waited already."""
+    """Counters of one connection pair. `dropped`: not connected, or the queue was full."""
 
     connected: bool
     sent: int
@@ -109,9 +109,9 @@ class LinkStatistics:
 def raft_messages(
     received: list[Received],
 ) -> tuple[Sequence[happened.Received], list[Received]]:
-    """One burst: what members of a Raft group say, for the member; and the rest, for the core.
+    """Split a burst into Raft messages and all other requests, which are for the core.
 
-    A burst comes from one listener, so one look is enough for those of clients.
+    A burst comes from one listener, so a single check suffices for bursts of clients.
     """
     if not received or received[0].to.peer.listener != MEMBERS:
         return (), received
@@ -126,9 +126,9 @@ def raft_messages(
 
 
 class _Link:
-    """To one member. `asking` is opened when there is something to ask; `place` is where it is.
+    """The connections to one replica. `asking` is opened on first use; `place` is the address.
 
-    Both are None, and `place` is "", while the name of its host is not known.
+    `talking` and `asking` are None, and `place` is "", until the host name is resolved.
     """
 
     __slots__ = (
@@ -150,7 +150,7 @@ class _Link:
         return self.talking is not None and self.talking.connected
 
     def dial(self, place: str) -> None:
-        """It is there now, `address:port`; what waited for an answer elsewhere gets none."""
+        """Connect to `address:port`; requests in flight to an earlier address get no reply."""
         if place == self.place:
             return
         self.close()
@@ -160,7 +160,7 @@ class _Link:
         )
 
     def to_ask(self) -> ZmqConnection | None:
-        """None while nobody knows where it is."""
+        """Return the connection for requests; None if the address is unknown."""
         if self.asking is None and self.place:
             self.asking = ZmqConnection(
                 self.place,
@@ -192,10 +192,11 @@ class _Link:
 
 
 class PeerLinks:
-    """To all other members. `peers` may name this one as well; `reply` answers a client.
+    """The connections to all other replicas.
 
-    It implements kourou.service.carrier.Carrier for its figures; no peer of its own ever asks. All
-    calls belong on the running loop.
+    `peers` may include this replica; `reply` sends a reply to a client. It implements
+    kourou.service.carrier.Carrier for its metrics; its peers never send requests. All calls must be
+    made on the running loop.
     """
 
     name = "raft"
@@ -219,7 +220,7 @@ class PeerLinks:
         self._looking: list[asyncio.Task[None]] = []
 
     def open(self) -> None:
-        """Dial everybody, from now on, again and again."""
+        """Connect to all replicas, and reconnect until `close`."""
         assert not self._links, "connected already"
         self._links = {
             name: _Link(self._clock, address, self._curve)
@@ -240,7 +241,7 @@ class PeerLinks:
             ]
 
     async def _find(self, link: _Link, address: str, threads: ThreadPoolExecutor) -> None:
-        """Look up where the host is, as long as nobody answers: it may have moved."""
+        """Resolve the host name whenever there is no connection: the address may have changed."""
         loop = asyncio.get_running_loop()
         while True:
             if not link.connected:
@@ -253,7 +254,7 @@ class PeerLinks:
             await asyncio.sleep(LOOK_UP_S)
 
     def close(self) -> None:
-        """Say nothing more. Who waits for an answer gets one: nobody knows what became of it."""
+        """Close all connections. Requests in flight end with an unknown outcome."""
         for looking in self._looking:
             looking.cancel()
         self._looking = []
@@ -265,16 +266,16 @@ class PeerLinks:
             link.close()
 
     def connected(self, member: str) -> bool:
-        """Does a connection to it stand, as far as is known?"""
+        """Is it connected, as far as is known?"""
         link = self._links.get(member)
         return link is not None and link.connected
 
-    # -- messages ---------------------------------------------------------------------------------
+    # -- Raft messages ----------------------------------------------------------------------------
 
     def send(self, member: str, message: Message, body: Buffer = b"") -> bool:
-        """Say something to a member; False if it was dropped. Never waits.
+        """Send a message to a replica; False if it was dropped. Never blocks.
 
-        A body of 128 KiB and more is not copied: whoever passes it must not write to it again.
+        A body of 128 KiB and more is not copied: the caller must not write to it again.
         """
         link = self._links.get(member)
         if link is None:  # this process stops
@@ -291,10 +292,10 @@ class PeerLinks:
         link.sent += 1
         return True
 
-    # -- questions --------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def fetch(self, member: str, request: FetchLog, done: Fetched, timeout_ms: int) -> None:
-        """Ask a member for its log. `done` is called once, perhaps before this returns."""
+        """Request a replica's log. `done` is called once, perhaps before this returns."""
 
         def ended(outcome: Outcome) -> None:
             done(*_fetched(outcome))
@@ -309,10 +310,10 @@ class PeerLinks:
         asking.submit([head], correlation, ended, self._clock.monotonic_ms() + timeout_ms)
 
     def forward(self, wanted: Forward) -> None:
-        """Have the leader answer a client's request.
+        """Forward a client's request to the leader.
 
-        A request that a member has brought here goes no further: two that take each other for the
-        leader would send it to and fro.
+        A request that was forwarded here is not forwarded again: two replicas that consider each
+        other the leader would forward it endlessly.
         """
         link = self._links.get(wanted.member)
         asking = None if link is None else link.to_ask()
@@ -360,26 +361,26 @@ class PeerLinks:
     def _answer(self, to: ReplyTo, code: Code, remark: str) -> None:
         self._reply(Reply(to, code, remark))
 
-    # -- as a carrier -----------------------------------------------------------------------------
+    # -- as a protocol server ---------------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
-        """Nobody asks over a link of this member's own."""
+        """Do nothing: this replica's own connections receive no requests."""
 
     def notify(self, notice: Notify) -> None:
-        """Likewise."""
+        """Do nothing: see `reply`."""
 
     def ask(self, question: AskClient) -> None:
-        """Likewise."""
+        """Do nothing: see `reply`."""
 
     def pause(self) -> None:
-        """Members are spoken to until the end: a leader that drains gives the lead away."""
+        """Do nothing: a draining leader needs the connections to transfer leadership."""
 
     def statistics(self) -> Mapping[str, LinkStatistics]:
-        """By member."""
+        """Return the counters per replica."""
         return {name: link.statistics() for name, link in self._links.items()}
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
-        """The links' metrics; `base` are the labels that go with all."""
+        """Return the connection metrics; `base` are the labels that all samples get."""
         links = [({**base, "peer": name}, link) for name, link in self._links.items()]
         return [
             Family.gauge(
@@ -402,7 +403,7 @@ class PeerLinks:
 
 
 def _is_literal(address: str) -> bool:
-    """Is the host an address already?"""
+    """Is the host an IP address?"""
     try:
         ipaddress.ip_address(split_address(address)[0])
     except ValueError:
@@ -411,7 +412,7 @@ def _is_literal(address: str) -> bool:
 
 
 def _place_of(address: str) -> str:
-    """`address:port` of a host by its name. Blocks; raises OSError, UnicodeError."""
+    """Resolve a host name to `address:port`. Blocks; raises OSError, UnicodeError."""
     host, port = split_address(address)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     return join_address(str(found), port)
@@ -436,7 +437,7 @@ def _fetched(outcome: Outcome) -> tuple[FetchLogResponse | KourouError, Buffer]:
 
 
 def _forwarded(wanted: Forward, outcome: Outcome) -> Reply:
-    """The leader's answer, or what is to be said where none came."""
+    """Return the leader's reply, or an error reply if there is none."""
     to, member = wanted.to, wanted.member
     try:
         if isinstance(outcome, KourouError):

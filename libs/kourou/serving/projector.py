@@ -1,10 +1,11 @@
-"""Control events flow from the log into the event store, behind the data path's back.
+"""Projects control events from the log into the event store, in the background.
 
-State: projection (in the database). While the database cannot be reached nothing else stops; the
-events wait in the log. Whenever it comes back it is asked anew how far it reaches, for it may come
-back as it was earlier (a backup, a replica that took over), and compared with the log.
+State: projection (in the database). While the database is unreachable everything else continues;
+the events wait in the log. After each outage its position is read again and compared with the log,
+because the database may have been restored to an earlier state (a backup, a failover to a replica).
 
-A database that hangs holds up this module's own thread and nothing else, and a stop not for long.
+A database that hangs blocks this module's own thread and nothing else, and delays a stop only
+briefly.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _log = logging.getLogger("kourou.broker")
 IDLE_S = 0.5
 RETRY_S = 2.0
 STOP_S = 2.0
-"""How long a stop waits for the database to take the rest; what is left stays in the log."""
+"""How long a stop waits for the database to store the rest; unprojected events stay in the log."""
 
 Result = TypeVar("Result")
 
 
 class Projector:
-    """Runs as one task of the service's loop; reads there, writes in a thread."""
+    """Runs as one task of the service's loop; reads on the loop, writes in a thread."""
 
     def __init__(
         self,
@@ -67,27 +68,27 @@ class Projector:
         self.trouble = ""
 
     def start(self) -> None:
-        """Begin where the database stands, as soon as it can be asked."""
+        """Start from the database's position, as soon as it is reachable."""
         self._task = asyncio.create_task(self._run())
 
     def attach(self, control: ControlState, confirmed: Callable[[], int]) -> None:
-        """Another core has taken over the same log: its state is the one to take snapshots of."""
+        """Take snapshots of this state: another core has taken over the same log."""
         self._control, self._confirmed = control, confirmed
 
     async def step(self) -> None:
-        """Go on now and not after a pause; returns when one step is done, or has failed."""
+        """Run a step now instead of after the pause; returns when it is done or has failed."""
         if self._ending.is_set():
             raise MetadataUnavailable("the broker is stopping")
         self._wanted.set()
         await self._stepped.wait()
 
     async def stop(self) -> None:
-        """Project what is left, if the database takes it in time, and end."""
+        """Project the rest, if the database stores it in time, and stop."""
         self._ending.set()
         self._wanted.set()
         rest = asyncio.create_task(self._rest())
         try:
-            # Not cancelled: a thread may be writing, and nobody else must write meanwhile.
+            # Not cancelled: a thread may be writing, and there must be no second writer.
             if not (await asyncio.wait({rest}, timeout=self._stop_s))[0]:
                 _log.warning(
                     "the event store does not respond; stopping without it: %d control events are"
@@ -103,12 +104,12 @@ class Projector:
 
     @property
     def projected(self) -> int:
-        """How many control events the database surely has; 0 while it cannot be asked."""
+        """Number of control events that the database certainly has; 0 while it is unreachable."""
         return self._offset if self._in_touch else 0
 
     @property
     def behind(self) -> int:
-        """How many control events the database lacks, as far as is known."""
+        """Number of control events that the database lacks, as far as is known."""
         return max(self._high() - self._offset, 0)
 
     async def _run(self) -> None:
@@ -136,7 +137,7 @@ class Projector:
             await self._pause(pause_s)
 
     async def _rest(self) -> None:
-        """Let the task end, and project what is left."""
+        """Wait for the task's end, and project the rest."""
         if self._task is not None:
             (ended,) = await asyncio.gather(self._task, return_exceptions=True)
             if isinstance(ended, Exception):
@@ -153,10 +154,10 @@ class Projector:
                 await self._wanted.wait()
 
     async def _in_thread(self, call: Callable[..., Result], *given: object) -> Result:
-        """A thread of our own: a database that hangs takes none from anybody else.
+        """Run a call on the projector's own thread: a hanging database blocks no other work.
 
-        When a stop waits no longer, the call under way is the last one: the log is about to close,
-        and what cannot be read from it would be projected as lost.
+        After a stop has given up waiting, the call in progress is the last one: the log is about to
+        be closed, and events that cannot be read from it would be projected as lost.
         """
         result = await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
         if self._over:
@@ -182,7 +183,10 @@ class Projector:
         return True
 
     async def _get_in_touch(self) -> bool:
-        """Compare the two; False while the log's part of it may still be taken back."""
+        """Compare log and database; False while the common part is not committed.
+
+        Until then it may still be removed from the log.
+        """
         reaches = (await self._in_thread(self._events.info)).next_offset
         if not is_confirmed(self._view, min(reaches, self._high()), self._confirmed()):
             return False
@@ -192,16 +196,16 @@ class Projector:
         return True
 
     async def _start_anew(self, error: Corrupt) -> None:
-        taken = CONTROL.snapshot(self._control)  # here: the loop changes the state meanwhile
+        taken = CONTROL.snapshot(self._control)  # on the loop: it changes the state
 
         def begin() -> str:
             kept = aside(self._events)
             self._events.begin(taken)
             return kept
 
-        self._in_touch = False  # should this fail, the database is asked where it stands
+        self._in_touch = False  # if this fails, the database's position is read again
         if not is_confirmed(self._view, taken.offset, self._confirmed()):
-            # A follower's state is ahead of what its group has confirmed, and might be taken back.
+            # A follower's state is ahead of what its group has committed, and might be truncated.
             raise MetadataUnavailable("the newest control events are not committed yet")
         _log.error("the event store does not match the log; it is rebuilt: %s", error)
         _log.warning("the event store starts a new history: %s", await self._in_thread(begin))

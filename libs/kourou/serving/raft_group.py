@@ -1,13 +1,14 @@
-"""A broker's membership of its Raft group: the member's core, and who performs what it wants.
+"""A broker's Raft replica: runs the Raft core and executes its effects.
 
-The member lives as long as the process; heartbeats, votes and shipping go on while the engine's
-core is made anew. While the log is cut or begins anew no store is attached: the member asks for no
-write, no read and no flush then.
+The replica lives as long as the process; heartbeats, votes and replication continue while the
+broker's core is replaced. While the log is truncated or restarted no store is attached; the Raft
+core then requests no write, no read and no flush.
 
-All that the member is told happens between turns of the engine, never within one: an engine that
-is told to cease has appended nothing after that word.
+The Raft core is called only between iterations of the broker's loop: a broker core that is stopped
+appends nothing afterwards.
 
-State: log (votes, and the bytes of leaders, by their hands); soft: roles, what is confirmed.
+State: log (votes, and the leader's bytes, through their executors); soft: roles, the committed
+position.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ _log = logging.getLogger("kourou.raft")
 
 WAIT_MS_MAX = 60_000
 PREFER_PAUSE_MS = 10_000
-"""Between two attempts to let the preferred member lead."""
+"""Pause between two attempts to transfer leadership to the preferred replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Whom the group tells: `role` of the member's role, `cut` and `begin` of what the log needs.
+    """The callbacks of the group: `role` for a new role, `cut` and `begin` for changes of the log.
 
-    They are called between turns of the engine. `post` hands an input to the engine's core that is;
-    `failed` ends the process.
+    They are called between iterations of the broker's loop. `post` passes an input to the current
+    broker core; `failed` ends the process.
     """
 
     role: Callable[[RoleChanged], None]
@@ -67,9 +68,9 @@ class Word:
 
 
 class RaftGroup:
-    """One member among its peers; implements kourou.engine.ports.Quorum.
+    """One replica of a Raft group; implements kourou.engine.ports.Quorum.
 
-    All calls belong on the running loop.
+    All calls must be made on the running loop.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class RaftGroup:
         *,
         born_anyway: bool = False,
     ) -> None:
-        """`preferred` leads whenever it can; `born_anyway`: vote, whatever this disk has lost."""
+        """`preferred` leads if possible; `born_anyway`: vote even if this disk has lost data."""
         self._born_anyway = born_anyway
         self.settings = settings
         self._preferred = preferred
@@ -113,7 +114,7 @@ class RaftGroup:
         )
         self.leader_address = ""
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------
 
     def prepare(
         self,
@@ -123,10 +124,10 @@ class RaftGroup:
         address: str,
         copies: CopySpans | None = None,
     ) -> None:
-        """Be a member that has this log and this vote; reads files. Raises what `read` raises.
+        """Create the Raft core with this log and this vote; reads files. Raises what `read` raises.
 
-        `address`: where clients find it. `copies`: who is told what is shipped, acknowledged and
-        confirmed, for traced requests.
+        `address` is this replica's address for clients. `copies` receives what is shipped,
+        acknowledged and committed, for traced requests.
         """
         self._copies = copies
         self._upkeep, self._vote = upkeep, vote
@@ -140,17 +141,20 @@ class RaftGroup:
         )
 
     def open(self) -> None:
-        """Take part from now on."""
+        """Join the group."""
         self._links.open()
         self._takes_part = True
         self._turn()
 
     def detach(self) -> None:
-        """The store is about to be closed, because the log is cut or begins anew."""
+        """Detach the store, which is about to be closed to truncate or restart the log."""
         self._upkeep = None
 
     def attach(self, upkeep: Upkeep, done: happened.LogCut | happened.LogBegun) -> None:
-        """It is open again, and what was asked for is done. Raises Corrupt if it is not."""
+        """Attach the reopened store after the requested change.
+
+        Raises Corrupt if the log is not as requested.
+        """
         found = upkeep.found.booted.control.replicas.epochs
         if isinstance(done, happened.LogCut):
             wanted, end = self._member.log.epochs, upkeep.store.end
@@ -164,7 +168,7 @@ class RaftGroup:
         self._tell(done)
 
     async def stop(self) -> None:
-        """Take no more part: nothing is heard, said, or written."""
+        """Leave the group: nothing is received, sent or written any more."""
         self._takes_part = False
         if self._waking is not None:
             self._waking.cancel()
@@ -173,10 +177,10 @@ class RaftGroup:
         if self._vote is not None:
             await self._vote.stop()
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------------
 
     def received(self, messages: Sequence[happened.Received]) -> None:
-        """Messages of other members; what comes before it takes part is lost, as on a wire."""
+        """Handle messages of other replicas; ignored before `open`, as if lost on the network."""
         if not self._takes_part:
             return
         self._inbox += messages
@@ -193,32 +197,32 @@ class RaftGroup:
         self._repairs.look()
 
     def appended(self, end: int) -> None:
-        """The engine that leads has appended; told behind its turn, once for all of it."""
+        """Record appends of the leading broker core; handled once, after its loop iteration."""
         self._appended = happened.Appended(self._member.log.epochs.newest, end)
         self._turn_soon()
 
     def flushed(self, position: int) -> None:
-        """The log is on disk below `position`; a flush that a cut has overtaken is not told."""
+        """Record that the log is on disk below `position`; ignored while no store is attached."""
         if self._upkeep is not None:
             self._tell(happened.Flushed(position))
 
     def vote_saved(self) -> None:
-        """The oldest vote that was to be written is on disk."""
+        """Record that the oldest pending vote is on disk."""
         self._tell(happened.VoteSaved())
 
     def hand_over(self, target: str) -> None:
-        """An operator wants `target` to lead; "" is the member furthest ahead."""
+        """Transfer leadership to `target`, for an operator; "" is the most up-to-date replica."""
         self._tell(happened.HandOver(target))
 
     def store_failed(self, reason: str) -> None:
-        """The disk failed: the process ends, and promises nothing until then."""
+        """Record a disk failure: the process ends, and acknowledges nothing until then."""
         self._tell(happened.StoreFailed(reason))
 
     def _tell(self, item: Input) -> None:
         self._inbox.append(item)
         self._turn_soon()
 
-    # -- turns -------------------------------------------------------------------------------------
+    # -- iterations --------------------------------------------------------------------------------
 
     def _turn_soon(self) -> None:
         if not self._soon and not self._in_turn:
@@ -226,7 +230,7 @@ class RaftGroup:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Tell the member what happened and do what it wants, until nothing follows any more."""
+        """Pass inputs to the Raft core and execute its effects, until nothing is left."""
         self._soon = False
         if self._in_turn or not self._takes_part:
             return
@@ -251,7 +255,7 @@ class RaftGroup:
             self._wake_at(core.wake_at_ms)
 
     def _taken(self, core: Member) -> list[Input]:
-        """What was appended comes before any message that came later."""
+        """Return the pending inputs; appends come before messages that arrived later."""
         inputs: list[Input] = []
         if self._appended is not None:
             inputs.append(self._appended)
@@ -266,7 +270,7 @@ class RaftGroup:
         return inputs
 
     def _wake_at(self, at_ms: int) -> None:
-        """One timer: moved when the member wants to be woken sooner, asked again when it rings."""
+        """Set the single timer: moved if an earlier time is needed, set again when it fires."""
         if self._waking is not None:
             if self._waking_at <= at_ms:
                 return
@@ -283,7 +287,7 @@ class RaftGroup:
         self._standing.look(self._member, self._clock.monotonic_ms())
 
     def _give_way(self) -> None:
-        """Let the preferred member lead, as soon as it is near the end of the log."""
+        """Transfer leadership to the preferred replica when it is near the end of the log."""
         name, now_ms = self._preferred, self._clock.monotonic_ms()
         if name is None or name == self.member or now_ms < self._prefer_at_ms:
             return
@@ -296,7 +300,7 @@ class RaftGroup:
                 _log.info("transferring leadership to %s, the preferred leader", name)
                 self.hand_over(name)
 
-    # -- what the member wants ---------------------------------------------------------------------
+    # -- effects -----------------------------------------------------------------------------------
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -337,9 +341,10 @@ class RaftGroup:
                 self._word.failed(Corrupt(reason))
 
     def _write(self, effect: wants.WriteChunk) -> None:
-        """What does not fit, and what there is no room for, is sent once more.
+        """Append a chunk.
 
-        Chunks behind one that was not written do not fit either. StoreFaulted ends the process.
+        One that does not fit, or for which there is no space, is sent again, as are the chunks
+        after it. StoreFaulted ends the process.
         """
         assert self._upkeep is not None
         copies = self._copies
@@ -370,7 +375,7 @@ class RaftGroup:
             self.leader_address = ""
         self._word.role(effect)
 
-    # -- questions to other members ----------------------------------------------------------------
+    # -- requests to other replicas ----------------------------------------------------------------
 
     def _fetch(self, effect: wants.Fetch) -> None:
         def done(answer: FetchLogResponse | KourouError, body: Buffer) -> None:
@@ -393,7 +398,7 @@ class RaftGroup:
     # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
-        """Whole records of the log; see kourou.store.copies."""
+        """Return whole records of the log; see kourou.store.copies."""
         assert self._upkeep is not None
         return self._upkeep.store.read_chunk(position, limit, max_bytes)
 
@@ -406,44 +411,44 @@ class RaftGroup:
 
     @property
     def group(self) -> str:
-        """Its name."""
+        """The name of the group."""
         return self.settings.group
 
     @property
     def member(self) -> str:
-        """Which member this broker is."""
+        """The name of this replica."""
         return self.settings.member
 
     @property
     def state(self) -> str:
-        """Its role; "joining" for a follower that has no vote yet."""
+        """The role; "joining" for a follower that may not vote yet."""
         core = self._member
         waits = core.joining is not None and core.role is Role.FOLLOWER
         return JOINING if waits else core.role.value
 
     @property
     def epoch(self) -> int:
-        """The epoch it is in."""
+        """The current epoch."""
         return self._member.epoch
 
     @property
     def epochs(self) -> Epochs:
-        """The history of its log."""
+        """The epoch history of the log."""
         return self._member.log.epochs
 
     @property
     def leader(self) -> str:
-        """Who leads the epoch; "" if nobody is known to."""
+        """The leader of the epoch; "" if unknown."""
         return self._member.leader
 
     @property
     def leader_end(self) -> int:
-        """Where the leader's log ended when it was last heard."""
+        """The end of the leader's log in its last message."""
         return self._leader_end
 
     @property
     def leader_heard_ms_ago(self) -> int | None:
-        """How long ago a leader was heard; None for the leader itself, and if none was."""
+        """Time since the leader's last message; None on the leader, or without a leader."""
         core = self._member
         if not core.leader or core.role is Role.LEADER:
             return None
@@ -451,39 +456,39 @@ class RaftGroup:
 
     @property
     def wants_to_begin(self) -> bool:
-        """Whether it waits for somebody to tell what came before its leader's log."""
+        """Does it need the state before the start of its leader's log?"""
         return self._member.wants_to_begin
 
     def may_begin(self, position: int, epoch: int) -> bool:
-        """Whether the log is to begin anew there, still; then it takes nothing until it has."""
+        """May the log be restarted there? If so, the replica accepts nothing until that is done."""
         return self._member.may_begin(position, epoch)
 
     @property
     def confirmed(self) -> int:
-        """What lies below is held by a majority for good."""
+        """The committed position: everything below it is durable at a majority."""
         return self._member.log.confirmed
 
     def may_acknowledge(self) -> bool:
-        """Whether this member leads and is sure to be the only one, at this very moment."""
+        """Is this replica the leader, and certainly the only one, at this moment?"""
         return self._takes_part and self._member.may_acknowledge(self._clock.monotonic_ms())
 
     def may_append(self) -> bool:
-        """Whether it leads, and lets nobody else lead: whoever takes over needs all there is."""
+        """May it append? A leader may, unless it is transferring leadership."""
         part = self._member.part
         return isinstance(part, Leader) and not part.handing_over.target
 
     def leads(self, epoch: int) -> bool:
-        """Whether it leads that very epoch."""
+        """Does it lead this epoch?"""
         return self.leading_epoch == epoch
 
     @property
     def leading_epoch(self) -> int:
-        """The epoch that it leads; 0 if it leads none."""
+        """The epoch that it leads; 0 if it does not lead."""
         core = self._member
         return core.epoch if core.role is Role.LEADER else 0
 
     def followers(self) -> Sequence[QuorumMember]:
-        """The other members, as this one sees them while it leads."""
+        """Return the other replicas as seen by the leader; empty on other replicas."""
         part = self._member.part
         if not isinstance(part, Leader):
             return ()

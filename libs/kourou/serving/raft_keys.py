@@ -17,18 +17,18 @@ from kourou.transport.addresses import split_address
 _MEMBER = re.compile(rf"[A-Za-z0-9._]{{1,{MEMBER_NAME_LENGTH_MAX}}}")
 _PEERS_HINT = "use n0-host:port;n1-host:port;n2-host:port, the same at every replica"
 HEARTBEATS_PER_TIMEOUT = 3
-"""One that is lost, and one that is late, make no election."""
+"""One lost and one late heartbeat do not start an election."""
 
 LEASE_PERCENT = 95
-"""Of raftElectionTimeout: what is left is for clocks that run differently fast."""
+"""Of raftElectionTimeout; the rest allows for clocks that run at different speeds."""
 
 HEARTBEAT_MS_MIN = 15
-"""The core tells times apart that lie so far from each other."""
+"""The time resolution of the Raft core (`RaftSettings.round_ms`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaftKeys(ReplicationKeys, NetworkKeys):
-    """Whether this broker is a member of a group that elects its leader, and of which."""
+    """The Raft group of this broker, if any."""
 
     raft_enabled: bool = setting(
         False,
@@ -99,18 +99,18 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
         "their disks",
     )
 
-    # -- what follows from them -------------------------------------------------------------------
+    # -- derived values ---------------------------------------------------------------------------
 
     @property
     def raft_group(self) -> str:
-        """The group's name, the same at all members."""
+        """The group's name, the same on all replicas."""
         return self.raft_group_name or self.broker_name
 
     @property
     def raft_peers(self) -> Mapping[str, str]:
-        """Every member, this one too, and its `host:port`, in the order of their names.
+        """Replica name -> `host:port`, including this one, in name order; empty without a group.
 
-        Raises ConfigError for what is no list of members; empty if there is no group.
+        Raises ConfigError if the list is invalid.
         """
         if not self.raft_enabled:
             return {}
@@ -136,12 +136,12 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
 
     @property
     def raft_broker_id(self) -> int:
-        """The brokerId of this member while it follows: its place among all, from 1."""
+        """The brokerId of this replica as a follower: its number in the ordered list, from 1."""
         return list(self.raft_peers).index(self.raft_self or "") + 1
 
     @property
     def raft_port(self) -> int | None:
-        """The port of this member's entry in dLegerPeers; None if there is no group."""
+        """The port of this replica's entry in dLegerPeers; None without a group."""
         if not self.raft_enabled:
             return None
         return split_address(self.raft_peers[self.raft_self or ""])[1]
@@ -149,7 +149,7 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
     # -- checks -----------------------------------------------------------------------------------
 
     def check_raft(self) -> None:
-        """Refuse a group that could not work, before anything is opened."""
+        """Raises ConfigError for a group that could not work, before anything is opened."""
         if not self.raft_enabled:
             return
         peers = self.raft_peers
@@ -175,7 +175,7 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
         self._check_times()
 
     def _check_address_of_its_own(self, entry: str) -> None:
-        """What others dial must be what this member listens on."""
+        """Check that this replica listens on the address that others connect to."""
         host, port = split_address(entry)
         if self.replication_port is not None and self.replication_port != port:
             raise ConfigError(
@@ -197,7 +197,11 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
             )
 
     def _check_times(self) -> None:
-        """A heartbeat may be lost without an election; a lease ends before another may lead."""
+        """Check the Raft timeouts.
+
+        One lost heartbeat must not start an election, and a lease must end before another replica
+        may lead.
+        """
         heartbeat, election = self.raft_heartbeat_ms, self.raft_election_ms
         if heartbeat * HEARTBEATS_PER_TIMEOUT > election:
             raise ConfigError(
@@ -215,7 +219,7 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
             )
 
     def check_role(self) -> None:
-        """Refuse, for the service of those who lead alone, what another service serves."""
+        """Raises ConfigError for a Raft replica, because this service runs single leaders."""
         if self.raft_enabled:
             raise ConfigError(
                 "enableDLegerCommitLog=true makes this broker a replica of a Raft group, "
@@ -225,9 +229,9 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
         super().check_role()
 
     def settle_raft(self) -> None:
-        """In a group: brokerId is the member's place, and nobody is named as leader by settings.
+        """In a group, derive brokerId and brokerRole: the replica starts as a follower.
 
-        RocketMQ's files for DLedger say neither brokerRole nor a brokerId that is right.
+        RocketMQ's files for DLedger contain no brokerRole and no correct brokerId.
         """
         if self.raft_enabled and self.raft_self in self.raft_peers:
             object.__setattr__(self, "broker_id", self.raft_broker_id)
@@ -235,11 +239,11 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
 
 
 def _differs(wanted: str, bound: str) -> bool:
-    """Are both addresses of machines, and not the same one?"""
+    """Are both IP addresses, and different ones?"""
     try:
         one, other = ipaddress.ip_address(wanted), ipaddress.ip_address(bound)
     except ValueError:
-        return False  # names: only a connection tells
+        return False  # names: only a connection shows that
     return not other.is_unspecified and one != other
 
 

@@ -1,14 +1,14 @@
-"""A member of a Raft group as a process: a broker whose role its group decides.
+"""A replica of a Raft group as a process: a broker whose role its group decides.
 
-Every start begins as a follower. A core that leads is deposed at once, in the very turn in which
-its member says so; what takes its place is made by one task, which asks the member what it is until
-the core is of that role:
+Every start begins as a follower. A leading core is deposed immediately, within the iteration in
+which the Raft core reports it. One task creates its replacement; it repeats this until the broker
+core has the role of the Raft core:
 
-    leads epoch e    a core that opens e with its first record; what was copied took effect before
-    anything else    a core that follows
-    log cut, begun   the store is closed, changed and opened again under a core that follows
+    leads epoch e         a core that opens e with its first record, after copied bytes took effect
+    any other role        a core that follows
+    log truncated, reset  the store is closed, changed and reopened with a core that follows
 
-State: soft; the log says what was decided, the vote file who was voted for.
+State: soft; the log contains the decisions, the vote file the votes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log = logging.getLogger("kourou.raft")
 DEPOSED = "this replica is no longer the leader; another replica may be"
 RETRY_S = 0.05
 LEAD_RETRY_MS = 1_000
-"""Whoever could not open its epoch follows meanwhile, and lets another member lead if one can."""
+"""After a failure to open its epoch, a replica follows this long, so that another can lead."""
 
 HAND_OVER_MS = 2_000
 POLL_S = 0.01
@@ -89,13 +89,13 @@ class RaftService(BrokerService):
             born_anyway=settings.raft_new_group,
         )
         self._vote: VoteHand | None = None
-        #: The epoch that the core leads; 0 for one that follows.
+        #: The epoch that the core leads; 0 if it follows.
         self._led = 0
         self._lead_at_ms = 0
         self._log_change: LogChange | None = None
         self._broken = False
 
-    # -- the steps of its life ---------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------
 
     def _told(self) -> Told:
         return Told(
@@ -103,7 +103,7 @@ class RaftService(BrokerService):
         )
 
     def _opened(self, upkeep: Upkeep) -> None:
-        """The member begins with the store as it is found at the start of the process."""
+        """Prepare the Raft replica with the store, once per process."""
         if self._vote is not None:
             return
         if len(self.settings.raft_peers) == 2:
@@ -131,16 +131,16 @@ class RaftService(BrokerService):
         self._group.prepare(upkeep, epochs, self._vote, self._identity().broker_addr, copies)
 
     def _follow(self) -> None:
-        """A member takes part as soon as it serves; whom it follows is its group's business."""
+        """Join the group when the broker serves; the group decides which leader it follows."""
         self._group.open()
 
     async def drain(self) -> None:
-        """Give the lead to another member, then do what any broker does."""
+        """Transfer leadership to another replica, then drain like any broker."""
         await self._give_lead_away()
         await super().drain()
 
     async def _give_lead_away(self) -> None:
-        """So that the others need not find out by silence. Nobody may be there to take it."""
+        """Transfer leadership, so that others need not wait for a timeout. It may fail."""
         tenure = self._tenure
         if not self._led or tenure is None or tenure.over:
             return
@@ -149,27 +149,27 @@ class RaftService(BrokerService):
         await tenure.drain(deadline_ms)
         tenure.last_records()
         self._group.hand_over("")
-        while self._led and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event tells
+        while self._led and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
             await asyncio.sleep(POLL_S)
 
     async def stop(self) -> None:
-        """Take no more part in the group, then close everything."""
+        """Leave the group, then close everything."""
         self._stopping = True
         await self._group.stop()
         await super().stop()
 
     def _failed(self, error: BaseException) -> None:
-        """Whoever cannot trust its disk promises nothing more to its group, and ends."""
+        """Handle a failure: acknowledge nothing more to the group, and end the process."""
         self._broken = True
         self._group.store_failed(str(error))
         self._fail(error)
 
     def _reply(self, reply: Reply) -> None:
-        """What the leader has answered to a request that was brought to it."""
+        """Send the leader's reply to a forwarded request."""
         assert self._upkeep is not None
         self._upkeep.performers[Reply](reply)
 
-    # -- its role ----------------------------------------------------------------------------------
+    # -- role changes ------------------------------------------------------------------------------
 
     def _role(self, store: Store, control: ControlState, change: ChangeRole | None) -> Role:
         del store, control, change
@@ -184,7 +184,7 @@ class RaftService(BrokerService):
         }
 
     def _role_changed(self, _now: wants.RoleChanged) -> None:
-        """A core that leads is deposed before anything else happens."""
+        """Depose a leading core before anything else happens."""
         tenure = self._tenure
         deposed = self._led and not self._group.leads(self._led)
         if deposed and self._spans is not None:
@@ -194,7 +194,7 @@ class RaftService(BrokerService):
         self._settle()
 
     def _change_log(self, change: LogChange) -> None:
-        """The core ends; the log is cut or begins anew, and is opened again."""
+        """End the core, truncate or restart the log, and reopen the store."""
         self._log_change = change
         self._group.detach()
         if self._tenure is not None:
@@ -206,16 +206,16 @@ class RaftService(BrokerService):
         self._late.want(Wanted(effect.position, confirmed, effect.epoch))
 
     def _begin_anew(self, known: BeginAnew) -> None:
-        """From here on the member takes nothing; another leader may have had it take much."""
+        """Restart the log, unless another leader has made that unnecessary in the meantime."""
         if self._group.may_begin(known.position, known.epoch):
             self._change_log(known)
 
     def _is_late(self) -> bool:
-        """Whether the leader that is lacks, too, what this member lacks."""
+        """Does it lack bytes that the current leader lacks, too?"""
         return self._group.wants_to_begin
 
     def _leaders(self) -> Sequence[str]:
-        """Whoever may tell what came before: the leader first."""
+        """Return the replicas that may have the state before the leader's log; the leader first."""
         peers, leader = self.settings.raft_peers, self._group.leader
         others = [name for name in peers if name != self._group.member]
         return [peers[name] for name in sorted(others, key=lambda name: name != leader)]
@@ -225,7 +225,7 @@ class RaftService(BrokerService):
             self._renewing = asyncio.get_running_loop().create_task(self._until_settled())
 
     async def _until_settled(self) -> None:
-        """Make cores until there is one of the member's role. What cannot be done ends all."""
+        """Replace cores until the core has the replica's role. A failure ends the process."""
         try:
             while not self._stopping and await self._step():
                 pass
@@ -237,20 +237,20 @@ class RaftService(BrokerService):
             self._ready = not (self._stopping or self._broken)
 
     async def _step(self) -> bool:
-        """One change; False if none was needed."""
+        """Make one change; False if none was needed."""
         tenure = self._tenure
         assert tenure is not None
         if self._log_change is not None:
             await self._open_again(self._log_change)
         elif (epoch := self._group.leading_epoch) != self._led or tenure.over:
-            # What was copied takes effect in a core that follows, so none leads before that.
+            # Copied bytes take effect in a core that follows, so no core leads before that.
             await self._new_core(0 if tenure.over else epoch)
         else:
             return False
         return True
 
     async def _open_again(self, change: LogChange) -> None:
-        """Cut the log, or begin it anew, and follow."""
+        """Truncate or restart the log, and follow."""
         tenure, upkeep = self._tenure, self._upkeep
         assert tenure is not None
         assert upkeep is not None
@@ -270,12 +270,12 @@ class RaftService(BrokerService):
         self._group.attach(self._upkeep, done)
 
     async def _new_core(self, epoch: int) -> None:
-        """One that leads `epoch`, or follows (0), on the open store."""
+        """Start a core on the open store that leads `epoch`, or follows (0)."""
         old = self._tenure
         assert old is not None
         waits = self._clock.monotonic_ms() < self._lead_at_ms
         if epoch and (waits or not old.catch_up()):
-            await asyncio.sleep(RETRY_S)  # a full disk keeps queues behind the log, for instance
+            await asyncio.sleep(RETRY_S)  # e.g. a full disk delays the projection
             return
         self._end(CHANGING)
         self._led = epoch
@@ -289,7 +289,7 @@ class RaftService(BrokerService):
             self._group.hand_over("")
 
     def _end(self, why: str) -> None:
-        """The core that is ends, and answers who waits for it."""
+        """End the current core, and reply to its pending requests."""
         tenure = self._tenure
         assert tenure is not None
         tenure.cease()
@@ -305,11 +305,11 @@ class RaftService(BrokerService):
 
     @property
     def _follows_somebody(self) -> bool:
-        """Name servers are asked nothing: the leader itself says where it is."""
+        """Always true: the leader announces itself, so name servers are not queried."""
         return True
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:
-        """They know this member; what they know of others is not asked."""
+        """Do nothing: what name servers know of other replicas is not used."""
 
     # -- requests ----------------------------------------------------------------------------------
 

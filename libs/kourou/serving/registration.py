@@ -1,7 +1,7 @@
-"""Telling every name server which topics are here, every 30 seconds and whenever they change.
+"""Registers the broker and its topics with every name server, every 30 seconds and on changes.
 
-State: soft. A name server that cannot be reached is tried again with the next registration; the
-broker serves all the same.
+State: soft. A name server that is unreachable is retried with the next registration; the broker
+serves in the meantime.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ _log = logging.getLogger("kourou.broker")
 CONNECT_WAIT_MS = 3_000
 LEAVE_TIMEOUT_MS = 1_000
 REMOTING = "remoting://"
-"""What the address of a RocketMQ name server begins with, which speaks TCP frames only."""
+"""Address prefix of a RocketMQ name server, which speaks the remoting protocol only."""
 
 RETRY_S = 1.0
-"""After a failed registration: name server and broker are often started together."""
+"""Retry interval after a failure: name server and broker are often started together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who registers. `broker_addr` is what clients of this carrier dial."""
+    """The identity to register.
+
+    `broker_addr` is the address for RocketMQ clients, or for Kourou clients if TCP is disabled.
+    """
 
     cluster_name: str
     broker_name: str
@@ -51,14 +54,14 @@ class Identity:
 
 Topics = Callable[[], tuple[Sequence[TopicConfig], DataVersion]]
 FilterListeners = Callable[[], Sequence[dict[str, str]]]
-"""The listeners of each filter server: `carrier:listener` -> `host:port`."""
+"""The listeners of each filter server: `transport:listener` -> `host:port`."""
 
 
 def told_topics(control: ControlState, permission: int) -> tuple[list[TopicConfig], DataVersion]:
-    """The topics as name servers are told of them: none allows more than the broker does.
+    """Return the topics as registered: no topic allows more than the broker's permission.
 
-    Name servers look at the table when its version is another one, so that of the settings, which
-    the broker's permission is one of, counts too.
+    Name servers read the table only if its version has changed. Therefore the version includes that
+    of the settings, which contain the broker's permission.
     """
     topics, settings = control.topics.version, control.settings.version
     version = DataVersion(
@@ -72,16 +75,16 @@ def told_topics(control: ControlState, permission: int) -> tuple[list[TopicConfi
 
 
 def tcp_addresses(listeners: Sequence[dict[str, str]]) -> tuple[str, ...]:
-    """Where RocketMQ's clients dial filter servers; those that only speak ZeroMQ are left out."""
+    """Return the filter servers' addresses for RocketMQ clients; others are omitted."""
     found = (one.get("tcp:internal") for one in listeners)
     return tuple(address for address in found if address is not None)
 
 
 @dataclass(slots=True, eq=False)
 class _NameServer:
-    """One of them. `wanted` is set when it shall be told at once.
+    """One name server. `wanted` is set to register immediately.
 
-    `told` is the number of the newest announcement that it knows.
+    `told` is the number of the newest announcement that it has received.
     """
 
     address: str
@@ -93,15 +96,15 @@ class _NameServer:
 
 
 class Registration:
-    """Registers with all name servers of a list; `follow` gives it another list.
+    """Registers with all name servers of a list; `follow` replaces the list.
 
     Addresses are `host:port` of ZeroMQ listeners, or `remoting://host:port` of RocketMQ's own name
-    servers; those hear of no listeners but the one in `broker_addr`. `announced` is told the number
-    of an announcement when every name server knows it that can be reached. `epoch` is asked for the
-    newest of the log, `promotion` for that with which its newest promotion began; `fenced` is told
-    the one that outdid this leader: then that name server refuses it; or, to a follower, the one
-    that it must outdo if it is promoted. `answered` is told what each registration is answered: to
-    a follower, where its leader is. While it wants to `hurry`, it asks every second.
+    servers; the latter receive only the listener in `broker_addr`. `announced` is called with the
+    number of an announcement when every reachable name server has it. `epoch` returns the newest
+    epoch of the log, `promotion` the epoch of its newest promotion. `fenced` receives a higher
+    epoch: on a leader, the name server has refused it; on a follower, a promotion must exceed that
+    epoch. `answered` receives each reply: on a follower, it contains the leader's address. While
+    `hurry` returns true, registration repeats every second.
     """
 
     def __init__(
@@ -139,15 +142,15 @@ class Registration:
 
     @property
     def registered(self) -> dict[str, bool]:
-        """Each name server of the list, and whether it knows this broker."""
+        """Each name server of the list, and whether this broker is registered with it."""
         return {address: server.registered for address, server in self._servers.items()}
 
     def start(self) -> None:
-        """Begin to register, on the running loop."""
+        """Start to register, on the running loop."""
         self.follow(self._first_addresses)
 
     def follow(self, addresses: Sequence[str]) -> None:
-        """Register with these: begin with new ones, leave those that are not among them."""
+        """Register with these servers: start with new ones, unregister from removed ones."""
         for address in [known for known in self._servers if known not in addresses]:
             server = self._servers.pop(address)
             task = asyncio.create_task(self._leave(server))
@@ -160,17 +163,17 @@ class Registration:
                 server.task = asyncio.create_task(self._keep_registered(server))
 
     def become(self, identity: Identity) -> None:
-        """This broker is another one of its log from now on, at the same address.
+        """Register another identity (role) at the same address from now on.
 
-        Name servers forget what they knew of that address.
+        Name servers drop what they knew of that address.
         """
         self._identity = identity
         self.announce(0)
 
     def announce(self, number: int) -> None:
-        """Topics changed: register now. Announcements of one turn travel together.
+        """Register now, because topics changed. Calls in one loop iteration are combined.
 
-        They are numbered, upwards; 0 is one of which nobody wants to hear that it is known.
+        Announcements have increasing numbers; 0 requests no notification.
         """
         self._number = max(self._number, number)
         for server in self._servers.values():
@@ -178,7 +181,7 @@ class Registration:
         self._tell()
 
     def _tell(self) -> None:
-        """Pass on what is known everywhere by now."""
+        """Report the newest announcement that all registered name servers have."""
         told = [server.told for server in self._servers.values() if server.registered]
         number = min(told, default=self._number)
         if number > self._known_number:
@@ -186,9 +189,9 @@ class Registration:
             self._announced(number)
 
     async def first(self, timeout_s: float) -> None:
-        """Wait until some name server of the list knows this broker, or the time is up.
+        """Wait until a name server has registered this broker, or until the timeout.
 
-        Who hears that it was outdone waits no longer: it has to follow.
+        It also returns if the broker was fenced, because then it must follow.
         """
         if not self._servers:
             return
@@ -202,12 +205,12 @@ class Registration:
             )
 
     def forget(self) -> None:
-        """No name server is to be told of the end."""
+        """Skip unregistering at the stop."""
         for server in self._servers.values():
             server.registered = False
 
     async def stop(self) -> None:
-        """Leave every name server that can be reached, and close."""
+        """Unregister from every registered name server, and close."""
         self.follow(())
         await asyncio.gather(*self._leaving)
 
@@ -223,7 +226,7 @@ class Registration:
                 continue
 
     async def _register(self, server: _NameServer) -> bool:
-        """Register once; False if that should be tried again soon."""
+        """Register once; False if it should be retried soon."""
         me = self._identity
         number = self._number
         topics, version = self._topics()
@@ -259,9 +262,9 @@ class Registration:
             self._answered(reply.header)
         if reply.header.epoch is None:
             return done
-        self._fenced(reply.header.epoch)  # before anybody hears that it is ready
+        self._fenced(reply.header.epoch)  # before the broker is reported as ready
         self._judged.set()
-        return True  # asking again at once would change nothing
+        return True  # an immediate retry would change nothing
 
     def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
         if done and not server.registered:
@@ -274,7 +277,7 @@ class Registration:
         self._tell()
 
     async def _leave(self, server: _NameServer) -> None:
-        """Stop registering there, and say so if it knows this broker."""
+        """Stop registering there, and unregister if this broker is registered."""
         if server.task is not None:
             server.task.cancel()
             await asyncio.gather(server.task, return_exceptions=True)

@@ -1,12 +1,13 @@
-"""Good bytes of other members in the place of damaged ones.
+"""Repairs damaged regions of the log with bytes from other replicas.
 
-Only confirmed bytes are taken, of the epoch that this member's log has there: members agree about
-those, so what a majority has wins, and damage at a minority never spreads. A round asks for every
-region before it rests, so what nobody can mend keeps nobody from mending what follows. That holds
-within a region, too: one may be many records here and fewer there. So others tell where their
-damage ends, and the next question begins at the first of those ends. Their damage is never stored.
+Only committed bytes are used, of the epoch that this replica's log has there: replicas agree about
+those, so the majority's content wins, and damage at a minority never spreads. A round requests
+every region before it pauses, so a region that cannot be repaired does not block the next ones. The
+same holds within a region, which may be many records here and fewer on another replica: the others
+report where their damage ends, and the next request begins at the first of those ends. Their
+damaged bytes are never stored.
 
-State: soft; which regions are damaged is the store's to remember (its quarantine).
+State: soft; the store's quarantine records which regions are damaged.
 """
 
 from __future__ import annotations
@@ -29,35 +30,35 @@ _log = logging.getLogger("kourou.raft")
 
 TIMEOUT_MS = 5_000
 PAUSE_S = 1.0
-"""Between two rounds in which no member could help."""
+"""Pause after a round in which a region could not be repaired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """This member's log as a repair finds it at a moment."""
+    """A snapshot of this replica's log for the repair."""
 
     store: Store
     epochs: Epochs
     confirmed: int
 
     def region(self, position: int = 0) -> Region | None:
-        """The first region with damage from there on that others can have good bytes of."""
+        """Return the first damaged region from `position` on that is committed, or None."""
         for one in self.store.damaged_regions:
             if position < one.end and max(position, one.start) < self.confirmed:
                 return one
         return None
 
     def is_damaged(self, position: int) -> bool:
-        """Whether this is a place that others can mend."""
+        """Is this position in a damaged region that other replicas can repair?"""
         region = self.region(position)
         return region is not None and region.start <= position
 
 
 @dataclass(slots=True)
 class _Question:
-    """What is asked for from `at` on, and who is still to be asked.
+    """A request for the bytes from `at` on, and the replicas to try.
 
-    `next_at`: up to there all that answered have damage, too; at first, where the region ends.
+    `next_at`: all replies so far report damage up to there; initially the end of the region.
     """
 
     at: int
@@ -67,11 +68,11 @@ class _Question:
 
 
 class Repairs:
-    """Repairs one region at a time, one member after the other.
+    """Repairs one region at a time, trying one replica after the other.
 
-    `log` tells how the log stands, None while no store is open; `fetch` asks a member;
-    `mended` is called behind each repair, `failed` when the disk fails, which ends the process. All
-    calls belong on the running loop.
+    `log` returns the state of the log, None while no store is open; `fetch` sends a request to a
+    replica; the other callbacks report a repair, and a disk failure, which ends the process.
+    All calls must be made on the running loop.
     """
 
     def __init__(
@@ -93,20 +94,20 @@ class Repairs:
         self._pause_s = pause_s
         self._busy = self._over = False
         self._resting: asyncio.TimerHandle | None = None
-        self._at = 0  # in this round: what lies below has been asked for
-        self._fruitless = False  # in this round: nobody could mend something
-        self._silent: set[str] = set()  # in this round: who does not answer is asked no more
+        self._at = 0  # in this round: everything below has been requested
+        self._fruitless = False  # in this round: something could not be repaired
+        self._silent: set[str] = set()  # in this round: replicas that did not reply are skipped
         self._told: dict[tuple[int, str], str] = {}
 
     def look(self) -> None:
-        """Begin a round, if anything is damaged and none is under way."""
+        """Start a round, if anything is damaged and none is in progress."""
         log = None if self._busy or self._over or self._resting is not None else self._log()
         if log is not None and log.region() is not None:
             self._busy = True
             self._go_on()
 
     def stop(self) -> None:
-        """Repair nothing more."""
+        """Stop repairing."""
         self._over = True
         if self._resting is not None:
             self._resting.cancel()
@@ -114,7 +115,7 @@ class Repairs:
     # -- a round -----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Ask for what is damaged next; the round is over behind the last region."""
+        """Request the next damaged region; the round ends after the last one."""
         log = None if self._over else self._log()
         region = None if log is None else log.region(self._at)
         if region is None:
@@ -154,7 +155,7 @@ class Repairs:
         self._fetch(member, request, done, TIMEOUT_MS)
 
     def _nobody_helps(self, question: _Question) -> None:
-        """The next one, in a turn of its own: there may be many, and nobody who could be asked."""
+        """Continue with the next position, in another loop iteration: there may be many."""
         if self._over:
             return
         self._fruitless = True
@@ -162,7 +163,7 @@ class Repairs:
         asyncio.get_running_loop().call_soon(self._go_on)
 
     def _end(self, log: Damaged | None) -> None:
-        """Forget what is good by now, and rest if something is not."""
+        """End the round: drop messages about repaired regions, and pause if some are left."""
         self._busy, self._at = False, 0
         self._silent.clear()
         if log is not None:
@@ -177,7 +178,7 @@ class Repairs:
         self._resting = None
         self.look()
 
-    # -- an answer ---------------------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------
 
     def _repaired(
         self,
@@ -225,7 +226,7 @@ class Repairs:
         return True
 
     def _tell_once(self, level: int, key: tuple[int, str], text: str) -> None:
-        """Each round has the same to say of the same place; it is said when it is news."""
+        """Log a text once, although every round produces it again for the same position."""
         if self._told.get(key) != text:
             self._told[key] = text
             _log.log(level, "%s", text)

@@ -1,4 +1,4 @@
-"""What a broker shows of its copies: role, epoch, who is in sync, how far each is behind."""
+"""The replication metrics of a broker: role, epoch, in-sync followers, replication lag."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kourou.telemetry.metrics import Family
 
 
 def replication_families(base: Mapping[str, str], told: ReplicasTold) -> Iterator[Family]:
-    """The figures of one broker; a leader shows the lag of each follower, a follower its own."""
+    """Return the metrics; a leader reports the lag of each follower, a follower its own."""
     leads = told.leads and not told.fenced
     yield Family.gauge("kourou_replication_leads", "", [(base, int(leads))])
     yield Family.gauge("kourou_replication_epoch", "", [(base, told.epoch)])
     yield Family.gauge("kourou_replication_followers", "", [(base, len(told.followers))])
-    if told.broker_role == SYNC_MASTER and not told.member:  # else nobody keeps that set
+    if told.broker_role == SYNC_MASTER and not told.member:  # otherwise there is no such set
         yield Family.gauge("kourou_replication_in_sync", "", [(base, len(told.in_sync))])
     sizes: dict[int, int | None] = {one.broker_id: one.lag_bytes for one in told.followers}
     times: dict[int, int | None] = {one.broker_id: one.lag_ms for one in told.followers}

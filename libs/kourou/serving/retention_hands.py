@@ -1,9 +1,9 @@
-"""Looking at the disk, and deleting what the core decided to delete.
+"""The effect executor of retention: measures the disk, and deletes what the core decided to delete.
 
-State: soft (when to look next, which deletion is under way).
+State: soft (the time of the next check, the deletion in progress).
 
-One deletion runs at a time. The loop goes on meanwhile: queues are looked at in slices, files are
-removed in a thread of their own, since removing a gigabyte takes a file system a while.
+One deletion runs at a time, without blocking the loop: queues are processed in slices, and files
+are removed in a separate thread, because a file system takes a while to remove a gigabyte.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_MS = 1_000
 
 
 class RetentionHands:
-    """Works on the service's loop; `checkpoint` makes one and returns when it is on disk."""
+    """Runs on the service's loop; `checkpoint` writes one and returns when it is on disk."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RetentionHands:
         self._saving = False
 
     def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
-        """What the loop calls for each type of effect."""
+        """Return the executor for each type of effect."""
         return {
             DeleteLogBefore: lambda effect: self._start(self._delete(effect.position)),
             CleanProjections: lambda _effect: self._start(self._delete(0)),
@@ -67,7 +67,7 @@ class RetentionHands:
         }
 
     def tick(self) -> None:
-        """Look, if a second is over; at the first time, clear up what a crash left half deleted."""
+        """Check the disk once a second; first, complete a deletion that a crash interrupted."""
         now_ms = self._clock.monotonic_ms()
         if self._next_look_ms is None:
             self._start(self._delete(0))
@@ -76,7 +76,7 @@ class RetentionHands:
         self.look()
 
     def look(self) -> None:
-        """Tell the core how full the disk is and how old the segments are."""
+        """Report to the core how full the disk is and how old the segments are."""
         store, wall_ms = self._store, self._clock.now_ms()
         now_ms = self._clock.monotonic_ms()
         self._next_look_ms = now_ms + LOOK_MS
@@ -109,14 +109,14 @@ class RetentionHands:
             self._saving = True
             self._start(self._save_ages(data))
 
-    # -- what takes a while -------------------------------------------------------------------
+    # -- background work ----------------------------------------------------------------------
 
     async def _delete(self, position: int) -> None:
-        """Everything below `position`; 0: only what names what the log has no longer."""
+        """Delete everything below `position`; with 0, only references to deleted log positions."""
         async with self._one:
             try:
                 await self._delete_now(position)
-            except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+            except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
                 self._failed(error)
                 return
         if position:
@@ -147,7 +147,7 @@ class RetentionHands:
         try:
             await self._in_thread(self._store.ages.save, data)
         except OSError as error:
-            if error.errno not in FULL:  # else they are written with the next change
+            if error.errno not in FULL:  # otherwise they are written with the next change
                 self._failed(as_store_error(error, "writing the ages of log segments"))
         finally:
             self._saving = False

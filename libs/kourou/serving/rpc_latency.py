@@ -1,7 +1,7 @@
-"""How long requests take, from their arrival to their answer, in plain integers.
+"""Measures request latency, from arrival to reply, in integers.
 
-Every request passes here, so it may cost no more than two fields where its answer goes, one look at
-the clock and a few integers: well below a microsecond.
+Every request passes through this code. Therefore it costs only two fields in the reply address, one
+clock read and a few integer operations: well below a microsecond.
 
 State: soft.
 """
@@ -26,12 +26,12 @@ from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 from kourou.telemetry.metrics import NS_PER_MS, Histogram, Labels
 
 PUT_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
-"""By these RocketMQ 4 counts how long sends take (`pmdt` in its exporter's names)."""
+"""RocketMQ 4's buckets of send latency (`pmdt` in its exporter's names)."""
 
 _BOUNDS_MS = sorted({*RPC_BOUNDS_MS, *PUT_BOUNDS_MS})
 _BOUNDS_NS = [bound * NS_PER_MS for bound in _BOUNDS_MS]
 _SUM = len(_BOUNDS_NS) + 1
-"""A row has a count a bucket, one beyond the last, and then the sum in nanoseconds."""
+"""A row has one count per bucket, one beyond the last, and then the sum in ns."""
 
 SENDS = frozenset(
     spec.code
@@ -48,19 +48,19 @@ _STORED = frozenset(
         Code.SLAVE_NOT_AVAILABLE,
     }
 )
-"""Answers to a send whose messages lie in the log."""
+"""Replies to a send whose messages are in the log."""
 
 _UNKNOWN = 0
 _PULL = PullMessage.code
 PROTOCOLS = {"tcp": "remoting"}
-"""RocketMQ's word for its own protocol; a carrier that it does not have keeps ours."""
+"""RocketMQ's name of its own protocol; other transports keep Kourou's name."""
 
 _Key = tuple[str, int, int, bool]
-"""Carrier, request code, response code, and whether it was held."""
+"""Transport, request code, response code, and whether it was parked (long poll)."""
 
 
 class RpcLatency(Watch):
-    """Counts answered requests. One thread; `now_ns` is monotonic."""
+    """Counts answered requests. Single-threaded; `now_ns` is monotonic."""
 
     __slots__ = ("_burst_ns", "_now_ns", "_rows")
 
@@ -70,16 +70,16 @@ class RpcLatency(Watch):
         self._rows: dict[_Key, list[int]] = {}
 
     def arrived(self) -> int:
-        """A burst of requests is here: the time that goes with each of them."""
+        """Record a burst of requests; returns the arrival time of each."""
         self._burst_ns = self._now_ns()
         return self._burst_ns
 
     def handled(self) -> None:
-        """What could be answered of the burst at once is answered: a pull that is not, is held."""
+        """End the burst: a pull that has no reply yet is a long poll."""
         self._burst_ns = 0
 
     def answered(self, to: ReplyTo, code: int) -> None:
-        """A request was answered with this code; who wants no answer is not counted."""
+        """Record the reply to a request; oneway requests are not counted."""
         if not isinstance(to, TimedReplyTo) or to.oneway:
             return
         arrived_ns, request = to.arrived_ns, to.request_code
@@ -91,12 +91,12 @@ class RpcLatency(Watch):
 
     def _new_row(self, key: _Key) -> list[int]:
         carrier, request, response, held = key
-        if request not in REQUESTS:  # whatever people make up shares one row
+        if request not in REQUESTS:  # unknown request codes share one row
             key = (carrier, _UNKNOWN, response, held)
         return self._rows.setdefault(key, [0] * (_SUM + 1))
 
     def watching(self, reply: Callable[[Reply], None]) -> Callable[[Reply], None]:
-        """`reply`, and then the time it took to come to that."""
+        """Wrap `reply`, to record each reply after it is sent."""
         answered = self.answered
 
         def watched(effect: Reply) -> None:
@@ -106,7 +106,10 @@ class RpcLatency(Watch):
         return watched
 
     def counts(self, requests: Collection[int]) -> list[int]:
-        """Answers a bucket of RPC_BOUNDS_MS, and beyond the last, to these requests; no holds."""
+        """Return the replies to these requests per bucket of RPC_BOUNDS_MS and beyond.
+
+        Long polls are not included.
+        """
         found = [0] * (len(RPC_BOUNDS_MS) + 1)
         for (_, request, _, held), row in self._rows.items():
             if request in requests and not held:
@@ -114,7 +117,7 @@ class RpcLatency(Watch):
         return found
 
     def samples(self, base: Mapping[str, str]) -> Iterator[tuple[Labels, Histogram]]:
-        """Each row with its labels."""
+        """Return each row with its labels."""
         for (carrier, request, response, held), row in self._rows.items():
             labels = {
                 "protocol_type": PROTOCOLS.get(carrier, carrier),
@@ -127,7 +130,7 @@ class RpcLatency(Watch):
             yield labels, Histogram.counted(RPC_BOUNDS_MS, counts, row[_SUM] / NS_PER_MS)
 
     def stored(self) -> list[int]:
-        """Sends since the start whose messages were stored, by PUT_BOUNDS_MS and beyond."""
+        """Return the stored sends since the start, by PUT_BOUNDS_MS and beyond."""
         found = [0] * (len(PUT_BOUNDS_MS) + 1)
         for (_, request, response, _), row in self._rows.items():
             if request in SENDS and response in _STORED:
@@ -136,7 +139,7 @@ class RpcLatency(Watch):
 
 
 def _folded(row: list[int], bounds_ms: Sequence[int]) -> list[int]:
-    """The counts of a row in fewer buckets; `bounds_ms` are some of its own."""
+    """Return the counts of a row in fewer buckets; `bounds_ms` is a subset of its bounds."""
     counts = [0] * (len(bounds_ms) + 1)
     for bound_ms, count in zip((*_BOUNDS_MS, inf), row, strict=False):
         counts[bisect_left(bounds_ms, bound_ms)] += count

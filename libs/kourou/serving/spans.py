@@ -1,20 +1,20 @@
-"""What a broker does for traced requests, as spans below those of its clients.
+"""Trace spans of a broker for traced requests, below those of its clients.
 
-    store {topic}    a send, from its arrival to its answer; linked to the other traced messages
+    store {topic}    a send, from its arrival to its reply; linked to the other traced messages
       append         the system call that wrote the batch
-      wait           from then to the answer, if that waits for the disk or for a copy
-      dispatch       the projection into queues and index; may end after the answer
-      flush          the fdatasync that covers it; may end long after the answer
-      ship, copy, confirm, replicate    where members copy it (kourou.serving.copy_spans)
-    pull {topic}     a pull, from its arrival to its answer
-      hold           from its first look to its answer, if it had to wait
+      wait           from then to the reply, if that waits for the disk or for a replica
+      dispatch       the projection into queues and index; may end after the reply
+      flush          the fdatasync that covers it; may end long after the reply
+      ship, copy, confirm, replicate    its replication (kourou.serving.copy_spans)
+    pull {topic}     a pull, from its arrival to its reply
+      hold           from its first evaluation to its reply, if it was parked
     {request}        any other request that came with a sampled context
 
-Only what a sampled context stands on is traced; a broker begins no traces. A broker without tracing
+Only requests with a sampled context are traced; a broker starts no traces. A broker without tracing
 has no object of this module.
 
-State: soft, bounded: open spans, and appends that are not dispatched or flushed yet. What does not
-fit is not traced, and counted.
+State: soft, bounded: open spans, and appends that are not dispatched or flushed yet. Requests above
+the limits are not traced, but counted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _WELL = frozenset(
         Code.PULL_OFFSET_MOVED,
     }
 )
-"""Answers that are no errors."""
+"""Replies that are not errors."""
 
 Value = str | int | bool
 _Key = tuple[int, int]
@@ -62,7 +62,7 @@ _Key = tuple[int, int]
 
 @dataclass(slots=True)
 class _Open:
-    """A request that is not answered yet; `waits_ns`: since when it waits, 0 while it does not."""
+    """An open request; `waits_ns`: since when it waits, 0 if it does not."""
 
     span: TracedSpan
     waiting: str
@@ -71,7 +71,7 @@ class _Open:
 
 
 class BrokerSpans:
-    """The spans of one broker; used on its loop, but for `flushed`."""
+    """The spans of one broker; used on its loop, except `flushed`."""
 
     def __init__(self, export: SpanExport) -> None:
         self._export = export
@@ -84,13 +84,13 @@ class BrokerSpans:
         self.copies = CopySpans(export.tracing)
 
     def now_ns(self) -> int:
-        """Wall time, as spans have it."""
+        """Return wall time in ns, as spans use it."""
         return self._now_ns()
 
     # -- requests ---------------------------------------------------------------------------------
 
     def handle(self, received: list[Received], handle: Callable[[list[Received]], None]) -> None:
-        """Requests have arrived; `handle` does with them what can be done at once."""
+        """Start spans for arrived requests, then call `handle`, which handles what it can."""
         opened = [key for one in received if one.to.traced and (key := self._arrived(one))]
         if self.copies:
             for one in received:
@@ -120,7 +120,7 @@ class BrokerSpans:
         return key
 
     def answered(self, reply: Reply) -> None:
-        """A request got its answer."""
+        """End the span of a request that got its reply."""
         opened = self._open.pop(_key(reply.to), None)
         if opened is None:
             return
@@ -143,24 +143,24 @@ class BrokerSpans:
             span.end(error_type=_code_name(code), error=reply.remark)
 
     def refused(self, to: ReplyTo, code: int, remark: str) -> None:
-        """A request was not admitted, and answered so."""
+        """Record a request that was not admitted, and its reply."""
         if to.traced:
             self.answered(Reply(to, code, remark))
 
     def disconnected(self, peer: Peer) -> None:
-        """A connection is gone; its requests have no answers any more."""
+        """End the spans of a lost connection's requests."""
         for key in [key for key in self._open if key[0] == peer.id]:
             self._open.pop(key).span.end(error_type="disconnected")
 
     # -- the log ----------------------------------------------------------------------------------
 
     def context(self, to: ReplyTo) -> bytes:
-        """The context of an open request; empty if it is not traced."""
+        """Return the context of an open request; empty if it is not traced."""
         opened = self._open.get(_key(to))
         return b"" if opened is None else opened.span.context
 
     def appended(self, effect: Append, context: bytes, began_ns: int) -> None:
-        """A traced request's records were written."""
+        """Record that a traced request's records were written."""
         about: dict[str, Value] = {
             names.POSITION: effect.pieces[0][0],
             names.SIZE_BYTES: sum(len(data) for _, data in effect.pieces),
@@ -176,7 +176,7 @@ class BrokerSpans:
                 self._refused += 1
 
     def dispatched(self, began_ns: int, behind_bytes: int) -> None:
-        """What was appended is in the queues, but for the last `behind_bytes`."""
+        """Record that all appends but the last `behind_bytes` are in the queues."""
         if behind_bytes or not self._undispatched:
             return
         now_ns = self._now_ns()
@@ -185,9 +185,9 @@ class BrokerSpans:
             self._tracing.finished(names.DISPATCH, context, began_ns, now_ns)
 
     def flushed(self, began_ns: int, position: int) -> None:
-        """Everything below `position` is on disk. Called in the flush thread.
+        """Record that everything below `position` is on disk. Called on the flush thread.
 
-        That thread alone takes from the queue, the loop alone adds to it.
+        Only that thread takes from the queue, only the loop adds to it.
         """
         waiting, now_ns = self._unflushed, self._now_ns()
         while waiting and waiting[0][0] <= position:
@@ -196,14 +196,14 @@ class BrokerSpans:
                 names.FLUSH, context, began_ns, now_ns, {names.POSITION: position}
             )
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Export what is there, for a moment at most; call it in a thread."""
+        """Export the queued spans, with a short time limit; call it in a thread."""
         self._export.close()
 
     def families(self, base: Labels) -> Iterator[Family]:
-        """What became of spans, as metrics."""
+        """Return the span counts as metrics."""
         return self._export.counts.families(base, too_many_open=self._refused)
 
 
@@ -212,7 +212,7 @@ def _key(to: ReplyTo) -> _Key:
 
 
 def _about(request: Request) -> tuple[str, dict[str, Value]]:
-    """A span's name, and what stands in it of the request."""
+    """Return a span's name, and its attributes of the request."""
     if isinstance(request, SendRecords):
         topic = request.lanes[0].topic if request.lanes else ""
         about: dict[str, Value] = {
@@ -241,7 +241,10 @@ def _about(request: Request) -> tuple[str, dict[str, Value]]:
 
 
 def _contexts(request: Request) -> Iterator[bytes]:
-    """Of traced messages beside the one in the frame's prefix; what is malformed counts as none."""
+    """Return the contexts of traced messages in addition to the one in the frame's prefix.
+
+    A malformed list counts as empty.
+    """
     if not isinstance(request, SendRecords) or len(request.contexts) % CONTEXT_BYTES:
         return
     end = min(len(request.contexts), SEND_CONTEXTS_MAX * CONTEXT_BYTES)

@@ -1,4 +1,4 @@
-"""What a member of a Raft group is worth as a voter: what its disk says at a start, and the log."""
+"""The voting status of a Raft replica: derived from its disk at startup, and logged."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from kourou.store.vote_file import Vote
 _log = logging.getLogger("kourou.raft")
 
 UNKNOWN = Vote(0, "", joining=True, lived=False)
-"""What a member knows without a vote file."""
+"""The assumed vote if there is no vote file."""
 
 WARN_MS = 10_000
-"""How often a member says that it has no vote, and who could give it one."""
+"""Interval of the warning that a replica cannot vote, and what it waits for."""
 
 
 def boot_of(
     store: Store, epochs: Sequence[tuple[int, int]], found: Vote | None, *, born_anyway: bool
 ) -> Boot:
-    """`found`: what the vote file says; `born_anyway`: an operator says that it may vote."""
+    """Return the Raft core's start state.
+
+    `found` is the content of the vote file; `born_anyway`: an operator allows it to vote.
+    """
     first, end = store.log_range()
     vote = found or UNKNOWN
     if born_anyway:
@@ -49,20 +52,20 @@ def boot_of(
 
 
 class StandingLines:
-    """Tells operators of a member that waits for a vote, now and then, and of its end."""
+    """Logs warnings while a replica waits for permission to vote, and when that ends."""
 
     def __init__(self, now_ms: int) -> None:
         self._joining = False
         self._warn_at_ms = now_ms + WARN_MS
 
     def written(self, *, joining: bool) -> None:
-        """A vote was written with this standing."""
+        """Record the status of a vote that was written."""
         if self._joining and not joining:
             _log.info("this replica may vote now")
         self._joining = joining
 
     def look(self, member: Member, now_ms: int) -> None:
-        """So that nobody wonders why a group does not begin."""
+        """Warn, at intervals, why the group does not start."""
         if member.joining is None or member.leader or now_ms < self._warn_at_ms:
             return
         self._warn_at_ms = now_ms + WARN_MS

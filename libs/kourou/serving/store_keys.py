@@ -1,4 +1,4 @@
-"""Where a broker's store lies, when it is flushed, and how long it is kept."""
+"""The settings of a broker's store: paths, flushes and retention."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FlushDiskType(StrEnum):
 class StoreKeys:
     """Files, flushes and retention."""
 
-    # Where the store lies.
+    # Paths.
     store_root: Path = setting(
         lambda: Path.home() / "store",
         "storePathRootDir",
@@ -140,7 +140,7 @@ class StoreKeys:
         rocketmq=SAME,
     )
 
-    # When it is flushed.
+    # Flushes.
     flush_disk_type: FlushDiskType = setting(
         FlushDiskType.ASYNC_FLUSH,
         "flushDiskType",
@@ -269,7 +269,7 @@ class StoreKeys:
         rocketmq=SAME,
     )
 
-    # How long it is kept.
+    # Retention.
     delete_when: str = setting(
         "04",
         "deleteWhen",
@@ -335,7 +335,7 @@ class StoreKeys:
     )
 
     def check_store(self) -> None:
-        """Refuse what no single key can tell is wrong."""
+        """Raises ConfigError for settings that are invalid in combination."""
         if self.queue_file_bytes % limits.QUEUE_UNIT_BYTES:
             raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20")
         self.delete_hours  # noqa: B018 - raises if malformed
@@ -346,7 +346,7 @@ class StoreKeys:
         self._check_paths()
 
     def _check_paths(self) -> None:
-        """No path of the store may be, or lie in, a directory that holds other data of it."""
+        """Check that no path of the store is, or is inside, a directory with its other data."""
         places = {
             "storePathCommitLog": self.commit_log_path or self.store_root / "commitlog",
             "storePathConsumeQueue": self.consume_queue_path or self.store_root / "consumequeue",
@@ -369,7 +369,7 @@ class StoreKeys:
 
     @property
     def staging_buffers(self) -> int:
-        """How many buffers messages are staged in; RocketMQ too has none under SYNC_FLUSH."""
+        """Number of staging buffers; 0 under SYNC_FLUSH, as in RocketMQ."""
         return self.staging_pool_size if self.staging and not self.sync_flush else 0
 
     @property

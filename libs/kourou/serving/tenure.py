@@ -1,10 +1,10 @@
-"""One tenure of a core: everything that is made anew when a broker starts, or changes its role.
+"""One role session of a core: everything that is created when a broker starts or changes its role.
 
-A change of role is the end of one tenure and the beginning of another on the same open store, by
-the code of a start: whatever a restart recovers, it recovers (decisions 0076 and 0084). The control
-state goes on, for it is what the log's events make of it in any role.
+A change of role ends one session and starts another on the same open store, with the code of a
+start: what a restart recovers, it recovers (decisions 0076 and 0084). The control state is kept,
+because it is the result of the log's events in any role.
 
-State: none of its own; its parts say what theirs is.
+State: none of its own; its components document theirs.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _log = logging.getLogger("kourou.broker")
 DRAIN_POLL_S = 0.01
 _NEVER_MS = 2**62
 _WRITES = frozenset({SendMessage, SendRecords, EndTransaction})
-"""Requests that need no queue and no key index, or look at what is not in them yet as well."""
+"""Requests that need no consume queue and no key index, or that also search unprojected records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a tenure finds there, and whom it tells.
+    """The dependencies and callbacks of a role session.
 
-    `renew` is asked for another tenure, by a cut or a change of role. `begin` is told that the log
-    must begin anew; the tenure goes on until somebody knows what came before it.
+    `renew` requests another session, for a truncation or a change of role. `begin` requests a
+    restart of the log; the session continues until the state before the new start is available.
     """
 
     clock: Clock
@@ -71,7 +71,7 @@ class Surroundings:
 
 
 class Tenure:
-    """From an open store to a change of role, in one role; None leads a log that nobody copies."""
+    """From an open store to a change of role; `role` None leads a log without replication."""
 
     def __init__(
         self,
@@ -137,20 +137,20 @@ class Tenure:
 
     @property
     def desks(self) -> Desks:
-        """What is known and decided."""
+        """The handlers and state of the core."""
         return self.core.desks
 
     @property
     def store(self) -> Store:
-        """What it works on."""
+        """The store that it works on."""
         return self._upkeep.store
 
-    # -- the beginning --------------------------------------------------------------------------
+    # -- start ----------------------------------------------------------------------------------
 
     async def begin(self) -> bool:
-        """Record what a start records, then handle whatever comes.
+        """Record the start-up events, then start the loop.
 
-        False if it was over before that: another member leads by now, and appends.
+        False if the session ended before that, because another replica leads and appends by now.
         """
         if self.leads:
             await self._record_start()
@@ -164,34 +164,34 @@ class Tenure:
         return True
 
     async def _record_start(self) -> None:
-        """Append what was imported and what a broker makes for itself, before anybody asks.
+        """Append imported changes and the broker's own start-up events, before serving.
 
-        A follower records nothing: what somebody changed in its files is overwritten.
+        A follower records nothing: changes in its files are overwritten.
         """
         if self._elected:
-            # The record that opens its epoch comes before all others.
+            # The record that opens its epoch comes first.
             await self._record_with(self.core.lead)
         imported = self._upkeep.imported(self.desks.control)
         await self._record(imported, "imported from config/*.json of another broker")
         if imported:
-            # Written again, those files count as ours: then only the log tells what was in them.
+            # Rewritten files count as this broker's own: then only the log contains their changes.
             await asyncio.to_thread(self.store.write_out)
             await asyncio.to_thread(self.store.flush)
-        # Decided only now: what was imported is not made a second time.
+        # Decided after the import, so that imported topics are not created twice.
         own = decide_start(self.desks.control, self.desks.topic_desk.rules)
         await self._record(own, "the broker's own")
         if not self._elected:
             self._perform(self.core.lead(self._clock.now_ms()))
 
     def _catch_up(self) -> None:
-        """What was decided in bytes that were copied while there was no core takes effect."""
+        """Apply decisions in bytes that were copied while there was no core."""
         span = self.store.queue_range(CONTROL_TOPIC, 0)
         if span is not None and span[1] > self.desks.control.next_offset:
             grown = [(CONTROL_TOPIC, 0, span[1])]
             self.loop.post(Dispatched(grown, self.store.indexed))
 
     async def _record(self, events: Sequence[Event], why: str) -> None:
-        """One by one, since a large import may need more than one log segment."""
+        """Record one by one, because a large import may need more than one log segment."""
         for event in events:
             await self._record_with(partial(self._decided, event, why))
 
@@ -199,7 +199,7 @@ class Tenure:
         return self.core.start(self._clock.monotonic_ms(), wall_ms, [event], why)
 
     async def _record_with(self, record: Callable[[int], list[Effect]]) -> None:
-        """Make room in the log, then record, unless the tenure is over by then."""
+        """Allocate log space, then record, unless the session has ended by then."""
         store = self.store
         if store.space_wanted:
             await asyncio.to_thread(store.allocate_next)
@@ -212,10 +212,10 @@ class Tenure:
             self._performers[type(effect)](effect)
 
     def offer_all(self, received: Sequence[Received]) -> None:
-        """Handle what has arrived, and be awake for what comes next.
+        """Handle arrived requests, and busy-poll for the next ones.
 
-        Whoever does not only write is to see all that was written before. One-way writes, for which
-        nobody waits, may wait for others: a turn costs more than what it does for one of them.
+        A request that reads must see all earlier writes, so they are projected first. Oneway writes
+        may be delayed and batched, because an iteration costs more than handling one of them.
         """
         poll = self._poll
         if poll is None:
@@ -234,7 +234,7 @@ class Tenure:
             poll.begin()
 
     def project(self) -> None:
-        """Let queues and key index have all that was written."""
+        """Project all written records into queues and key index."""
         self._upkeep.hands.dispatch_written()
 
     def _tick(self) -> Input:
@@ -244,50 +244,50 @@ class Tenure:
     def _time(self) -> Tick:
         return Tick(self._clock.now_ms(), self._clock.monotonic_ms())
 
-    # -- the end ----------------------------------------------------------------------------------
+    # -- end --------------------------------------------------------------------------------------
 
     async def drain(self, deadline_ms: int) -> None:
-        """Let those be answered who wait, and followers have all that there is, up to a time.
+        """Wait up to the deadline for pending replies, and for followers to have the whole log.
 
-        So a leader that is stopped for another one to lead leaves nothing behind.
+        Thus a leader that is stopped for a failover leaves nothing behind.
         """
         owing = self.desks.confirmations
-        while owing.owed and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event tells
+        while owing.owed and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
             await asyncio.sleep(DRAIN_POLL_S)
         leading = self.desks.leading
         if not isinstance(leading, Leading) or not leading.followers:
             return
         self.last_records()
         while self._clock.monotonic_ms() < deadline_ms and self.loop.running:
-            self.loop.post(self._time())  # a turn ships
+            self.loop.post(self._time())  # an iteration ships
             if all(one.progress.written >= self._upkeep.store.end for one in leading.followers):
                 break
             await asyncio.sleep(DRAIN_POLL_S)
 
     def _ended_by(self, effect: CutLog | ChangeRole) -> None:
         if self.over:
-            return  # it has asked before; whoever comes next sees what is left to do
+            return  # already requested; the next session sees what is left to do
         self.cease()
         self._around.renew(effect)
 
     def cease(self) -> None:
-        """Handle nothing more."""
+        """Stop handling inputs."""
         self.over = True
         self.loop.stop()
         if self._poll is not None:
             self._poll.stop()
 
     def depose(self, reason: str) -> None:
-        """Another member may lead by now: append nothing more, and promise nothing."""
+        """End the session because another replica may lead: append and acknowledge nothing more."""
         self.cease()
         leading = self.desks.leading
         if isinstance(leading, QuorumLeading):
             self._perform(leading.lost(reason))
 
     def catch_up(self) -> bool:
-        """Let everything take effect that was copied; False if that cannot be now.
+        """Apply everything that was copied; False if that is not possible now.
 
-        Repeated sends are found by their keys, so the key index must have all of it, too.
+        The key index must be complete, too, because deduplication finds repeated sends by key.
         """
         store = self.store
         self._upkeep.hands.dispatch()
@@ -300,13 +300,13 @@ class Tenure:
         )
 
     def release(self) -> list[ReplyTo]:
-        """Answer the pulls that wait; returns who still waits for an answer about the past."""
+        """Reply to parked pulls; returns the reply addresses of open history queries."""
         answers = self.desks.pulls.expire(_NEVER_MS)
         self._perform([*self.desks.appends.take_done(), *answers])
         return self.history.stop()
 
     def last_records(self) -> None:
-        """Record progress, behind `cease`: the last that this core appends."""
+        """Record consumer progress after `cease`: the last append of this core."""
         if self.desks.confirmations.failed is not None:
             return
         try:
@@ -315,10 +315,10 @@ class Tenure:
             _log.warning("the last consumer progress was not recorded: %s", error)
         self._upkeep.hands.dispatch()
 
-    # -- figures ----------------------------------------------------------------------------------
+    # -- statistics -------------------------------------------------------------------------------
 
     def statistics(self) -> Mapping[str, Any]:
-        """Everything, for people."""
+        """Return all statistics, for people."""
         projector = self._upkeep.projector
         return {
             **self._upkeep.figures.statistics(),

@@ -1,6 +1,6 @@
-"""A broker's hands, watched: what they do for traced requests becomes spans.
+"""An effect executor that records trace spans.
 
-A broker without tracing has plain hands, so nothing here is asked on its hot path.
+A broker without tracing uses the plain executor, so tracing costs nothing on its hot path.
 
 State: soft.
 """
@@ -19,14 +19,14 @@ from kourou.telemetry.tracing import current_context
 
 
 class TracedHands(Hands):
-    """Hands that tell `spans` what they did; the other arguments are those of Hands."""
+    """An effect executor that reports to `spans`; its other arguments are those of Hands."""
 
     def __init__(self, spans: BrokerSpans, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._spans = spans
 
     def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
-        """What the loop calls for each type of effect."""
+        """Return the executor for each type of effect."""
         plain = super().performers()
         self._notify = plain[Notify]
         self._copy_chunk = plain[CopyChunk]
@@ -65,7 +65,7 @@ class TracedHands(Hands):
             self._spans.copies.replicated(effect.data, effect.end, began_ns)
 
     def dispatch(self) -> None:
-        """Project what was appended since the last time, and wake who waits for it."""
+        """Project what was appended since the last call, and report it to the core."""
         began_ns = self._spans.now_ns()
         super().dispatch()
         self._spans.dispatched(began_ns, self._store.dispatch_behind_bytes)

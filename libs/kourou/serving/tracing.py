@@ -1,4 +1,4 @@
-"""Does this broker make spans?"""
+"""Sets up tracing for a broker, if it is enabled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SERVICE = "kourou-broker"
 def broker_spans(
     settings: BrokerSettings, environment: Mapping[str, str], service: str = SERVICE
 ) -> BrokerSpans | None:
-    """The spans of a broker, exported from now on; None without tracing. Raises ConfigError."""
+    """Return a broker's spans and start their export; None without tracing. Raises ConfigError."""
     options = tracing_options(
         environment,
         service_name=service,
@@ -34,7 +34,7 @@ def broker_spans(
 
 
 def hands_of(spans: BrokerSpans | None) -> Callable[..., Hands]:
-    """What makes the broker's hands: plain ones without tracing."""
+    """Return the factory of the effect executor: the plain one without tracing."""
     if spans is None:
         return Hands
     from kourou.serving.traced_hands import TracedHands

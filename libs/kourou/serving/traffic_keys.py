@@ -1,4 +1,4 @@
-"""Sending, pulling, and automatic creation of topics and groups."""
+"""The settings of sends and pulls, and of automatic creation of topics and groups."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TrafficKeys:
         rocketmq=SAME,
     )
 
-    # Filters in Python.
+    # Python filters.
     filter_upload: bool = setting(
         True,
         "filterUploadEnable",
@@ -351,5 +351,5 @@ class TrafficKeys:
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """The delays of messageDelayLevel; the first is level 1's."""
+        """The delays of messageDelayLevel; the first is that of level 1."""
         return parse_delay_levels(self.message_delay_level)

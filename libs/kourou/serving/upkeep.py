@@ -1,9 +1,9 @@
-"""What works on an open store whoever leads: hands, event store, configuration files.
+"""An open store with its executors, event store and configuration files, independent of the role.
 
-A change of role leaves all of this as it is, so that it takes milliseconds. Only a cut of the log
-closes the store and opens it again.
+A change of role keeps all of this, so that it takes milliseconds. Only a truncation or restart of
+the log closes the store and opens it again.
 
-State: none of its own; its parts say what theirs is.
+State: none of its own; its components document theirs.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 def _nobody(_position: int) -> None:
-    """Nobody copies this log by votes."""
+    """Do nothing: this log is not replicated by Raft."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Whom the hands tell: the core that is, and whoever counts what is in the log.
+    """The callbacks of the executors: to the current core, and to the Raft group.
 
-    `appended` and `flushed` get where the log ends now, and below which position it is on disk.
+    `appended` gets the new end of the log; `flushed` gets the position below which it is on disk.
     """
 
     post: Callable[[Input], None]
@@ -54,7 +54,7 @@ class Told:
 
 
 class Upkeep:
-    """From an opened store to a closed one. All calls belong on the running loop."""
+    """From an opened store to a closed one. All calls must be made on the running loop."""
 
     def __init__(
         self,
@@ -93,27 +93,30 @@ class Upkeep:
         self.performers = self.hands.performers()
 
     def flush(self) -> None:
-        """Begin to flush the log, or again behind a flush that is under way."""
+        """Start to flush the log, or repeat a flush that is in progress afterwards."""
         self.performers[Flush](Flush())
 
     def imported(self, control: ControlState) -> Sequence[Event]:
-        """What another broker changed in the files before the store was opened.
+        """Return what another broker changed in the files before the store was opened.
 
-        Whoever leads first records it, if nothing was decided since.
+        The first leader records it, unless something was decided since.
         """
         return self.found.booted.imported if control.next_offset == self._opened_at else ()
 
     def attach(self, desks: Desks) -> None:
-        """A core was made: its state is what figures and files tell."""
+        """Attach a new core, whose state is used for metrics and files."""
         self.figures.attach(desks, self._carriers, self._spans, self._measures)
         self.mirror.attach(desks.control, desks.commits, desks.delays)
         self._delays = desks.delays
 
     def serve(self, desks: Desks) -> None:
-        """That core begins: what it decides goes to the event store and to the files."""
+        """Start that core's projections into the event store and the files."""
 
         def safe() -> int:
-            """History has no event that a power loss, or another leader, may still take back."""
+            """Return the position below which events are final.
+
+            Events above it may still be lost by a power loss, or be truncated by another leader.
+            """
             return min(self.store.flushed, desks.confirmations.confirmed)
 
         if self.projector is None:
@@ -124,16 +127,16 @@ class Upkeep:
             self.projector.attach(desks.control, safe)
             self.mirror.renew()
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     async def settle(self, *, flush: bool) -> None:
-        """End what runs beside the loop: projections, and work in threads.
+        """End the background work: projections, and work in threads.
 
-        Only what is on disk goes to the event store: with `flush`, all that was appended.
+        Only events on disk go to the event store: with `flush`, everything that was appended.
         """
         if self.projector is not None:
             if flush:
-                with contextlib.suppress(StoreFaulted):  # told when the log failed first
+                with contextlib.suppress(StoreFaulted):  # already reported when the log failed
                     await asyncio.to_thread(self.store.flush)
                 self._delays.flushed_to(self.store.flushed)
             await self.projector.stop()
@@ -145,10 +148,10 @@ class Upkeep:
     async def close(
         self, leave: Callable[[Store], object] | None = None, *, settle: bool = True
     ) -> None:
-        """Flush and close everything; no core is to work on it any more.
+        """Flush and close everything; there must be no active core.
 
-        `leave` does the last thing with the store, in a thread; it is closed in any case. Without
-        `settle` it is left as by a killed process. Raises what `leave` raises.
+        `leave` is called with the store at the end, in a thread; the store is closed in any case.
+        Without `settle` it is left as by a killed process. Raises what `leave` raises.
         """
         try:
             await self.settle(flush=settle)

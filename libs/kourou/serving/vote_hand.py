@@ -1,9 +1,9 @@
-"""The hand that writes a member's vote: in order, on disk before anybody is told.
+"""Writes a Raft replica's votes to disk, in order, before they are reported.
 
-State: log: what it writes stands nowhere else.
+State: log: what it writes is stored nowhere else.
 
-An election waits for this write, so it has a thread of its own: the loop's others may all be busy
-with flushes.
+An election waits for this write, so it has a thread of its own: the loop's other threads may all be
+busy with flushes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kourou.store.vote_file import Vote, VoteFile
 
 
 class VoteHand:
-    """Writes votes. `saved` is called on the loop once a save, in their order.
+    """Writes votes. `saved` is called on the loop once per save, in their order.
 
-    `failed` is called with what the disk said, once; nothing is written or told after that: nobody
-    knows what the disk has, and the process is to end.
+    `failed` is called once with a disk error; nothing is written or reported after that, because
+    the content of the disk is unknown and the process must end.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class VoteHand:
         self._over = False
 
     def read(self) -> Vote | None:
-        """The vote that was written last; None if none ever was.
+        """Return the vote that was written last; None if there is none.
 
-        Blocks, and belongs before the first `save`. Raises Corrupt if the vote cannot be known any
-        more, and OSError.
+        Blocks; must be called before the first `save`. Raises Corrupt if the vote is unreadable,
+        and OSError.
         """
         return self._file.load()
 
     def save(self, vote: Vote) -> None:
-        """Write a vote, "" for nobody's; `saved` tells when it survives a power loss."""
+        """Write a vote, "" for none; `saved` is called when it survives a power loss."""
         if self._over:
             return
         loop = asyncio.get_running_loop()
@@ -71,6 +71,6 @@ class VoteHand:
             self._failed(error)
 
     async def stop(self) -> None:
-        """Wait for what is being written; nothing is told any more."""
+        """Wait for the write in progress; no callback is called afterwards."""
         self._over = True
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)

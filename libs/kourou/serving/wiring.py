@@ -1,4 +1,4 @@
-"""Each part of the broker gets the settings that are its own."""
+"""Derives the settings of each component from those of the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kourou.store.store import Store
 
 
 def store_settings_of(settings: BrokerSettings) -> StoreSettings:
-    """What the store is told."""
+    """Return the settings of the store."""
     return StoreSettings(
         root=settings.store_root,
         commit_log=settings.commit_log_path,
@@ -41,25 +41,25 @@ def store_settings_of(settings: BrokerSettings) -> StoreSettings:
         accept_loss_at=settings.accept_loss_at,
         recent_percent=settings.recent_percent,
         reserve_bytes=DISK_RESERVE_BYTES,
-        # What is copied from a leader is not staged in memory, as in RocketMQ.
+        # Bytes copied from a leader are not staged in memory, as in RocketMQ.
         staging_buffers=0 if settings.is_replica else settings.staging_buffers,
         replicated=settings.broker_role is not BrokerRole.ASYNC_MASTER,
     )
 
 
 def log_flush_of(settings: BrokerSettings) -> FlushPolicy:
-    """How patient the flush of the log is under ASYNC_FLUSH."""
+    """Return the policy of log flushes under ASYNC_FLUSH."""
     return FlushPolicy(
         interval_ms=settings.flush_interval_ms,
         least_pages=settings.flush_least_pages,
         thorough_ms=settings.flush_thorough_interval_ms,
-        # Under SYNC_FLUSH whoever waits for the disk starts the flush.
+        # Under SYNC_FLUSH the requests that wait for the disk start the flush.
         timed=settings.flush_timed or settings.sync_flush,
     )
 
 
 def write_out_of(settings: BrokerSettings) -> FlushPolicy:
-    """How patient the writing of staged appends is."""
+    """Return the policy of writing out staged appends."""
     return FlushPolicy(
         interval_ms=settings.write_out_interval_ms,
         least_pages=settings.write_out_least_pages,
@@ -68,7 +68,7 @@ def write_out_of(settings: BrokerSettings) -> FlushPolicy:
 
 
 def queue_flush_of(settings: BrokerSettings) -> FlushPolicy:
-    """How patient the flush of queues and index is."""
+    """Return the policy of queue and index flushes."""
     return FlushPolicy(
         interval_ms=settings.queue_flush_interval_ms,
         least_pages=settings.queue_flush_least_pages,
@@ -77,7 +77,7 @@ def queue_flush_of(settings: BrokerSettings) -> FlushPolicy:
 
 
 def rules_of(settings: BrokerSettings) -> TopicRules:
-    """What the configuration says about topics."""
+    """Return the topic rules."""
     return TopicRules(
         cluster_name=settings.broker_cluster_name,
         broker_name=settings.broker_name,
@@ -91,7 +91,7 @@ def rules_of(settings: BrokerSettings) -> TopicRules:
 
 
 def policy_of(settings: BrokerSettings) -> BrokerPolicy:
-    """What decisions look at."""
+    """Return the policy for the core's decisions."""
     return BrokerPolicy(
         cluster_name=settings.broker_cluster_name,
         broker_name=settings.broker_name,
@@ -140,10 +140,10 @@ def policy_of(settings: BrokerSettings) -> BrokerPolicy:
 def role_of(
     settings: BrokerSettings, store: Store, replicas: Replicas, change: ChangeRole | None = None
 ) -> LeaderRole | FollowerRole | None:
-    """How this broker leads, or follows; None leads, and nobody may follow.
+    """Return the role of this broker; None is a leader without followers.
 
-    `change`: the role that the core asked for. At a start a replica's own log says whether it was
-    promoted; brokerRole of its settings says what it was before.
+    `change`: the role that the core requested. At startup, a replica's own log says whether it was
+    promoted; the setting brokerRole is its initial role.
     """
     sync = settings.broker_role is BrokerRole.SYNC_MASTER
     if settings.is_replica:
@@ -165,7 +165,7 @@ def role_of(
 
 
 def raft_settings_of(settings: BrokerSettings) -> RaftSettings:
-    """What a member of a Raft group is told; only where enableDLegerCommitLog=true."""
+    """Return the settings of the Raft core; only valid with enableDLegerCommitLog=true."""
     return RaftSettings(
         group=settings.raft_group,
         member=settings.raft_self or "",
@@ -178,5 +178,5 @@ def raft_settings_of(settings: BrokerSettings) -> RaftSettings:
 
 
 def registry_of(settings: BrokerSettings) -> SettingsRegistry:
-    """Every key, and which of them may change while the broker runs."""
+    """Return all keys, and which of them may change while the broker runs."""
     return SettingsRegistry(setting_specs(settings))

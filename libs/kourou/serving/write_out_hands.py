@@ -1,10 +1,11 @@
-"""The commit service of transientStorePoolEnable: from memory to the log's files, by the clock.
+"""The commit service of transientStorePoolEnable: writes staged bytes to the log's files.
 
-    every commitIntervalCommitLog, if at least commitCommitLogLeastPages pages wait
-    once commitCommitLogThoroughInterval has passed since the last time, whatever little waits
-    and at once, when the last free buffer of the pool is taken
+    every commitIntervalCommitLog, if at least commitCommitLogLeastPages pages are staged
+    after commitCommitLogThoroughInterval since the last time, however little is staged
+    immediately, when the last free buffer of the pool is taken
 
-What was written is told to the core, projected, and wakes the flush, in this order.
+After a write the core is notified, the records are projected, and a flush is started if one is due,
+in this order.
 
 State: soft.
 """
@@ -23,7 +24,7 @@ from kourou.store.store import Store
 
 
 class WriteOutHands:
-    """Works on the service's loop; `written` is called when more of the log is in its files."""
+    """Runs on the service's loop; `written` is called when more of the log is in its files."""
 
     def __init__(
         self,
@@ -47,19 +48,19 @@ class WriteOutHands:
         self._writing = False
 
     def appended(self) -> None:
-        """Something was staged."""
+        """Handle a staged append."""
         if self._store.staging_full and not self._writing:
             self._begin()
 
     def tick(self) -> None:
-        """Write out, if it is time; several times a second."""
+        """Write out, if it is due; called several times a second."""
         if not self._writing and self._schedule.due(
             self._clock.monotonic_ms(), self._store.unwritten_bytes
         ):
             self._begin()
 
     def write_now(self) -> None:
-        """Write out here and now, for what cannot wait; errors go to the caller."""
+        """Write out synchronously; errors are raised to the caller."""
         self._post(Written(self._store.write_out()))
 
     def _begin(self) -> None:
@@ -71,7 +72,7 @@ class WriteOutHands:
             position = await asyncio.get_running_loop().run_in_executor(
                 self._worker, self._store.write_out
             )
-        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+        except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
             self._failed(error)
             return
         finally:
@@ -82,5 +83,5 @@ class WriteOutHands:
         self.appended()
 
     def close(self) -> None:
-        """Wait for the thread; what is staged still is written when the store is closed."""
+        """Wait for the thread; bytes that are still staged are written when the store is closed."""
         self._worker.shutdown(wait=True)

@@ -1,1 +1,1 @@
-"""Figures and log lines. The only home of OpenTelemetry and of the Prometheus client."""
+"""Metrics, traces and logs. Only this package imports OpenTelemetry and the Prometheus client."""

@@ -1,4 +1,4 @@
-"""The metrics of the console, for the table of metrics."""
+"""The console's metrics, a part of the metric table."""
 
 from __future__ import annotations
 

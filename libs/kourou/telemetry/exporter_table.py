@@ -1,7 +1,7 @@
-"""The names of rocketmq-exporter, RocketMQ 4's page for Prometheus, that a broker of ours serves.
+"""The metrics of rocketmq-exporter (RocketMQ 4's Prometheus exporter) that Kourou provides.
 
-They are on `/metrics?names=exporter` of a broker, so that dashboards made for RocketMQ 4 work. A
-figure that this broker does not have is left out: a 0 would be read as one.
+A broker serves them on `/metrics?names=exporter`, so that dashboards made for RocketMQ 4 work. A
+metric that this broker does not have is omitted, because a 0 would be read as a value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PUT_TIMES = (
     *("0ms", "0to10ms", "10to50ms", "50to100ms", "100to200ms", "200to500ms", "500to1s"),
     *("1to2s", "2to3s", "3to4s", "4to5s", "5to10s", "10stomore"),
 )
-"""RocketMQ 4's ranges of how long a send took."""
+"""RocketMQ 4's ranges of send latency."""
 
 RATES = {
     "put_tps": ("putTps", "Messages stored a second"),
@@ -30,7 +30,10 @@ RATES = {
     "getmiss_tps": ("getMissTps", "Pulls a second that brought none"),
     "gettransfered_tps": ("getTransferedTps", "Messages delivered a second"),
 }
-"""By the end of the exporter's name: the runtime table's key, whose value has three spans."""
+"""Suffix of the exporter's name -> (key in the runtime table, description).
+
+The value of the key holds three time spans.
+"""
 
 SPANS = {"10": "10 s", "60": "minute", "600": "ten minutes or more"}
 
@@ -47,7 +50,7 @@ TOTALS = {
     "consumequeue_disk_ratio": ("consumeQueueDiskRatio", "The same: they lie on one disk"),
     "dispatch_behind_bytes": ("dispatchBehindBytes", "Appended and not in the queues"),
 }
-"""Likewise, of one value each."""
+"""Like RATES, but with one value each."""
 
 POOLS = ("send", "pull", "query")
 
@@ -138,4 +141,4 @@ LEFT_OUT: Mapping[str, str] = {
         "`rocketmq_consumer_connections`, `rocketmq_producer_connections` of the other page"
     ),
 }
-"""What the exporter has beside these, and why it is not here. No popular dashboard asks for it."""
+"""Metrics of the exporter that are omitted, and why. No popular dashboard uses them."""

@@ -1,8 +1,8 @@
-"""Log lines: one JSON object a line, or text for people.
+"""Log output: one JSON object per line, or text for people.
 
-Everything logs through the standard library, so libraries' lines look the same. Control characters
-are escaped before a line is written: a client id with a line break in it must not make a second
-line. Never log a secret or a message's body.
+All code logs through the standard library, so the lines of libraries have the same format. Control
+characters are escaped before a line is written, so that a client id with a line break cannot forge
+a second line. Never log a secret or a message body.
 
 State: soft (the standard library's root logger).
 """
@@ -35,7 +35,7 @@ def configure_logs(
     log_format: LogFormat = LogFormat.AUTO,
     stream: TextIO | None = None,
 ) -> None:
-    """Send every line of this process to `stream` (stderr), as JSON or as text."""
+    """Send the log of this process to `stream` (default: stderr), as JSON or as text."""
     out = sys.stderr if stream is None else stream
     console = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and out.isatty())
     handler = logging.StreamHandler(out)
@@ -48,7 +48,7 @@ def configure_logs(
 
 
 class _Formatter(logging.Formatter):
-    """A record as the fields of a line, all printable; `render` makes one text of them."""
+    """Converts a record to printable fields; `render` converts the fields to one line."""
 
     def __init__(self, service: str, render: Callable[[dict[str, str]], str]) -> None:
         super().__init__()
@@ -72,16 +72,16 @@ class _Formatter(logging.Formatter):
 
 
 def as_text(fields: dict[str, str]) -> str:
-    """A line for people; a traceback follows on lines of its own."""
+    """Return a line for people; a traceback follows on separate lines."""
     trace = f" trace_id={fields['trace_id']}" if "trace_id" in fields else ""
     line = f"{fields['time']} {fields['level']:8} {fields['event']} [{fields['logger']}]{trace}"
     return f"{line}\n{fields['exception']}" if "exception" in fields else line
 
 
 def trace_fields() -> dict[str, str]:
-    """`trace_id` and `span_id` of the span that is current, if there is one.
+    """Return `trace_id` and `span_id` of the current span, if there is one.
 
-    A process without tracing has not imported OpenTelemetry, and nothing is asked.
+    A process without tracing has not imported OpenTelemetry; then the result is empty.
     """
     api: Any = sys.modules.get("opentelemetry.trace")
     if api is None:
@@ -93,7 +93,7 @@ def trace_fields() -> dict[str, str]:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters as escapes, cut to what a line may hold."""
+    """Return `text` with control characters escaped, truncated to the limit of a log line."""
     if len(text) > LOG_VALUE_LENGTH_MAX:
         text = text[:LOG_VALUE_LENGTH_MAX] + "…"
     if text.isprintable():

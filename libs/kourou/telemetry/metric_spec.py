@@ -1,4 +1,4 @@
-"""What is said of one metric, and which services there are."""
+"""The description of a metric, and the services that export metrics."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from enum import Enum, StrEnum
 
 
 class MetricKind(Enum):
-    """How a value behaves."""
+    """The kind of a metric."""
 
-    COUNTER = "counter"  # only grows while the process lives
-    GAUGE = "gauge"  # asked for when somebody looks
-    HISTOGRAM = "histogram"  # counts by size
+    COUNTER = "counter"  # only increases while the process lives
+    GAUGE = "gauge"  # read at each scrape
+    HISTOGRAM = "histogram"  # counts observations in buckets
 
 
 class Service(StrEnum):
-    """Who shows it."""
+    """The service that exports a metric."""
 
     BROKER = "broker"
     NAMESRV = "namesrv"
@@ -32,12 +32,12 @@ BASE_LABELS: Mapping[Service, tuple[str, ...]] = {
     Service.SPARK_ETL: ("node_type",),
     Service.CONSOLE: ("node_type",),
 }
-"""The labels of every sample of a service, beside those of the metric."""
+"""The labels of every sample of a service, in addition to those of the metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric. `when` says so if it is not always shown."""
+    """One metric. `when` states the condition if it is not always exported."""
 
     name: str
     kind: MetricKind
@@ -56,7 +56,7 @@ def counter(
     services: tuple[Service, ...] = (Service.BROKER,),
     when: str = "",
 ) -> MetricSpec:
-    """A metric that only grows."""
+    """Describe a counter."""
     return MetricSpec(name, MetricKind.COUNTER, about, labels, unit, services, when)
 
 
@@ -68,7 +68,7 @@ def gauge(
     services: tuple[Service, ...] = (Service.BROKER,),
     when: str = "",
 ) -> MetricSpec:
-    """A metric that is asked for."""
+    """Describe a gauge."""
     return MetricSpec(name, MetricKind.GAUGE, about, labels, unit, services, when)
 
 
@@ -79,5 +79,5 @@ def histogram(
     unit: str,
     services: tuple[Service, ...] = (Service.BROKER,),
 ) -> MetricSpec:
-    """A metric that counts by size."""
+    """Describe a histogram."""
     return MetricSpec(name, MetricKind.HISTOGRAM, about, labels, unit, services)

@@ -1,8 +1,8 @@
-"""Every metric of Kourou: name, kind, labels, sentence, and which service shows it.
+"""The table of all metrics: name, kind, labels, description, and the services that export them.
 
 Names starting with `rocketmq_` are those of RocketMQ 5, with its labels, so that dashboards made
-for it work. Ours start with `kourou_`. The reference page is made from this table, and a test
-compares it with what running services answer.
+for RocketMQ work. Kourou's own start with `kourou_`. The reference page is generated from this
+table, and a test compares the table with what running services export.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ RPC_BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 """RocketMQ 5's buckets of rocketmq_rpc_latency."""
 
 DISK_BOUNDS_MS = (1, 3, 5, 7, 10, 30, 100, 300, 1_000, 3_000, 10_000)
-"""A flush takes under a millisecond on a good disk and a second on one that is in trouble."""
+"""A flush takes less than 1 ms on a good disk and 1 s on a degraded one."""
 
 ETL_BOUNDS_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
-"""A micro-batch costs some hundred milliseconds, however small it is."""
+"""A micro-batch takes a few hundred milliseconds, however small it is."""
 
 GATEWAY_BOUNDS_MS = (1, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
-"""A send takes some milliseconds; a call that waits for messages takes what it was told to."""
+"""A send takes some milliseconds; a call that waits for messages takes up to its timeout."""
 
 LOOP_LAG_BOUNDS_MS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 300, 1_000)
-"""A loop that has nothing to do is late by a tenth of a millisecond."""
+"""An idle loop is late by about 0.1 ms."""
 
 FILTER_BOUNDS_US = (1, 2, 3, 5, 7, 10, 20, 50, 100, 1_000)
-"""A filter that looks at a property takes a microsecond, one that reads a large body a hundred."""
+"""A filter that reads a property takes 1 µs; one that reads a large body takes 100 µs."""
 
 
 _BOTH = (Service.BROKER, Service.NAMESRV, Service.FILTER_SERVER)
@@ -50,7 +50,7 @@ _TRACING = "only while the service exports traces"
 _IN_A_GROUP = "only in a Raft group"
 
 _ALL = (
-    # RocketMQ 5's: traffic
+    # RocketMQ 5: traffic
     _counter("rocketmq_messages_in_total", "Messages stored", *_BY_TOPIC),
     _counter("rocketmq_messages_out_total", "Messages delivered", *_BY_GROUP),
     _counter("rocketmq_throughput_in_total", "Bytes stored", *_BY_TOPIC, unit="bytes"),
@@ -66,7 +66,7 @@ _ALL = (
         "is_long_polling",
         unit="ms",
     ),
-    # RocketMQ 5's: what is there
+    # RocketMQ 5: inventory
     _gauge("rocketmq_topic_number", "Topics"),
     _gauge("rocketmq_consumer_group_number", "Consumer groups"),
     _gauge("rocketmq_broker_permission", "Permission of this broker: 4 read, 2 write"),
@@ -80,11 +80,11 @@ _ALL = (
         "is_system",
         *_BY_CLIENT,
     ),
-    # RocketMQ 5's: transactions
+    # RocketMQ 5: transactions
     _gauge("rocketmq_half_messages", "Half messages whose transaction is open"),
     _counter("rocketmq_commit_messages_total", "Transactions that were committed", "topic"),
     _counter("rocketmq_rollback_messages_total", "Transactions that were rolled back", "topic"),
-    # RocketMQ 5's: the store
+    # RocketMQ 5: the store
     _gauge("rocketmq_storage_size", "Bytes of the commit log", *_STORAGE, unit="bytes"),
     _gauge(
         "rocketmq_storage_flush_behind_bytes",
@@ -104,7 +104,7 @@ _ALL = (
         *_STORAGE,
         unit="ms",
     ),
-    # Ours: the store
+    # Kourou: the store
     _histogram("kourou_store_flush_latency", "Time of one flush of the log", unit="ms"),
     _histogram(
         "kourou_store_checkpoint_latency", "Time of one flush of queues and index", unit="ms"
@@ -133,7 +133,7 @@ _ALL = (
         *_BY_GROUP,
     ),
     _counter("kourou_clock_steps_total", "Changes of the system clock by over a second"),
-    # Filters in Python
+    # Kourou: Python filters
     _gauge("kourou_filters", "Filters in Python that consumer groups have"),
     _gauge("kourou_filter_versions", "Their versions that are kept"),
     _gauge("kourou_filter_quarantined_versions", "Versions of them that are quarantined"),
@@ -166,7 +166,7 @@ _ALL = (
         "Messages that became dead letters; from 0 on for all that groups consume",
         *_BY_GROUP,
     ),
-    # Ours: requests
+    # Kourou: requests
     _counter("kourou_requests_refused_total", "Requests refused", "response_code"),
     _counter("kourou_repeats_removed_total", "Repeated sends answered with their original's place"),
     _counter(
@@ -183,14 +183,14 @@ _ALL = (
     _gauge(
         "kourou_queue_locks", "Queues that a group's members consume in order", "consumer_group"
     ),
-    # Ours: transactions
+    # Kourou: transactions
     _counter("kourou_transactions_resolved_total", "Transactions that ended", "outcome"),
     _counter("kourou_transaction_checks_total", "Producers asked about a half message"),
     _counter(
         "kourou_transaction_checks_unasked_total",
         "Checks of half messages whose producer group had no connected producer",
     ),
-    # Ours: copies of the log
+    # Kourou: replication
     _gauge("kourou_replication_leads", "1 while it leads its log, 0 while it follows"),
     _gauge("kourou_replication_epoch", "The newest epoch of its log"),
     _gauge("kourou_replication_followers", "Followers attached to it"),
@@ -206,7 +206,7 @@ _ALL = (
         "broker_id",
         unit="s",
     ),
-    # Ours: the links of a Raft group's member
+    # Kourou: connections between the replicas of a Raft group
     _gauge(
         "kourou_raft_peer_connected",
         "1 while it is connected to another replica",
@@ -231,11 +231,11 @@ _ALL = (
         "peer",
         when=_IN_A_GROUP,
     ),
-    # Ours: the loop
+    # Kourou: the single-writer loop
     _counter("kourou_loop_turns_total", "Turns of the single-writer loop"),
     _counter("kourou_loop_inputs_total", "Inputs handled in them"),
     _gauge("kourou_loop_largest_batch", "Most inputs of one turn so far"),
-    # Ours: connections
+    # Kourou: connections
     _gauge("kourou_peers", "Connected peers", "carrier", "listener", services=_BOTH),
     _counter("kourou_frames_in_total", "Frames received", "carrier", services=_BOTH),
     _counter("kourou_frames_out_total", "Frames sent", "carrier", services=_BOTH),
@@ -257,7 +257,7 @@ _ALL = (
         unit="bytes",
         services=_BOTH,
     ),
-    # Ours: traces, where they are made
+    # Kourou: traces, in the services that produce them
     _counter(
         "kourou_trace_spans_total",
         "Spans delivered to the collector",
@@ -271,7 +271,7 @@ _ALL = (
         services=_TRACERS,
         when=_TRACING,
     ),
-    # Ours: filter server
+    # Kourou: filter server
     _counter(
         "kourou_python_filter_seen_total",
         "Messages that a filter evaluated",
@@ -379,7 +379,7 @@ _ALL = (
         "1 while it is registered with its broker",
         services=_FILTER_SERVER,
     ),
-    # Ours: the Spark service
+    # Kourou: the Spark service
     _gauge(
         "kourou_etl_query_running",
         "1 while the query runs",
@@ -432,7 +432,7 @@ _ALL = (
     ),
     _counter("kourou_etl_events_total", "Events written to the event store", services=_SPARK_ETL),
     *CONSOLE_METRICS,
-    # Ours: name server
+    # Kourou: name server
     _gauge("kourou_namesrv_brokers", "Registered brokers", "cluster", services=_NAMESRV),
     _gauge("kourou_namesrv_topics", "Topics with a route", services=_NAMESRV),
     _counter(

@@ -1,8 +1,9 @@
-"""The page of a process's figures, in the text format of Prometheus.
+"""The metrics page of a process, in the text format of Prometheus.
 
-A page is a snapshot of one moment, made on the thread that asks, which is the thread that counts.
+A page is a snapshot of one moment. It is rendered on the thread that serves the request, which is
+also the thread that updates the metrics.
 
-State: none, but for what a Histogram has counted (soft).
+State: none, except the counts of a Histogram (soft).
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 SERIES_MAX = 50_000
-"""Of one metric. More comes from a label that should not be one; the rest is left out."""
+"""Limit of series per metric; the rest is omitted.
+
+More series than this come from a label that should not be one.
+"""
 
 NS_PER_MS = 1_000_000
 
@@ -26,7 +30,7 @@ Labels = Mapping[str, str]
 
 
 class Histogram:
-    """Counts values by size; `bounds` are the upper bounds of the buckets, without infinity."""
+    """A histogram; `bounds` are the upper bounds of the buckets, without infinity."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 
@@ -38,7 +42,7 @@ class Histogram:
 
     @classmethod
     def counted(cls, bounds: Sequence[float], counts: Sequence[int], total: float) -> Histogram:
-        """What somebody else has counted: so many a bucket, the last one beyond all bounds."""
+        """Create a histogram from counts: one per bucket, the last one beyond all bounds."""
         made = cls(bounds)
         assert len(counts) == len(made._counts), "one count a bucket, and one beyond"
         made._counts = list(counts)
@@ -46,7 +50,7 @@ class Histogram:
         return made
 
     def observe(self, value: float, count: int = 1) -> None:
-        """Count a value, `count` times."""
+        """Record a value, `count` times."""
         self._counts[bisect.bisect_left(self._bounds, value)] += count
         self._total += value * count
 
@@ -56,7 +60,7 @@ class Histogram:
         return self._total
 
     def buckets(self) -> list[tuple[str, int]]:
-        """(upper bound, how many values were at most that), the last bound being infinity."""
+        """Return (upper bound, number of values up to it) pairs; the last bound is infinity."""
         found = []
         below = 0
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
@@ -66,9 +70,9 @@ class Histogram:
 
 
 class Durations:
-    """Counts durations, in integers of nanoseconds; `bounds_ms` are those of its buckets.
+    """A histogram of durations, kept as integer nanoseconds; `bounds_ms` are the bucket bounds.
 
-    One thread counts, any may look.
+    One thread may write, any thread may read.
     """
 
     __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_total_ns")
@@ -80,12 +84,12 @@ class Durations:
         self._total_ns = 0
 
     def observe(self, duration_ns: int) -> None:
-        """Something took so long."""
+        """Record a duration."""
         self._counts[bisect.bisect_left(self._bounds_ns, duration_ns)] += 1
         self._total_ns += duration_ns
 
     def histogram(self) -> Histogram:
-        """All of them so far, in milliseconds."""
+        """Return the durations recorded so far, in milliseconds."""
         return Histogram.counted(self._bounds_ms, self._counts, self._total_ns / NS_PER_MS)
 
 
@@ -93,7 +97,8 @@ class Durations:
 class Family:
     """One metric with its samples: (labels, value) pairs, all with the same label names.
 
-    The table of metrics knows its name and kind; "" for `about` takes the table's sentence.
+    The metric table must contain its name and kind. If `about` is "", the table's description is
+    used.
     """
 
     name: str
@@ -105,27 +110,30 @@ class Family:
     def counter(
         cls, name: str, about: str = "", samples: Sequence[tuple[Labels, float]] = ()
     ) -> Family:
-        """Values that only grow while the process lives."""
+        """Create a family of counters, whose values only increase while the process lives."""
         return cls(name, MetricKind.COUNTER, about, samples)
 
     @classmethod
     def gauge(
         cls, name: str, about: str = "", samples: Sequence[tuple[Labels, float]] = ()
     ) -> Family:
-        """Values as they are now."""
+        """Create a family of current values."""
         return cls(name, MetricKind.GAUGE, about, samples)
 
     @classmethod
     def histogram(
         cls, name: str, about: str = "", samples: Sequence[tuple[Labels, Histogram]] = ()
     ) -> Family:
-        """Counts by size."""
+        """Create a family of histograms."""
         return cls(name, MetricKind.HISTOGRAM, about, samples)
 
 
 def expose(families: Iterable[Family], table: Mapping[str, MetricSpec] = METRICS) -> bytes:
-    """The page. A name that is not in the table of metrics, or has another kind, is a bug."""
-    # Imported here: a process whose page nobody asks for does not pay for it.
+    """Render the page.
+
+    A name that is not in the metric table, or that has another kind there, is a bug.
+    """
+    # Imported here: a process whose page is never requested does not pay for the import.
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
@@ -134,7 +142,7 @@ def expose(families: Iterable[Family], table: Mapping[str, MetricSpec] = METRICS
 
 
 class _Collector:
-    """What the Prometheus client asks."""
+    """Adapter for the Prometheus client, which calls `collect`."""
 
     def __init__(self, families: list[Family], table: Mapping[str, MetricSpec]) -> None:
         self._families = families

@@ -1,14 +1,14 @@
-"""A small collector: takes spans over OTLP/HTTP and keeps them.
+"""A small trace collector: receives spans over OTLP/HTTP and keeps them in memory.
 
     with OtlpReceiver() as collector:
         ...                                     # OTEL_EXPORTER_OTLP_ENDPOINT = collector.endpoint
         spans = collector.wait_for(lambda spans: len(spans) == 3)
 
-It is for what begins and ends with one process: the demo, tests (kourou_rigs.otlp). Whoever
-wants to look at traces for longer runs a real one (docs/tracing.md). It listens on loopback only,
-and keeps RECEIVED_SPANS_MAX spans.
+It is meant for short-lived use within one process: the demo and tests (kourou_rigs.otlp). For
+longer use, run a real collector (docs/tracing.md). It listens on loopback only, and keeps
+RECEIVED_SPANS_MAX spans.
 
-Needs the package opentelemetry-proto, which comes with `kourou[otlp]`.
+Requires the package opentelemetry-proto, which is part of `kourou[otlp]`.
 
 State: soft.
 """
@@ -35,7 +35,10 @@ WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SeenSpan:
-    """One span as it arrived; ids are hexadecimal, times wall time in ns, no parent is ""."""
+    """One span as received.
+
+    Ids are hexadecimal, times are wall time in ns, `parent_id` is "" if there is no parent.
+    """
 
     service: str
     name: str
@@ -51,7 +54,7 @@ class SeenSpan:
 
 
 class _Server(ThreadingHTTPServer):
-    """One whose clients may be killed in the middle of a request."""
+    """An HTTP server whose clients may be killed in the middle of a request."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], ConnectionError):
@@ -59,9 +62,9 @@ class _Server(ThreadingHTTPServer):
 
 
 class OtlpReceiver:
-    """Listens on a free port of 127.0.0.1. `status` is what it answers with.
+    """Listens on a free port of 127.0.0.1. `status` is the HTTP status of its responses.
 
-    Without `keep` it takes what comes and looks at none of it.
+    With `keep` false it accepts exports without decoding or keeping them.
     """
 
     def __init__(self, *, keep: bool = True) -> None:
@@ -75,7 +78,7 @@ class OtlpReceiver:
 
     @property
     def endpoint(self) -> str:
-        """The base URL, as OTEL_EXPORTER_OTLP_ENDPOINT wants it."""
+        """The base URL, in the form that OTEL_EXPORTER_OTLP_ENDPOINT expects."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
@@ -88,7 +91,7 @@ class OtlpReceiver:
         self._server.server_close()
 
     def take(self, path: str, body: bytes) -> bool:
-        """A request came; False if it was no export of traces."""
+        """Handle a request; False if it was not an export of traces."""
         with self._changed:
             self.requests += 1
             if self._keep and path == "/v1/traces" and self.status == 200:
@@ -99,7 +102,7 @@ class OtlpReceiver:
     def wait_for(
         self, enough: Callable[[Sequence[SeenSpan]], object], timeout_s: float = WAIT_S
     ) -> list[SeenSpan]:
-        """The spans so far, once they are enough; AssertionError if they never are."""
+        """Return the spans once `enough` accepts them; AssertionError after the timeout."""
         with self._changed:
             done = self._changed.wait_for(lambda: enough(self.spans), timeout_s)
             found = list(self.spans)
@@ -125,7 +128,7 @@ def _handler_of(receiver: OtlpReceiver) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(answer)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
-            """Say nothing on stderr."""
+            """Log nothing to stderr."""
 
     return Handler
 

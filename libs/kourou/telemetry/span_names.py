@@ -1,21 +1,21 @@
-"""The names that spans and their attributes have: OpenTelemetry's conventions for messaging.
+"""Names of spans and attributes, as in OpenTelemetry's semantic conventions for messaging.
 
-The conventions (semantic-conventions 1.44) are still in development and have been renamed before,
-so the strings stand here instead of being taken from a package that is itself a beta. What they
-have no name for begins with `kourou.`.
+The conventions (semantic-conventions 1.44) are still in development and have been renamed before.
+Therefore the strings are defined here instead of imported from a package that is itself a beta.
+Names that the conventions do not define begin with `kourou.`.
 """
 
 from __future__ import annotations
 
 SCOPE = "kourou"
-"""The instrumentation scope of all our spans."""
+"""The instrumentation scope of all Kourou spans."""
 
 # -- operations: a span is named `{operation} {destination}` ---------------------------------------
-SEND = "send"  # producer: from the call to the broker's promise
+SEND = "send"  # producer: from the call until the broker has acknowledged
 RECEIVE = "receive"  # consumer: one pull
 PROCESS = "process"  # consumer: one call of a handler
-STORE = "store"  # broker: a send, from its arrival to its answer
-PULL = "pull"  # broker: a pull, from its arrival to its answer
+STORE = "store"  # broker: a send, from its arrival to its reply
+PULL = "pull"  # broker: a pull, from its arrival to its reply
 # Parts of the broker's work; they have no destination.
 APPEND = "append"
 FLUSH = "flush"
@@ -25,10 +25,10 @@ HOLD = "hold"
 SHIP = "ship"
 COPY = "copy"
 CONFIRM = "confirm"
-SIFT = "filter"  # filter server: a pull, from its arrival to its answer
-# Parts of others' work, below the messages' own spans: they find them by what the messages carry.
-REPLICATE = "replicate"  # follower: from a chunk's arrival to its end in the follower's log
-JUDGE = "judge"  # filter server: from a batch's way to a worker to its verdicts
+SIFT = "filter"  # filter server: a pull, from its arrival to its reply
+# Work for several messages, below the messages' own spans, which are found by trace context.
+REPLICATE = "replicate"  # follower: from the arrival of a chunk until it is in the follower's log
+JUDGE = "judge"  # filter server: from passing a batch to a worker to its results
 
 # -- attributes -----------------------------------------------------------------------------------
 SYSTEM = "messaging.system"
@@ -70,14 +70,14 @@ START_OFFSETS = "kourou.etl.start_offsets"
 END_OFFSETS = "kourou.etl.end_offsets"
 
 SYSTEM_VALUE = "rocketmq"
-"""The conventions know RocketMQ; what we are on the wire and on disk."""
+"""The conventions define RocketMQ, which is Kourou's wire protocol and disk format."""
 
-# -- what a process says of itself ----------------------------------------------------------------
+# -- resource attributes of a process -------------------------------------------------------------
 SERVICE_NAME = "service.name"
 SERVICE_VERSION = "service.version"
 SERVICE_INSTANCE = "service.instance.id"
 
 
 def span_name(operation: str, destination: str) -> str:
-    """`send orders`."""
+    """Return the name of a span, such as `send orders`."""
     return f"{operation} {destination}"

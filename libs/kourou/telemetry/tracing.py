@@ -1,13 +1,13 @@
-"""Spans: made, ended, exported in the background; the only home of OpenTelemetry.
+"""Creates and ends spans, with OpenTelemetry.
 
-Who is traced is decided before any object of OpenTelemetry is made:
+Sampling is decided before any OpenTelemetry object is created:
 
-    the caller has a sampled span     yes, below it
-    the caller has an unsampled one   no, and so it is handed on
-    the caller has none               with the chance of `ratio`; below 1 at most `roots_per_s`
+    the caller has a sampled span     yes, as its child
+    the caller has an unsampled span  no; the unsampled context is passed on
+    the caller has no span            with probability `ratio`; below 1 at most `roots_per_s`
 
-The last limit makes the cost of tracing one of time and not of traffic: "one in a hundred" of
-50,000 messages a second would be more traces than anybody reads and than the hot path can bear.
+The last limit bounds the cost of tracing per unit of time instead of per message: one in a hundred
+of 50,000 messages a second would be more traces than are useful and than the hot path can bear.
 
 State: soft. Spans that are not exported when the process dies are lost.
 """
@@ -44,16 +44,16 @@ __all__ = ["NEW", "SpanKind", "TracedSpan", "Tracing", "continued", "current_con
 
 Value = str | int | bool
 NEW = b""
-"""A parent: there is none, a trace begins here."""
+"""A parent value: there is no parent, a new trace begins."""
 
 LINKS_MAX = 128
-"""More links than a span may have by OpenTelemetry's default are left out."""
+"""Maximum number of links; OpenTelemetry's default limit for a span. The rest is omitted."""
 
 _NS_PER_S = 1_000_000_000
 
 
 class TracedSpan:
-    """One span that is recorded. `context` is what travels in frames."""
+    """One span that is recorded. `context` is its trace context as carried in frames."""
 
     __slots__ = ("_span", "context")
 
@@ -62,11 +62,11 @@ class TracedSpan:
         self.context = pack(span.get_span_context())
 
     def set(self, attributes: Mapping[str, Value]) -> None:
-        """Say more about it."""
+        """Add attributes."""
         self._span.set_attributes(attributes)
 
     def link(self, contexts: Sequence[bytes]) -> None:
-        """It has to do with these spans as well."""
+        """Link the span to other spans."""
         for context in contexts[:LINKS_MAX]:
             self._span.add_link(unpack(context))
 
@@ -78,7 +78,10 @@ class TracedSpan:
         exception: BaseException | None = None,
         end_ns: int | None = None,
     ) -> None:
-        """It is over; with `error_type` it failed. `end_ns` is wall time, now if None."""
+        """End the span; with `error_type` it has failed.
+
+        `end_ns` is wall time; None means now.
+        """
         span = self._span
         if error_type:
             span.set_attribute(ERROR_TYPE, error_type)
@@ -88,14 +91,14 @@ class TracedSpan:
         span.end(end_ns)
 
     def carrier(self) -> dict[str, str]:
-        """What a message takes along: `traceparent`, and `tracestate` and `baggage` if any."""
+        """Return the trace properties of a message: `traceparent`, `tracestate` and `baggage`."""
         carrier: dict[str, str] = {}
         propagate.inject(carrier, set_span_in_context(self._span))
         return carrier
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """The application's spans meanwhile are below this one."""
+        """Make it the parent of spans that the application creates within the block."""
         token = otel_context.attach(set_span_in_context(self._span))
         try:
             yield
@@ -104,7 +107,10 @@ class TracedSpan:
 
 
 class Tracing:
-    """Makes the spans of one service. `chance` gives numbers from 0 up to 1, `now_ns` wall time."""
+    """Creates the spans of one service.
+
+    `chance` returns random numbers from 0 up to 1, `now_ns` returns wall time.
+    """
 
     __slots__ = (
         *("_chance", "_ratio", "_roots", "_roots_per_s", "_second", "_tracer"),
@@ -130,16 +136,16 @@ class Tracing:
         self._roots = 0
         self.roots_refused = 0
 
-    # -- who is traced ----------------------------------------------------------------------------
+    # -- sampling ---------------------------------------------------------------------------------
 
     def decide(self) -> bytes | None:
-        """The parent of what the caller is about to do.
+        """Return the parent for a new operation of the caller.
 
-        None: there is none, and it is not traced. NEW: a trace begins here. Else the caller's own
-        context; `is_sampled` tells whether it is traced.
+        None: there is no parent, and the operation is not traced. NEW: a new trace begins.
+        Otherwise the caller's own context; `is_sampled` tells whether it is traced.
         """
         around = otel_context.get_current()
-        if around:  # as a rule nothing is current, and this is asked for every message
+        if around:  # usually there is no current span, and this runs for every message
             current = get_current_span(around).get_span_context()
             if current.is_valid:
                 return pack(current)
@@ -172,7 +178,7 @@ class Tracing:
         links: Sequence[bytes] = (),
         start_ns: int | None = None,
     ) -> TracedSpan | None:
-        """A span below `parent`; None where the application's own sampler says no."""
+        """Start a span below `parent`; None if the application's own sampler drops it."""
         span = self._tracer.start_span(
             name,
             self._below(parent),
@@ -191,7 +197,7 @@ class Tracing:
         end_ns: int,
         attributes: Mapping[str, Value] | None = None,
     ) -> None:
-        """A part of `parent`'s work that is over already."""
+        """Record a finished part of `parent`'s work."""
         span = self._tracer.start_span(
             name, self._below(parent), attributes=attributes, start_time=start_ns
         )
@@ -203,13 +209,13 @@ class Tracing:
         if not parent:
             return set_span_in_context(INVALID_SPAN, current)
         if pack(get_current_span(current).get_span_context()) == parent:
-            return current  # the very span, with its trace state
+            return current  # the same span object, with its trace state
         return set_span_in_context(NonRecordingSpan(unpack(parent)), current)
 
 
 @contextmanager
 def current_context(context: bytes) -> Iterator[None]:
-    """The spans and log lines meanwhile belong to a span that somebody else keeps."""
+    """Make spans and log lines within the block belong to a span that another component owns."""
     remote = NonRecordingSpan(unpack(context))
     token = otel_context.attach(set_span_in_context(remote))
     try:
@@ -220,7 +226,7 @@ def current_context(context: bytes) -> Iterator[None]:
 
 @contextmanager
 def continued(carrier: Mapping[str, str]) -> Iterator[None]:
-    """What is done meanwhile goes on from what a message took along: its context and baggage."""
+    """Continue, within the block, the trace context and baggage that a message carries."""
     around = otel_context.Context()
     if carrier:
         around = propagate.extract(carrier, around)
@@ -236,7 +242,7 @@ def continued(carrier: Mapping[str, str]) -> Iterator[None]:
 
 
 def pack(context: SpanContext) -> bytes:
-    """A span's identity as frames carry it."""
+    """Encode a span's identity as carried in frames."""
     return b"%b%b%c" % (
         context.trace_id.to_bytes(16, "big"),
         context.span_id.to_bytes(8, "big"),
@@ -245,7 +251,7 @@ def pack(context: SpanContext) -> bytes:
 
 
 def unpack(context: bytes) -> SpanContext:
-    """The identity of a span of another process."""
+    """Decode the identity of a span of another process."""
     return SpanContext(
         int.from_bytes(context[:16], "big"),
         int.from_bytes(context[16:24], "big"),

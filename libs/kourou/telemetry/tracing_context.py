@@ -1,7 +1,7 @@
-"""A trace context in its two forms: 25 bytes of a frame's header, and W3C's `traceparent`.
+"""Converts a trace context between 25 bytes of a frame's header and W3C's `traceparent`.
 
 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
-   trace id, 16 bytes               span id, 8       flags: bit 0 says sampled
+   trace id, 16 bytes               span id, 8       flags: bit 0 means sampled
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 CONTEXT_BYTES = 25
 TRACEPARENT = "traceparent"
 TRACE_CONTEXT = "TRACE_CONTEXT"
-"""RocketMQ's own name for the same text; its gRPC proxy hands it on."""
+"""RocketMQ's own name for the same text; its gRPC proxy passes it on."""
 
 Buffer = bytes | bytearray | memoryview
 
 _SAMPLED = re.compile(rb"traceparent\x01(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf])\x02?")
-"""As it stands among the properties of a stored record."""
+"""The pattern of a `traceparent` in the properties of a stored record."""
 
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _VERSION_00_LENGTH = 55
@@ -28,10 +28,10 @@ def is_sampled(context: bytes) -> bool:
 
 
 def contexts_among(records: Buffer, most: int) -> list[bytes]:
-    """The sampled contexts that stored records took along, each once, the first `most` of them.
+    """Return the sampled contexts in stored records, without duplicates, at most `most` of them.
 
-    For whoever has the bytes of records and looks into none of them: a body that happens to have
-    such bytes counts as well.
+    For callers that have the bytes of records but do not decode them. A body that happens to
+    contain such bytes matches as well.
     """
     found: dict[bytes, None] = {}
     for match in _SAMPLED.finditer(records):
@@ -44,13 +44,16 @@ def contexts_among(records: Buffer, most: int) -> list[bytes]:
 
 
 def traceparent_of(context: bytes) -> str:
-    """The 25 bytes as W3C's text."""
+    """Convert 25 bytes to W3C's text."""
     text = context.hex()
     return f"00-{text[:32]}-{text[32:48]}-{text[48:]}"
 
 
 def context_of(traceparent: str) -> bytes | None:
-    """The text as 25 bytes; None for what is no valid traceparent. Later versions are accepted."""
+    """Convert the text to 25 bytes; None if it is not a valid traceparent.
+
+    Later versions of the format are accepted.
+    """
     found = _FORM.fullmatch(traceparent)
     if found is None or found[1] == "ff":
         return None

@@ -1,4 +1,4 @@
-"""The way of a span from its end to the collector, bounded and counted.
+"""The bounded queue between ended spans and the collector, with counters.
 
     span ends -> BoundedQueue -> BatchSpanProcessor (its own thread) -> CountingExporter -> OTLP
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("kourou.telemetry")
 
 
 class CountingExporter(SpanExporter):
-    """Counts what leaves, and says once that nothing leaves any more."""
+    """Counts exported spans, and logs once when exports start to fail or succeed again."""
 
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
@@ -31,7 +31,7 @@ class CountingExporter(SpanExporter):
         self.failed = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Deliver a batch; called in the processor's thread."""
+        """Deliver a batch; called on the processor's thread."""
         result = SpanExportResult.FAILURE
         try:
             result = self._inner.export(spans)
@@ -52,18 +52,18 @@ class CountingExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """No more spans will come, and what is under way is not tried again."""
+        """Shut down; exports in progress are not retried."""
         if not self._ended:
             self._ended = True
             self._inner.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing waits here."""
+        """Flush the inner exporter; this class buffers nothing."""
         return self._inner.force_flush(timeout_millis)
 
 
 class BoundedQueue(SpanProcessor):
-    """Hands ended spans on while fewer than `count_max` are on their way, and drops others."""
+    """Passes on ended spans while fewer than `count_max` are in flight, and drops others."""
 
     def __init__(self, inner: SpanProcessor, exporter: CountingExporter, count_max: int) -> None:
         self._inner = inner
@@ -74,10 +74,10 @@ class BoundedQueue(SpanProcessor):
         self.dropped = 0
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing to do before it ends."""
+        """Do nothing: only ended spans matter."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a span that is over, if there is room; never waits."""
+        """Queue an ended span if there is room; never blocks."""
         exporter = self._exporter
         with self._lock:
             if self.handed - exporter.exported - exporter.failed >= self._count_max:
@@ -87,9 +87,9 @@ class BoundedQueue(SpanProcessor):
         self._inner.on_end(span)
 
     def shutdown(self) -> None:
-        """Export what waits, and end the thread."""
+        """Export the queued spans, and end the thread."""
         self._inner.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Export what waits."""
+        """Export the queued spans."""
         return self._inner.force_flush(timeout_millis)

@@ -1,19 +1,19 @@
-"""Is there tracing, and where do spans go?
+"""Decides whether tracing is enabled and where spans are exported, and starts the export.
 
-The standard variables win over our settings, so that a platform can turn tracing on and off:
+The standard variables override Kourou's settings, so that a platform can turn tracing on and off:
 
     OTEL_SDK_DISABLED=true                        off
-    OTEL_TRACES_EXPORTER=none                     off; `otlp` is the only other value known here
-    OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT          on, to there
+    OTEL_TRACES_EXPORTER=none                     off; the only other supported value is `otlp`
+    OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT          on, with this endpoint
     OTEL_EXPORTER_OTLP_[TRACES_]PROTOCOL          only http/protobuf
     OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG  the ratio of traces that begin here
-    OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES   what the process says of itself
+    OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES   the resource attributes of the process
     OTEL_BSP_SCHEDULE_DELAY, OTEL_EXPORTER_OTLP_HEADERS, OTEL_PROPAGATORS, …
-                                                  as OpenTelemetry's packages understand them
+                                                  as defined by OpenTelemetry's packages
 
 Without any of them, and without a setting, there is no tracing: OpenTelemetry is not even imported.
 
-State: soft: the queue of spans, the exporter's counts, and how many clients share an exporter.
+State: soft: the queue of spans, the exporter's counts, and the number of clients per exporter.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ if TYPE_CHECKING:
     from kourou.telemetry.tracing import Tracing
 
 QUEUE_SPANS_MAX = 4_096
-"""Spans that wait for the exporter; more are dropped and counted."""
+"""Maximum number of queued spans; more are dropped and counted."""
 
 CLOSE_MS_MAX = 2_000
-"""How long an end waits for the last spans to leave."""
+"""How long a close waits for the last spans to be exported."""
 
 ROOTS_PER_S_MAX = 10
-"""A trace costs client and broker half a millisecond together: 10 of them half a percent of a core,
-and their spans' export as much again."""
+"""Maximum number of new traces per second.
+
+A trace costs client and broker half a millisecond together: 10 of them take half a percent of a
+core, and the export of their spans as much again.
+"""
 
 _TRACES_PATH = "/v1/traces"
 _SAMPLERS = {
@@ -59,7 +62,10 @@ _log = logging.getLogger("kourou.telemetry")
 
 @dataclass(frozen=True, slots=True)
 class TracingOptions:
-    """Where spans go (`endpoint`; "" is OpenTelemetry's default), and how many there are."""
+    """Where spans are exported, and how many.
+
+    `endpoint` "" uses OpenTelemetry's default. `roots_per_s` limits new traces.
+    """
 
     endpoint: str
     ratio: float
@@ -70,7 +76,7 @@ class TracingOptions:
 
 @dataclass(frozen=True, slots=True)
 class SpanCounts:
-    """Spans since the start: handed to the exporter, delivered, dropped by a full queue, failed."""
+    """Spans since the start: queued, exported, dropped because the queue was full, failed."""
 
     handed: int = 0
     exported: int = 0
@@ -78,7 +84,10 @@ class SpanCounts:
     failed: int = 0
 
     def families(self, base: Labels, *, too_many_open: int | None = None) -> Iterator[Family]:
-        """What became of spans, as metrics; `too_many_open` were never begun, where that is so."""
+        """Return the counts as metrics.
+
+        `too_many_open`, if given, is the number of spans that were not created.
+        """
         yield Family.counter("kourou_trace_spans_total", "", [(base, self.exported)])
         lost = {"queue_full": self.dropped, "export_failed": self.failed}
         if too_many_open is not None:
@@ -90,7 +99,7 @@ class SpanCounts:
         )
 
 
-# -- is there tracing? ----------------------------------------------------------------------------
+# -- configuration --------------------------------------------------------------------------------
 
 
 def tracing_options(
@@ -101,7 +110,10 @@ def tracing_options(
     ratio: float = 1.0,
     instance: str = "",
 ) -> TracingOptions | None:
-    """What environment and settings say; None: no tracing. ConfigError for what nobody can do."""
+    """Combine environment and settings; None: no tracing.
+
+    Raises ConfigError for an unsupported value.
+    """
 
     def given(*names: str) -> str:
         return next((value for name in names if (value := environment.get(name, "").strip())), "")
@@ -137,7 +149,7 @@ def tracing_options(
 
 
 def _named_in(attributes: str) -> str:
-    """The service's name among `key=value,key=value`, "" if it is not there; values are encoded."""
+    """Return the service name in `key=value,key=value` (percent-encoded); "" if it is absent."""
     pairs = (pair.partition("=") for pair in attributes.split(","))
     return next(
         (unquote(value.strip()) for key, _, value in pairs if key.strip() == SERVICE_NAME), ""
@@ -145,7 +157,7 @@ def _named_in(attributes: str) -> str:
 
 
 def _traces_url(endpoint: str) -> str:
-    """A base URL as the standard's variable has it, or the whole URL."""
+    """Return the URL for traces; `endpoint` is a base URL or the whole URL."""
     if not endpoint.startswith(("http://", "https://")):
         raise ConfigError(
             f"{endpoint!r} is not an OTLP endpoint", hint="use the form http://host:4318"
@@ -174,11 +186,11 @@ def _ratio(sampler: str, argument: str, ratio: float) -> float:
     return ratio
 
 
-# -- where spans go -------------------------------------------------------------------------------
+# -- export ---------------------------------------------------------------------------------------
 
 
 class SpanExport:
-    """A tracing with an exporter of its own. `close` ends it; spans on their way get a moment."""
+    """Tracing with an exporter of its own. `close` exports the queued spans and ends it."""
 
     def __init__(self, tracing: Tracing, provider: Any, queue: Any, exporter: Any) -> None:
         self.tracing = tracing
@@ -188,12 +200,12 @@ class SpanExport:
 
     @property
     def counts(self) -> SpanCounts:
-        """What became of the spans so far."""
+        """The counts so far."""
         queue, exporter = self._queue, self._exporter
         return SpanCounts(queue.handed, exporter.exported, queue.dropped, exporter.failed)
 
     def close(self, timeout_ms: int = CLOSE_MS_MAX) -> None:
-        """Export what waits, for at most `timeout_ms`; call it in a thread that may block."""
+        """Export the queued spans for at most `timeout_ms`. Blocks the calling thread."""
         ender = threading.Thread(
             target=self._provider.shutdown, name="kourou-trace-end", daemon=True
         )
@@ -205,7 +217,7 @@ class SpanExport:
 
 
 def start_export(options: TracingOptions, exporter: SpanExporter | None = None) -> SpanExport:
-    """Begin to export; ConfigError when the exporter's package is not installed."""
+    """Start to export. Raises MissingPackages if the exporter's package is not installed."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -222,7 +234,7 @@ def start_export(options: TracingOptions, exporter: SpanExporter | None = None) 
     about = {SERVICE_NAME: options.service_name, SERVICE_VERSION: __version__}
     if options.instance:
         about[SERVICE_INSTANCE] = options.instance
-    # Whom to trace is decided before a span is made (kourou.telemetry.tracing).
+    # Sampling is decided before a span is created (kourou.telemetry.tracing).
     provider = TracerProvider(
         sampler=ALWAYS_ON, resource=Resource.create(about), shutdown_on_exit=False
     )
@@ -247,11 +259,11 @@ def _otlp_exporter(endpoint: str) -> SpanExporter:
     return OTLPSpanExporter(endpoint=endpoint or None)
 
 
-# -- what the clients of one process share --------------------------------------------------------
+# -- sharing between the clients of one process ---------------------------------------------------
 
 
 def application_tracing(ratio: float, roots_per_s: int = ROOTS_PER_S_MAX) -> Tracing | None:
-    """Tracing by the provider that the application itself has set up; None if it has none."""
+    """Create tracing on the provider that the application has set up; None if it has none."""
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return None
@@ -265,14 +277,14 @@ def application_tracing(ratio: float, roots_per_s: int = ROOTS_PER_S_MAX) -> Tra
 
 
 class SharedExports:
-    """One exporter for all clients of a process that want the same."""
+    """One exporter for all clients of a process with the same options."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[TracingOptions, tuple[SpanExport, int]] = {}
 
     def acquire(self, options: TracingOptions) -> SpanExport:
-        """The exporter, started for the first who asks."""
+        """Return the exporter; the first call starts it."""
         with self._lock:
             found = self._open.get(options)
             export, users = (start_export(options), 0) if found is None else found
@@ -280,11 +292,11 @@ class SharedExports:
             return export
 
     def forked(self) -> None:
-        """A child process begins: its lock is its own; exporters start their threads themselves."""
+        """Reset the lock in a forked child; exporters restart their threads by themselves."""
         self._lock = threading.Lock()
 
     def release(self, options: TracingOptions) -> None:
-        """The last one to leave waits until the spans have left as well."""
+        """Release the exporter; the last user closes it and waits for the export."""
         with self._lock:
             export, users = self._open.pop(options)
             if users > 1:
@@ -294,6 +306,6 @@ class SharedExports:
 
 
 SHARED = SharedExports()
-"""This process's."""
+"""The shared exports of this process."""
 
 os.register_at_fork(after_in_child=SHARED.forked)

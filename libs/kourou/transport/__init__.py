@@ -1,1 +1,4 @@
-"""Hands on the wire: ZeroMQ sockets driven by an event loop. The only home of pyzmq."""
+"""Network transports: ZeroMQ and RocketMQ remoting sockets on an event loop.
+
+Only this package imports pyzmq.
+"""

@@ -1,4 +1,4 @@
-"""Addresses as people write them, and where a server may listen."""
+"""Parse network addresses, and check which address a server may bind."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import socket as socketlib
 from kourou.errors import ConfigError
 
 CLEAR_TEXT_WARNING_S = 60.0
-"""How often a server says that it is open to the network."""
+"""Interval between warnings that a server listens on the network in clear text."""
 CLEAR_TEXT = "listening on %s in clear text: everyone who can reach it may read and send"
 
 
 def listening_address(bind_address: str, *, insecure_network: bool) -> tuple[str, int]:
-    """The literal IP address and the port to bind; ConfigError without leave for the network."""
+    """Return the literal IP address and the port to bind.
+
+    Raises ConfigError if the address is not a loopback address and `insecure_network` is false.
+    """
     host, port = split_address(bind_address)
     host = bindable(host)
     if not is_loopback(host) and not insecure_network:
@@ -26,7 +29,7 @@ def listening_address(bind_address: str, *, insecure_network: bool) -> tuple[str
 
 
 def cannot_bind(host: str, port: int, error: OSError) -> ConfigError:
-    """Why an address could not be bound."""
+    """Return a ConfigError that explains why an address could not be bound."""
     if error.errno == errno.EADDRINUSE:
         return ConfigError(
             f"port {port} on {host} is taken",
@@ -36,7 +39,7 @@ def cannot_bind(host: str, port: int, error: OSError) -> ConfigError:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of an address as people write it; ConfigError naming what is wrong."""
+    """Split `host:port` into host and port. Raises ConfigError if the address is invalid."""
     bare = address.removeprefix("tcp://")
     host, colon, digits = bare.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -50,12 +53,15 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int | str) -> str:
-    """`host:port`, with brackets around an IPv6 address; `split_address` is the inverse."""
+    """Return `host:port`, with brackets around an IPv6 address. The inverse of `split_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def bindable(host: str) -> str:
-    """A literal IP address for `host`, since ZeroMQ takes no names where it binds."""
+    """Return a literal IP address for `host`, because ZeroMQ binds to literal addresses only.
+
+    Prefers IPv4 if a name resolves to both. Raises ConfigError if the name cannot be resolved.
+    """
     if host == "*":
         return "0.0.0.0"
     try:
@@ -71,5 +77,5 @@ def bindable(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Does this literal address reach this machine only?"""
+    """Is `host`, a literal IP address, a loopback address?"""
     return ipaddress.ip_address(host).is_loopback

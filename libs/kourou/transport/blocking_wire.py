@@ -1,10 +1,10 @@
-"""A client's connection in clear text for a thread that waits for each reply on the socket itself.
+"""A clear-text client connection for a thread that waits for each reply on the socket itself.
 
-The thread reads only while it waits for a reply. So the greeting says ZMTP 3.0, which has no
-probes: a server neither asks for signs of life nor misses them. Whether the connection still stands
-is looked at before it is used again (`is_fresh`).
+The thread reads only while it waits for a reply. Therefore the greeting announces ZMTP 3.0, which
+has no heartbeats: the server neither sends heartbeats nor expects them. `is_fresh` checks the
+connection before it is used again.
 
-State: soft. One thread at a time.
+State: soft. Not thread-safe: one thread at a time may use a connection.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmtp import DEALER, VERSION_WITHOUT_PROBES, Parts, ZmtpLink
 
 WAIT_MS = 500
-"""How long the system waits in one call; then the thread may look at something else."""
+"""Longest wait in one system call; then the caller's `waits` is evaluated."""
 
 FRESH_FOR_MS = 5_000
-"""A connection that was unused for longer is not used again: the way to the server may be gone."""
+"""A connection that was idle for longer is not reused: the network path may be gone."""
 
 
 class BlockingWire:
-    """A DEALER's connection to `address` (`host:port`)."""
+    """A DEALER connection to `address` (`host:port`)."""
 
     def __init__(self, address: str, timeout_ms: int) -> None:
-        """Connect and shake hands. Raises Unavailable."""
+        """Connect and complete the handshake. Raises Unavailable."""
         self.address = address
         host, port = split_address(address)
         until_ms = _now_ms() + timeout_ms
@@ -59,13 +59,13 @@ class BlockingWire:
             raise
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._link.socket.close()
         self._link.forget()
 
     @property
     def is_fresh(self) -> bool:
-        """May it be used? It was used lately, stands, and nothing came that nobody waits for."""
+        """Can it be reused? True if it was used recently, is open and has no unread input."""
         if _now_ms() - self._used_ms > FRESH_FOR_MS:
             return False
         try:
@@ -85,9 +85,10 @@ class BlockingWire:
     ) -> Frame | None:
         """Send a request and wait for its reply until `until_ms` of the monotonic clock.
 
-        Each WAIT_MS `waits` is called; None once it says False. Raises Unavailable if surely
-        nothing left, TimedOut, and UnknownOutcome if the connection ended. After each of these, and
-        after None, the connection must be closed: the reply may still come.
+        `waits` is called every WAIT_MS; the result is None if it returns False. Raises Unavailable
+        if the request was certainly not sent, TimedOut at the deadline, and UnknownOutcome if the
+        connection ended. After any of these errors, and after None, the caller must close the
+        connection, because the reply may still arrive.
         """
         link = self._link
         link.put_message(parts)
@@ -113,7 +114,7 @@ class BlockingWire:
             raise UnknownOutcome(f"{self.address}: the connection ended: {error}") from error
 
     def _read(self, frames: list[Parts]) -> bool:
-        """Read once; False if nothing came within WAIT_MS. OSError at the end of the stream."""
+        """Read once. False if nothing arrived within WAIT_MS; OSError at the end of the stream."""
         try:
             count = self._link.read(frames, _now_ms())
         except (BlockingIOError, InterruptedError):

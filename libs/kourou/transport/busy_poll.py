@@ -1,11 +1,11 @@
-"""After work an event loop looks for more for a moment before it sleeps, where that pays.
+"""Busy polling: an event loop polls its sockets for a short window before it sleeps.
 
-A processor without work sleeps, and to wake one up takes 5 to 60 µs, the more so in a virtual
-machine. Whoever asks one thing after another waits for that twice in each round trip. So whoever
-expects input within microseconds keeps its loop awake for a window. Where nothing comes within one,
-the next 1, 3, 7, … 63 are left out: then others need the processor, or the network is slow.
+An idle processor sleeps, and waking it takes 5 to 60 µs, more in a virtual machine. A client that
+sends one request after the other pays this twice per round trip. Therefore a component that expects
+input within microseconds keeps its loop awake for a window. If a window brings no input, the next
+1, 3, 7, … 63 windows are skipped: then other processes need the processor, or the network is slow.
 
-State: soft. All calls belong on the loop's thread.
+State: soft. All calls must be made on the loop's thread.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable
 
 BUSY_POLL_US = 250
-"""The default window: a round trip between processes of one machine, with some work in it."""
+"""Default window: one round trip between processes of one machine, including some work."""
 
 LONGEST_BREAK = 63
-"""So many windows are left out at most."""
+"""Maximum number of windows skipped in a row."""
 
 
 class BusyPoll:
-    """Keeps `loop` awake for `window_us` after `begin`; 0: never.
+    """Keeps `loop` awake for `window_us` after `begin`; with 0 it never does.
 
-    `idle` is called once in each window, when the loop has looked for input and found none.
+    `idle` is called once in each window, after the loop has polled for input and found none.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class BusyPoll:
         self._leave_out = self._left_out = 0
 
     def begin(self) -> None:
-        """More input is expected at once."""
+        """Start or extend a window, because input is expected immediately."""
         if self._next is None:
             if self._left_out < self._leave_out:
                 self._left_out += 1
@@ -66,19 +66,19 @@ class BusyPoll:
         self._until = time.monotonic() + self._window_s
 
     def met(self) -> None:
-        """Input came."""
+        """Record that input arrived within the window."""
         if self._next is not None:
             self._leave_out = 0
 
     def stop(self) -> None:
-        """Nothing more is expected."""
+        """End the window: no more input is expected."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
 
     def _look(self) -> None:
         self._rounds += 1
-        if self._rounds == 2:  # between the rounds the loop has looked at its sockets
+        if self._rounds == 2:  # the loop polled its sockets between the rounds
             self._idle()
         if time.monotonic() < self._until:
             self._next = self._loop.call_soon(self._look)

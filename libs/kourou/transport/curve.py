@@ -1,11 +1,12 @@
-"""Encrypted connections between parties that know each other's keys: ZeroMQ's CURVE.
+"""Encrypted and authenticated connections with ZeroMQ's CURVE mechanism.
 
-A server has a pair and a list of clients; a client has a pair and knows the server's public key
-before it dials. Either side can tell a stranger at the handshake, so no request of a stranger is
-ever read. The same pair may serve a process as a server and as a client.
+A server has a key pair and a list of allowed clients. A client has a key pair and knows the
+server's public key before it connects. Each side detects an unknown peer during the handshake, so
+requests of unknown peers are never read. A process may use the same key pair as a server and as a
+client.
 
-A handshake that fails looks to the library's user as silence. So the monitor's events are read
-here, and a request ends with what is wrong and what to do about it.
+ZeroMQ does not report a failed handshake to its user. Therefore the events of the socket's monitor
+are translated here, and a request fails with the cause and the remedy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kourou.transport.wire import Happening
 
 @dataclass(frozen=True, slots=True)
 class ServerCurve:
-    """What a listener needs: its pair, and whom it lets in."""
+    """The keys of a listener: its key pair, and the clients that it accepts."""
 
     pair: KeyPair
     allowed: AllowedKeys
@@ -26,17 +27,17 @@ class ServerCurve:
 
 @dataclass(frozen=True, slots=True)
 class ClientCurve:
-    """What a process needs that dials: its pair, and the keys of servers."""
+    """The keys of a process that connects: its key pair, and the public keys of servers."""
 
     pair: KeyPair
     servers: ServerKeys
 
 
 def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
-    """What a failed handshake means to the one who dialled, and what to do.
+    """Return the cause of a failed handshake for the connecting side, and the remedy.
 
-    One that a server has cut off (BAD_GREETING) may be any of them: what the server said of it may
-    have been lost with the connection.
+    BAD_GREETING (the server closed the connection) may be any cause, because the server's error
+    message may have been lost with the connection.
     """
     if happening is Happening.NOT_LET_IN and curve is not None:
         return (
@@ -66,7 +67,7 @@ def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
 
 
 def refusal_of(happening: Happening) -> str:
-    """The same for the one who was dialled, for its log; "" for what the gate has said."""
+    """Return the cause for the listening side's log; "" if the gate has already logged it."""
     if happening is Happening.OTHER_MECHANISM:
         return "refused a client without CURVE keys: this listener requires them"
     if happening is Happening.BAD_GREETING:

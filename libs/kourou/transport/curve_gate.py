@@ -1,10 +1,11 @@
-"""Who may come in by CURVE: the one that ZeroMQ asks at each handshake, one for a process.
+"""The CURVE authenticator: one per process, consulted by ZeroMQ at each handshake.
 
-ZeroMQ asks an address inside the process (ZAP, https://rfc.zeromq.org/spec/27/). Without an answer
-there it would let in any key, so sockets insist on one (ZAP_ENFORCE_DOMAIN), and each listener has
-a domain of its own. The answer is given by a thread, so that a busy loop keeps nobody waiting; it
-begins with the first listener that has keys, and ends with the process: its address cannot be taken
-again at once.
+ZeroMQ sends each authentication request to an in-process address (ZAP,
+https://rfc.zeromq.org/spec/27/). If no authenticator is bound there, it would accept any key, so
+the sockets require one (ZAP_ENFORCE_DOMAIN), and each listener has a domain of its own. A separate
+thread answers the requests, so a busy loop does not delay handshakes. The thread starts with the
+first listener that has keys and ends with the process, because its address cannot be bound again
+immediately.
 
 State: soft. Like contexts, a gate belongs to one process and is not used after a fork.
 """
@@ -27,12 +28,12 @@ from kourou.transport.zmq_context import process_context
 
 _log = logging.getLogger("kourou.transport")
 _quiet = logging.getLogger("kourou.transport.zap")
-_quiet.setLevel(logging.CRITICAL)  # it would repeat in its own words what is said here
+_quiet.setLevel(logging.CRITICAL)  # it would repeat what this module logs
 _numbers = count(1)
 
 
 class _Provider:
-    """What the authenticator asks about one domain."""
+    """The authenticator's callback for one domain."""
 
     def __init__(self, allowed: AllowedKeys, address: Callable[[], str]) -> None:
         self._allowed = allowed
@@ -40,7 +41,7 @@ class _Provider:
         self._complaints = RateLimitedLog(_log, SystemClock())
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """May the client with this public key (Z85) come in?"""
+        """May the client with this public key (Z85) connect?"""
         del domain
         allowed = self._allowed.allows(key.decode("ascii"))
         if not allowed:
@@ -54,7 +55,7 @@ class _Provider:
 
 
 class _Gate:
-    """The authenticator, from the first listener on."""
+    """The process's authenticator; it starts with the first listener."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +65,7 @@ class _Gate:
         self._orphans: list[ThreadAuthenticator] = []
 
     def open(self, allowed: AllowedKeys, address: Callable[[], str]) -> str:
-        """A domain whose clients are judged by `allowed`."""
+        """Register a domain whose clients are checked against `allowed`; returns its name."""
         with self._lock:
             if self._running is None:
                 self._running = ThreadAuthenticator(process_context(), log=_quiet)
@@ -76,7 +77,7 @@ class _Gate:
             return domain
 
     def close(self, domain: str) -> None:
-        """That listener is gone."""
+        """Remove the domain of a closed listener."""
         with self._lock:
             running = self._running
             if running is None or domain not in self._domains:
@@ -86,7 +87,7 @@ class _Gate:
             running.credentials_providers.pop(domain, None)
 
     def end(self) -> None:
-        """Before the interpreter ends: a thread that it left behind would be waited for."""
+        """Stop the thread before the interpreter exits, which would otherwise wait for it."""
         with self._lock:
             running, self._running = self._running, None
             self._domains.clear()
@@ -94,7 +95,7 @@ class _Gate:
                 running.stop()
 
     def forked(self) -> None:
-        """In a child: the thread is not here, and its sockets are the parent's."""
+        """Reset in a forked child: it has no such thread, and the sockets are the parent's."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
         if self._running is not None:
@@ -109,13 +110,14 @@ atexit.register(_gate.end)
 
 
 def open_domain(allowed: AllowedKeys, address: Callable[[], str]) -> str:
-    """A domain for a listener at `address`, in which `allowed` decides; `close_domain` ends it.
+    """Register a domain for a listener at `address` that accepts the clients in `allowed`.
 
-    `address` is for the log, and asked when it is needed: a port may be known later.
+    Returns its name, for `close_domain`. `address` is called when a refusal is logged, because the
+    port may be known only after binding.
     """
     return _gate.open(allowed, address)
 
 
 def close_domain(domain: str) -> None:
-    """The listener is closed."""
+    """Remove the domain of a closed listener."""
     _gate.close(domain)

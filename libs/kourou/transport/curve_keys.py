@@ -1,21 +1,22 @@
-"""Files of CURVE keys: a pair of one's own, the public keys of servers, those of clients let in.
+"""CURVE key files: a process's own key pair, the public keys of servers, those of allowed clients.
 
-Files are certificates as pyzmq and CZMQ have them: NAME.key holds the public half, NAME.key_secret
-both. A public file may say under `metadata` for which servers it stands:
+The files are certificates in the format of pyzmq and CZMQ: NAME.key holds the public key,
+NAME.key_secret holds both keys. A public file may list under `metadata` the servers it applies to:
 
     metadata
         addresses = broker 127.0.0.1:20911 *:20912
     curve
         public-key = "…"
 
-that is `host:port`, `host` for all ports there, `*:port`, or `*`; what is more certain wins. A file
-in a folder that says nothing stands for the host that is its name, a single file for all servers.
-Several such files, one after the other, are a file as well. A *ring* is one: a client's own pair
-first and then the public keys of servers, all that the client needs.
+An address is `host:port`, `host` for all its ports, `*:port`, or `*`; the most specific match wins.
+Without addresses, a file in a folder applies to the host with the file's name, and a single file
+applies to all servers. A file may contain several such certificates, one after the other. A *ring*
+is such a file: the client's own pair first and then the public keys of servers, which is all that a
+client needs.
 
-No secret is printed, logged or shown, nor does an error hold one.
+Secret keys are never printed, logged or included in an error.
 
-State: soft (what a folder held when it was last looked at; it is read anew when it has changed).
+State: soft (the content of a folder when last read; it is read again when it has changed).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PUBLIC = ".key"
 SECRET = ".key_secret"
 RING = ".ring"
 ANY = "any"
-"""What is written where every client is let in that knows the server's key."""
+"""Setting value: accept every client that knows the server's public key."""
 
 KEY_CHARS = 40
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
@@ -53,7 +54,7 @@ Signature = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """Both halves, in Z85 (40 characters each). The secret one is never shown."""
+    """A key pair in Z85 (40 characters per key). The secret key is never shown."""
 
     public: str
     secret: str = field(repr=False)
@@ -61,7 +62,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """The public half of somebody, and the servers that it stands for, if the file says so."""
+    """A public key, and the servers that its file assigns it to (empty if the file has none)."""
 
     key: str
     addresses: tuple[str, ...]
@@ -71,7 +72,10 @@ class PublicKey:
 
 
 def read_pair(path: Path) -> KeyPair:
-    """The pair in a secret file; ConfigError names the file and what is wrong, never the key."""
+    """Read the key pair in a secret file.
+
+    Raises ConfigError with the file and the reason, never the key.
+    """
     text = _text(path)
     if not _PUBLIC_KEY.search(text):
         raise _no_keys(path)
@@ -83,7 +87,7 @@ def read_pair(path: Path) -> KeyPair:
         )
     [secret], [public] = _SECRET_KEY.findall(pairs[0]), _PUBLIC_KEY.findall(pairs[0])
     _checked(path, secret)
-    import zmq  # only who has keys needs it
+    import zmq  # only processes with keys need it
 
     if zmq.curve_public(secret.encode()).decode() != public:
         raise ConfigError(f"{path}: its two keys are not a pair")
@@ -91,9 +95,9 @@ def read_pair(path: Path) -> KeyPair:
 
 
 def read_public(path: Path, *, ring: bool = False) -> list[PublicKey]:
-    """The public keys in a file, which may be several one after the other; else ConfigError.
+    """Read the public keys in a file; there may be several, one after the other.
 
-    Of a ring, those of others than its owner.
+    In a ring, the owner's own key is skipped. Raises ConfigError if the file has no valid keys.
     """
     found: list[PublicKey] = []
     for section in _SECTION.split(_text(path)):
@@ -116,7 +120,7 @@ def read_public(path: Path, *, ring: bool = False) -> list[PublicKey]:
 
 
 def check_addresses(addresses: Iterable[str], source: str) -> None:
-    """Refuse what is no `host:port`, `host`, `*:port` or `*`."""
+    """Raises ConfigError if an address is not `host:port`, `host`, `*:port` or `*`."""
     for address in addresses:
         if not _PATTERN.fullmatch(address):
             raise ConfigError(
@@ -140,10 +144,10 @@ def _no_keys(path: Path) -> ConfigError:
 
 
 def _checked(path: Path, key: str) -> str:
-    import zmq  # only who has keys needs it
+    import zmq  # only processes with keys need it
 
     try:
-        zmq.curve_public(key.encode())  # any 40 characters of Z85 will do for that
+        zmq.curve_public(key.encode())  # accepts any 40 characters of Z85
     except (zmq.ZMQError, ValueError):
         right = False
     else:
@@ -154,7 +158,7 @@ def _checked(path: Path, key: str) -> str:
 
 
 class _Watched:
-    """The public keys in a file or a folder, as they are now."""
+    """The public keys in a file or a folder, read again when it changes."""
 
     def __init__(self, place: Path, *, ring: bool = False) -> None:
         self.place = place
@@ -163,7 +167,7 @@ class _Watched:
         self._found: Mapping[str, list[PublicKey]] = {}
 
     def by_name(self) -> Mapping[str, list[PublicKey]]:
-        """File name without its end -> keys; ConfigError for what cannot be read."""
+        """Map file names without their suffix to keys. Raises ConfigError if unreadable."""
         signature = self._look()
         if signature != self._signature:
             paths = [Path(name) for name, _, _ in signature]
@@ -195,10 +199,10 @@ def _signed(path: Path) -> tuple[str, int, int]:
 
 
 class ServerKeys:
-    """What a client knows of servers: a public key for each address that it may dial."""
+    """The public keys of the servers that a client may connect to."""
 
     def __init__(self, place: Path, *, ring: bool = False) -> None:
-        """A file or a folder; or the `ring` that the client's own pair is in."""
+        """`place` is a file or a folder; with `ring` it is the ring of the client itself."""
         self._watched = _Watched(place, ring=ring)
 
     @property
@@ -207,7 +211,7 @@ class ServerKeys:
         return self._watched.place
 
     def check(self) -> None:
-        """ConfigError if there is nothing to be read there."""
+        """Raises ConfigError if it contains no public key."""
         if not any(self._watched.by_name().values()):
             raise ConfigError(
                 f"{self.place} holds no public key of a server",
@@ -215,7 +219,7 @@ class ServerKeys:
             )
 
     def of(self, address: str) -> str:
-        """The key of the server at `host:port`; ConfigError if none is known."""
+        """Return the key of the server at `host:port`. Raises ConfigError if none is known."""
         host, port = split_address(address)
         found = self._watched.by_name()
         wanted = (f"{host}:{port}", f"[{host}]:{port}", host, f"[{host}]", f"*:{port}", "*")
@@ -236,14 +240,17 @@ class ServerKeys:
 
 
 class AllowedKeys:
-    """Which clients a server lets in: those whose public keys a place holds, or any.
+    """The clients that a server accepts: those whose public keys are in a file or folder, or any.
 
-    A key that is added later is let in from then on, one that is taken away not any more; who is
-    connected stays. If the place becomes unreadable, what was read last goes on.
+    A key that is added later is accepted from then on, and a removed key no longer; connected
+    clients stay connected. If the keys become unreadable, the last ones read stay in effect.
     """
 
     def __init__(self, place: Path | None) -> None:
-        """`place` None lets in whoever knows the server's key. ConfigError if it has no keys."""
+        """None accepts every client that knows the server's key.
+
+        Raises ConfigError if `place` holds no keys.
+        """
         self._watched = None if place is None else _Watched(place)
         self._keys: frozenset[str] = frozenset()
         if self._watched is not None:
@@ -255,7 +262,7 @@ class AllowedKeys:
                 )
 
     def allows(self, key: str) -> bool:
-        """Is the client with this public key let in? Called by the thread of the gate."""
+        """Is the client with this public key accepted? Called by the gate's thread."""
         if self._watched is None:
             return True
         try:
@@ -266,7 +273,7 @@ class AllowedKeys:
 
     @classmethod
     def of_setting(cls, text: str) -> AllowedKeys:
-        """As a setting says it: a file or a folder, or `any`."""
+        """Create from a setting's value: a file or folder, or `any`."""
         return cls(None if text == ANY else Path(text))
 
 
@@ -280,12 +287,12 @@ def _all(watched: _Watched) -> frozenset[str]:
 def make_pair(
     folder: Path, name: str, addresses: Iterable[str] = (), *, mode: int = 0o600
 ) -> tuple[Path, Path]:
-    """Make NAME.key and NAME.key_secret in `folder`; the paths of both.
+    """Create NAME.key and NAME.key_secret in `folder`; returns both paths.
 
-    The secret file gets `mode` before it has its name. Raises ConfigError if there is one already,
-    which is left as it is, or if the folder cannot be written.
+    The secret file has `mode` before it gets its name. Raises ConfigError if it exists, in which
+    case it is not changed, or if the folder cannot be written.
     """
-    from zmq.auth import create_certificates  # only who has keys needs it
+    from zmq.auth import create_certificates  # only processes with keys need it
 
     told = tuple(addresses)
     if not _NAME.fullmatch(name):
@@ -298,7 +305,7 @@ def make_pair(
             made = Path(create_certificates(aside, name)[1])
             made.chmod(mode)
             key = read_pair(made).public
-            os.link(made, secret)  # fails where one is, whoever made it meanwhile
+            os.link(made, secret)  # fails if it exists, even if just created by another process
         write_public(public, key, told)
     except FileExistsError as error:
         raise ConfigError(
@@ -311,14 +318,14 @@ def make_pair(
 
 
 def write_public(path: Path, key: str, addresses: Iterable[str] = ()) -> None:
-    """Write a public file, in place of an older one. Raises ConfigError."""
+    """Write a public key file; replaces an existing one. Raises ConfigError."""
     told = tuple(addresses)
     check_addresses(told, str(path))
     _write(path, _certificate(PublicKey(key, told)), 0o644)
 
 
 def write_ring(path: Path, own: KeyPair, servers: Iterable[PublicKey]) -> None:
-    """Write all that a client needs, for its owner alone, in place of an older ring."""
+    """Write a client's ring, readable by its owner only; replaces an existing one."""
     parts = [_certificate(PublicKey(own.public, ()), own.secret), *map(_certificate, servers)]
     _write(path, "".join(parts), 0o600)
 
@@ -337,7 +344,7 @@ def _write(path: Path, text: str, mode: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
-            aside = Path(folder) / path.name  # nobody else may look into that folder
+            aside = Path(folder) / path.name  # other users cannot read that folder
             aside.write_text(text, encoding="ascii")
             aside.chmod(mode)
             aside.replace(path)

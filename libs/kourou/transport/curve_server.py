@@ -1,16 +1,18 @@
-"""An encrypted ZeroMQ listener: a ROUTER socket of libzmq on an event loop.
+"""An encrypted ZeroMQ listener: a libzmq ROUTER socket on an event loop.
 
-To its owner it is a kourou.transport.zmq_server.ZmqServer.
+It has the interface of kourou.transport.zmq_server.ZmqServer.
 
-Receiving: all that has arrived (bounded per turn of the loop) is handed over in one call, since a
-batch is the unit of work. Bodies are not copied: they are views of the library's own buffers.
+Receiving: all frames that have arrived (bounded per loop iteration) are passed on in one call,
+since a batch is the unit of work. Bodies are not copied: they are views of the library's own
+buffers.
 
-Sending: never waits and never drops silently. A peer whose pipe is full gets a bounded queue; one
-that is stuck for 5 s, or whose queue overflows, is cut off and reported lost, and so is one that
-sends frame after frame that cannot be decoded.
+Sending: never blocks and never drops silently. A peer whose pipe is full gets a bounded queue. A
+peer that reads nothing for 5 s, or whose queue overflows, is disconnected and reported lost; so is
+one that repeatedly sends frames that cannot be decoded.
 
-Losing: the socket's monitor tells when a connection ended, and every message carries the descriptor
-of its connection. `on_disconnect` is called once per peer, after the last frames that came from it.
+Disconnects: the socket's monitor reports when a connection ends, and every message carries the file
+descriptor of its connection. `on_disconnect` is called once per peer, after the last frames of that
+peer.
 
 State: soft.
 """
@@ -57,11 +59,11 @@ from kourou.transport.zmq_socket import (
 
 _log = logging.getLogger("kourou.transport")
 
-RETRY_INTERVAL_S = 0.05  # how often a full pipe is tried besides the socket's own signals
+RETRY_INTERVAL_S = 0.05  # retry interval for full pipes, in addition to the socket's events
 
 
 class CurveServer:
-    """Listens on one address. All calls belong on the thread of the loop that `start` ran on."""
+    """Listens on one address. All calls must be made on the thread of the loop of `start`."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class CurveServer:
         curve: ServerCurve,
         clock: Clock | None = None,
     ) -> None:
-        """It may listen on the network: only clients whose keys `curve` allows get in."""
+        """Any address may be bound, because only clients whose keys `curve` allows can connect."""
         self.host, self.port = listening_address(bind_address, insecure_network=True)
         self._curve = curve
         self._domain = ""
@@ -92,10 +94,10 @@ class CurveServer:
         self._undecodable = self._refused = self._unroutable = self._cut = 0
         self._socket: zmq.Socket[bytes] | None = None
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bind and begin to receive on the running loop; ConfigError if the address is taken."""
+        """Bind and start to receive on the running loop. Raises ConfigError if it cannot bind."""
         self._loop = asyncio.get_running_loop()
         socket = open_router()
         socket.set(zmq.IPV6, int(":" in self.host))
@@ -117,12 +119,12 @@ class CurveServer:
         self._monitor_reader.start()
 
     def pause(self) -> None:
-        """Receive nothing more (draining before a stop); answers still leave."""
+        """Stop receiving (to drain before a stop); replies are still sent."""
         self._paused = True
         self._reader.stop()
 
     def close(self) -> None:
-        """Unbind. What was already handed to the library may still leave for a moment."""
+        """Unbind. Messages that the library already holds may still be sent for a moment."""
         if self._socket is None:
             return
         self._reader.stop()
@@ -141,11 +143,11 @@ class CurveServer:
 
     @property
     def address(self) -> str:
-        """`host:port` as bound."""
+        """The bound address, as `host:port`."""
         return join_address(self.host, self.port)
 
     def statistics(self) -> TcpServerStatistics:
-        """What this socket has done so far."""
+        """Return the counters and gauges of this socket."""
         return TcpServerStatistics(
             peers=len(self._links),
             frames_in=self._frames_in,
@@ -164,7 +166,7 @@ class CurveServer:
     # -- receiving --------------------------------------------------------------------------------
 
     def _receive(self) -> bool:
-        """Hand over what has arrived; True if it stopped at its limit."""
+        """Pass on the frames that have arrived; True if it stopped at its limit."""
         batch: list[Inbound] = []
         more = self._fill(batch)
         if batch:
@@ -202,7 +204,7 @@ class CurveServer:
         return True
 
     def _welcome(self, routing_id: bytes, head: zmq.Frame) -> Link | None:
-        """The first frame of a connection: learn who it is. None if it may not speak."""
+        """Create a link at the first frame of a connection; None if the peer is refused."""
         if routing_id in self._banned:
             return None
         if not server_assigned(routing_id):
@@ -213,7 +215,7 @@ class CurveServer:
                 "full", "refusing a new peer: %d are connected", len(self._links)
             )
             return None
-        self._note_monitor()  # so that `standing` knows of this connection
+        self._note_monitor()  # so that `standing` includes this connection
         descriptor = int(head.get(zmq.SRCFD))
         host = str(head.get("Peer-Address"))
         address = far_end(descriptor) if descriptor in self._links.standing else None
@@ -223,7 +225,7 @@ class CurveServer:
         former = self._links.add(link)
         if former is not None:
             self._lost.append(former)
-        if descriptor not in self._links.standing:  # it said something and left
+        if descriptor not in self._links.standing:  # it sent something and disconnected
             self._lost.append(link)
         return link
 
@@ -236,10 +238,10 @@ class CurveServer:
         if link.faults == limits.PEER_FAULTS_MAX:
             if len(self._banned) >= limits.PEERS_MAX:
                 self._banned.clear()
-            self._banned.add(link.routing_id)  # what it sent already may still lie in the socket
+            self._banned.add(link.routing_id)  # its earlier frames may still be in the socket
             self._cut_off(link, f"{link.faults} undecodable frames")
 
-    # -- losing peers -----------------------------------------------------------------------------
+    # -- disconnects ------------------------------------------------------------------------------
 
     def _read_monitor(self) -> bool:
         self._note_monitor()
@@ -264,7 +266,7 @@ class CurveServer:
                 self._complaints.warning(why, "refused at %s: %s", self.address, why)
 
     def _report_if_idle(self) -> None:
-        """Report the lost unless frames wait, in which case their reading will."""
+        """Report lost peers, unless frames are waiting; then `_receive` reports them."""
         if self._socket is None:
             return
         if self._paused or not has_input(self._open):
@@ -292,9 +294,9 @@ class CurveServer:
     # -- sending ----------------------------------------------------------------------------------
 
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
-        """Send one message. False if the peer is gone: it is, or will be, reported lost.
+        """Send one message. False if the peer is gone; its loss is, or will be, reported.
 
-        Buffers of 128 KiB and more are not copied: whoever passes one must not write to it again.
+        Buffers of 128 KiB and more are not copied: the caller must not write to them again.
         """
         link = self._links.by_peer.get(peer.id)
         if link is None:

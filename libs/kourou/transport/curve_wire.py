@@ -1,9 +1,9 @@
-"""A client's encrypted connection: a DEALER socket of libzmq, watched by its monitor.
+"""An encrypted client connection: a libzmq DEALER socket, observed through its monitor.
 
-A socket carries one connection and is thrown away with it; the library's own reconnecting is not
-used, so nothing that was queued for a lost connection leaves on the next one.
+A socket carries one connection and is closed with it. The library's reconnecting is not used, so
+messages that were queued for a lost connection are not sent on the next one.
 
-State: soft. All calls belong on the loop on which it was opened.
+State: soft. All calls must be made on the loop on which it was opened.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from kourou.transport.zmq_socket import (
     send_parts,
 )
 
-FULL_PIPE_RETRY_S = 0.05  # besides the socket's own signal, which another call may swallow
+FULL_PIPE_RETRY_S = 0.05  # in addition to the socket's event, which another call may consume
 
 
 class CurveWire:
-    """A connection to `address`, whose key is known under `named`."""
+    """A connection to `address`; the server's key is looked up under `named`."""
 
     def __init__(
         self, address: str, patience: Patience, owner: WireOwner, curve: ClientCurve, named: str
@@ -47,7 +47,7 @@ class CurveWire:
         self._open = False
 
     def open(self) -> None:
-        """Begin to connect; ConfigError if no key is known for the server."""
+        """Start to connect. Raises ConfigError if no key is known for the server."""
         socket = open_dealer(self._patience)
         try:
             arm_dealer(socket, self._curve, self._named)
@@ -65,7 +65,7 @@ class CurveWire:
         self._open = True
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         if self._open:
             self._open = False
             if self._retry is not None:
@@ -87,7 +87,7 @@ class CurveWire:
         return True
 
     def gather(self) -> None:
-        """The library's thread sends whatever is there."""
+        """Do nothing: the library's thread batches by itself."""
 
     def _room(self) -> None:
         self._retry = None
@@ -101,7 +101,7 @@ class CurveWire:
                 parts, size = receive_rest(receive, receive(NOBLOCK, False))
                 budget -= size
                 self._owner.arrived(parts)
-                if not self._open:  # a callback closed it
+                if not self._open:  # closed by a callback
                     return False
                 if budget < 0:
                     return True
@@ -115,7 +115,7 @@ class CurveWire:
     def _watch(self) -> bool:
         for event in self._monitor.read():
             if event.kind in (Happening.LOST, Happening.REFUSED):
-                while self._open and self._receive():  # the answers that came before the end
+                while self._open and self._receive():  # the replies that arrived before the end
                     pass
                 if self._open:
                     self.close()

@@ -1,9 +1,10 @@
-"""Waking an event loop for a ZeroMQ socket, whose descriptor tells of changes and not of states.
+"""Integrates a ZeroMQ socket, whose file descriptor is edge-triggered, with an event loop.
 
-The descriptor of a ZeroMQ socket becomes readable once when its state changes, and reading *or
-sending* may swallow that signal. So after each look the socket's EVENTS are asked again, and
-whoever sends outside a look calls `touched`, which asks once per turn of the loop. A look that
-stopped at its own limit is continued in the next turn, so other work gets its turn in between.
+The descriptor of a ZeroMQ socket becomes readable once when the socket's state changes, and reading
+*or sending* may consume that signal. Therefore the socket's EVENTS are checked again after each
+`look`, and code that sends outside of `look` calls `touched`, which checks once per loop iteration.
+A `look` that stopped at its own limit continues in the next iteration, so other callbacks run in
+between.
 
 State: soft.
 """
@@ -19,7 +20,7 @@ from kourou.transport.zmq_socket import has_input
 
 
 class EdgeReader:
-    """Calls `look` while the socket has input. `look` returns True if it stopped before the end."""
+    """Calls `look` while the socket has input. `look` returns True if it stopped at its limit."""
 
     __slots__ = ("_descriptor", "_look", "_looking", "_loop", "_pending", "_socket")
 
@@ -37,12 +38,12 @@ class EdgeReader:
         self._looking = False
 
     def start(self) -> None:
-        """Begin; also looks once, since a signal given earlier is not repeated."""
+        """Start. Also calls `look` once, because an earlier signal is not repeated."""
         self._loop.add_reader(self._descriptor, self._run)
         self._again()
 
     def stop(self) -> None:
-        """Look no more. May be called twice, and from within a look."""
+        """Stop calling `look`. May be called twice, and from within `look`."""
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
             self._descriptor = -1
@@ -51,7 +52,7 @@ class EdgeReader:
             self._pending = None
 
     def touched(self) -> None:
-        """The socket was sent to or asked: check it again in this turn of the loop."""
+        """Check the socket again in this loop iteration, because it was sent to or queried."""
         if self._pending is None and not self._looking and self._descriptor >= 0:
             self._pending = self._loop.call_soon(self._check)
 
@@ -73,7 +74,7 @@ class EdgeReader:
             more = self._look()
         finally:
             self._looking = False
-        if self._descriptor < 0:  # stopped, or its socket closed, by what it found
+        if self._descriptor < 0:  # `look` stopped it or closed its socket
             return
         if more or has_input(self._socket):
             self._again()

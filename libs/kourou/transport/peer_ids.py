@@ -1,6 +1,6 @@
-"""Numbers for connections, whichever carrier they came in on.
+"""Connection ids that are unique in the process, for all transports.
 
-State: soft, one counter a process.
+State: soft, one counter per process.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ _ids = count(1)
 
 
 def next_peer_id() -> int:
-    """An id for a new peer; never given twice in a process."""
+    """Return an id for a new peer; an id is never reused within a process."""
     return next(_ids)

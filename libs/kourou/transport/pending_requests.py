@@ -1,7 +1,8 @@
-"""The requests of one connection that have not ended yet: in flight, or waiting to leave.
+"""The open requests of one connection: in flight, or waiting to be sent.
 
-Invariants: correlations grow in the order of `submit`, and requests leave in that order, so all
-that waits has a higher correlation than all that left; `waiting_bytes` is the sum over what waits.
+Invariants: correlations increase in the order of `submit`, and requests are sent in that order, so
+every waiting request has a higher correlation than every sent one; `waiting_bytes` is the total of
+the waiting requests.
 
 State: soft.
 """
@@ -18,15 +19,15 @@ from kourou.protocol.frames import Frame
 from kourou.transport.tcp_link import Buffer
 
 Outcome = Frame | KourouError
-"""What a request ends with; a KourouError is one of Unavailable, TimedOut, UnknownOutcome."""
+"""The result of a request; the KourouError is an Unavailable, TimedOut or UnknownOutcome."""
 
 NEVER_MS = 1 << 62
 
 
 class Pending:
-    """One request. `parts` is None once it has left; `callback` is None if it is oneway.
+    """One request. `parts` is None once it was sent; `callback` is None if it is oneway.
 
-    `give_up_ms` ends it as long as it has not left, `deadline_ms` afterwards.
+    It ends at `give_up_ms` if it was not sent, and at `deadline_ms` if it was.
     """
 
     __slots__ = ("callback", "deadline_ms", "give_up_ms", "parts", "size")
@@ -45,14 +46,17 @@ class Pending:
         self.size = sum(map(len, parts))
 
     def end(self, outcome: Outcome) -> None:
-        """Tell whoever asked."""
+        """Call the callback with the outcome."""
         if self.callback is not None:
             self.callback(outcome)
 
 
 @dataclass(slots=True)
 class Expired:
-    """Requests whose time is up. `zombie`: one of them left and nothing later was answered."""
+    """Expired requests, those that were sent and those that were not.
+
+    `zombie`: one of them was sent, and no later request has been answered since.
+    """
 
     left: list[Pending]
     never_left: list[Pending]
@@ -61,7 +65,7 @@ class Expired:
 
 
 class PendingRequests:
-    """Everything asked and not answered on one connection."""
+    """All requests of one connection that have no reply yet."""
 
     def __init__(self) -> None:
         self._by_correlation: dict[int, Pending] = {}
@@ -71,20 +75,20 @@ class PendingRequests:
 
     @property
     def in_flight(self) -> int:
-        """Requests that left and expect an answer."""
+        """Number of requests that were sent and expect a reply."""
         return len(self._by_correlation) - len(self._waiting)
 
     @property
     def waiting(self) -> int:
-        """Requests that have not left."""
+        """Number of requests that were not sent yet."""
         return len(self._waiting)
 
     def add_sent(self, correlation: int, one: Pending) -> None:
-        """It left and expects an answer."""
+        """Add a request that was sent and expects a reply."""
         self._by_correlation[correlation] = one
 
     def add_waiting(self, correlation: int, one: Pending) -> bool:
-        """It cannot leave now; False if too many wait already."""
+        """Add a request that cannot be sent now; False if too many are waiting."""
         if (
             len(self._waiting) >= limits.SOCKET_HWM_MESSAGES
             or self.waiting_bytes + one.size > limits.PEER_QUEUE_BYTES_MAX
@@ -96,11 +100,11 @@ class PendingRequests:
         return True
 
     def first_waiting(self) -> Pending | None:
-        """The next one that should leave."""
+        """Return the next request to send."""
         return self._by_correlation[self._waiting[0]] if self._waiting else None
 
     def first_left(self) -> None:
-        """The first that waited has left."""
+        """Record that the first waiting request was sent."""
         correlation = self._waiting.popleft()
         one = self._by_correlation[correlation]
         self.waiting_bytes -= one.size
@@ -108,7 +112,10 @@ class PendingRequests:
             del self._by_correlation[correlation]
 
     def answered(self, correlation: int) -> Pending | None:
-        """The request that this answers; None for one given up, never made, or not even sent."""
+        """Return the request that this reply belongs to.
+
+        None if the request has expired, does not exist, or was not sent.
+        """
         self._answered_through = max(self._answered_through, correlation)
         one = self._by_correlation.get(correlation)
         if one is None or one.parts is not None:
@@ -117,7 +124,7 @@ class PendingRequests:
         return one
 
     def expire(self, now_ms: int) -> Expired:
-        """Take out whose time is up."""
+        """Remove and return the requests whose time is up."""
         found = Expired([], [], False, NEVER_MS)
         for correlation, one in list(self._by_correlation.items()):
             left = one.parts is None
@@ -137,14 +144,14 @@ class PendingRequests:
         return found
 
     def take_sent(self) -> list[Pending]:
-        """Take out all that left."""
+        """Remove and return all requests that were sent."""
         sent = {key: one for key, one in self._by_correlation.items() if one.parts is None}
         for correlation in sent:
             del self._by_correlation[correlation]
         return list(sent.values())
 
     def take_all(self) -> list[Pending]:
-        """Take out everything."""
+        """Remove and return all requests."""
         everything = list(self._by_correlation.values())
         self._by_correlation.clear()
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""Log lines that a hostile or broken peer cannot turn into a flood.
+"""Rate-limited logging, so that a hostile or broken peer cannot flood the log.
 
 State: soft.
 """
@@ -14,7 +14,7 @@ KINDS_MAX = 1_024
 
 
 class RateLimitedLog:
-    """One line per `kind` every `interval_ms`; the next one says how many were left out."""
+    """Logs one line per `kind` and `interval_ms`; the next line counts the suppressed ones."""
 
     __slots__ = ("_clock", "_interval_ms", "_last_ms", "_left_out", "_log")
 
@@ -26,7 +26,7 @@ class RateLimitedLog:
         self._left_out: dict[str, int] = {}
 
     def warning(self, kind: str, text: str, *values: object) -> None:
-        """Log `text % values` unless a line of this kind stands within the interval."""
+        """Log `text % values` unless a line of this kind was logged within the interval."""
         now_ms = self._clock.monotonic_ms()
         last_ms = self._last_ms.get(kind)
         if last_ms is not None and now_ms - last_ms < self._interval_ms:

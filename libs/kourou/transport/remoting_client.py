@@ -1,10 +1,10 @@
-"""One TCP connection to a server that speaks RocketMQ's frames: requests out, answers matched.
+"""One TCP connection to a server that speaks the RocketMQ remoting protocol.
 
-Outcomes are those of kourou.transport.zmq_client: what never left is Unavailable, what left and was
-not answered is TimedOut or UnknownOutcome. A connection that was lost is dialled anew with the next
-request.
+Outcomes are those of kourou.transport.zmq_client: a request that was not sent ends as Unavailable;
+one that was sent and got no reply ends as TimedOut or UnknownOutcome. A lost connection is opened
+again by the next request.
 
-State: soft. All calls belong on the loop on which it was made.
+State: soft. All calls must be made on the loop on which it was created.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _OPAQUE_MASK = 0x7FFFFFFF
 
 
 class RemotingConnection:
-    """A connection to `address` (`host:port`), dialled when it is first needed.
+    """A connection to `address` (`host:port`), opened when it is first needed.
 
-    `on_request` gets what the server says unasked; answers to it go out by `answer`.
+    `on_request` receives the server's own requests; `answer` sends replies to them.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class RemotingConnection:
 
     @property
     def connected(self) -> bool:
-        """Does a connection stand, as far as is known?"""
+        """Is the connection open, as far as is known?"""
         return self._writer is not None
 
     async def request(
         self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int
     ) -> Reply:
-        """Ask and wait for the answer. Raises Unavailable, TimedOut, UnknownOutcome or DecodeError.
+        """Send a request and wait for its reply.
 
-        A reply with an error code is returned and not raised; one that is refused need not have
-        the fields of an answer.
+        Raises Unavailable, TimedOut, UnknownOutcome or DecodeError. A reply with an error code is
+        returned, not raised; its header fields may be missing.
         """
         spec = REQUESTS[request.code]
         command = self._command(request.code, encode_ext_fields(request, letters=spec.letters))
@@ -93,7 +93,7 @@ class RemotingConnection:
     async def exchange(
         self, command: RemotingCommand, body: Sequence[Buffer] = (), *, timeout_ms: int
     ) -> RemotingCommand:
-        """Send a command as it is, under a number of its own, and wait for its answer."""
+        """Send a command under a new opaque number, otherwise unchanged; return its response."""
         number = next(self._numbers) & _OPAQUE_MASK
         command.opaque = number
         writer = await self._dial(timeout_ms)
@@ -109,7 +109,7 @@ class RemotingConnection:
             self._waiting.pop(number, None)
 
     async def oneway(self, request: Request, *, body: Sequence[Buffer] = ()) -> None:
-        """Send without an answer; Unavailable if nobody is there."""
+        """Send without waiting for a reply. Raises Unavailable if it cannot connect."""
         letters = REQUESTS[request.code].letters
         command = self._command(request.code, encode_ext_fields(request, letters=letters))
         command.flag = FLAG_ONEWAY
@@ -117,13 +117,13 @@ class RemotingConnection:
         self._write(await self._dial(self._connect_wait_s * 1_000), command, body)
 
     def answer(self, asked: RemotingCommand, answer: RemotingCommand) -> None:
-        """Answer what the server asked; nothing happens if the connection is gone."""
+        """Reply to a request of the server; does nothing if the connection is gone."""
         answer.opaque, answer.flag = asked.opaque, FLAG_RESPONSE
         if self._writer is not None:
             self._write(self._writer, answer, ())
 
     def close(self) -> None:
-        """Close it; what is under way ends as UnknownOutcome."""
+        """Close it; requests in flight end as UnknownOutcome."""
         self._closed = True
         if self._reading is not None:
             self._reading.cancel()

@@ -1,4 +1,4 @@
-"""RocketMQ's frames, cut out of what comes on one TCP connection.
+"""Splits the byte stream of one TCP connection into RocketMQ frames.
 
 State: soft.
 """
@@ -19,11 +19,11 @@ _GREETINGS = {
     b"PRI ": "the peer uses HTTP/2",
     b"\xff": "the peer uses ZeroMQ: the ZeroMQ listener has another port",
 }
-"""What strangers begin with; a frame's first byte is 0 or 1."""
+"""First bytes of other protocols; the first byte of a frame is 0 or 1."""
 
 
 class RawFrame(NamedTuple):
-    """A frame, its header still as it came."""
+    """A frame with its header still encoded."""
 
     header_type: int
     header: memoryview
@@ -31,7 +31,7 @@ class RawFrame(NamedTuple):
 
 
 class RemotingLink(TcpLink[RawFrame]):
-    """A connection on which RocketMQ's frames come."""
+    """A connection that carries RocketMQ frames."""
 
     __slots__ = ()
 
@@ -56,5 +56,5 @@ class RemotingLink(TcpLink[RawFrame]):
 
 
 def _stranger(first_bytes: bytes) -> str:
-    """What somebody speaks who begins like this; "" if that is not known."""
+    """Return which other protocol begins with these bytes; "" if it is unknown."""
     return next((text for start, text in _GREETINGS.items() if first_bytes.startswith(start)), "")

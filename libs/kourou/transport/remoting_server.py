@@ -1,7 +1,7 @@
-"""A TCP listener for RocketMQ's frames: what it hands over, and whom it closes.
+"""A TCP listener for the RocketMQ remoting protocol.
 
-A connection on which nothing moves for `idle_ms`, one that takes as long for a single frame, and
-one whose bytes are no frames, is closed with a line in the log.
+A connection is closed, and the reason logged, if it is idle for `idle_ms`, if a single frame takes
+longer than that, or if its bytes are not frames.
 
 State: soft.
 """
@@ -18,18 +18,18 @@ from kourou.transport.remoting_link import RawFrame, RemotingLink
 from kourou.transport.tcp_server import TcpServer
 
 IDLE_MS = 120_000
-"""RocketMQ's serverChannelMaxIdleTimeSeconds."""
+"""As RocketMQ's serverChannelMaxIdleTimeSeconds."""
 
 
 class InboundFrame(NamedTuple):
-    """One frame and who sent it."""
+    """One frame and its sender."""
 
     peer: Peer
     frame: RawFrame
 
 
 class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
-    """Listens on one address for RocketMQ's clients."""
+    """Listens on one address for RocketMQ clients."""
 
     carrier = "tcp"
 

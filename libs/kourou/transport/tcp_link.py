@@ -1,11 +1,12 @@
-"""One TCP connection of a listener or a client: bytes that come, bytes that are to leave.
+"""One TCP connection of a listener or a client, with framing and a send queue.
 
-Frames are views of the bytes that were read: a read may hold many, and none is copied. Only a frame
-that is not whole yet is kept aside, in a buffer that the socket itself fills.
+Frames are views of the bytes that were read: a read may contain many, and none is copied. Only an
+incomplete frame is kept, in a buffer that the socket fills directly.
 
-Invariants:  an unfinished frame takes at most four times what has come of it, or 64 KiB, and never
-             more than its lengths claim, which were checked first
-             `queued_bytes` is the sum over `queue`, plus QUEUED_OVERHEAD_BYTES for each buffer
+Invariants:
+- An incomplete frame takes at most four times the bytes received of it, or 64 KiB, and never more
+  than its length fields claim, which were checked first.
+- `queued_bytes` is the total of `queue`, plus QUEUED_OVERHEAD_BYTES for each buffer.
 
 State: soft.
 """
@@ -25,19 +26,19 @@ from kourou.runtime.peer import Peer
 Buffer = bytes | bytearray | memoryview
 
 READ_BYTES = 262_144
-"""What one look at a connection takes at most: some hundred sends, or a part of a large body."""
+"""Maximum bytes of one read: a few hundred sends, or a part of a large body."""
 
 FIRST_PARTIAL_BYTES = 65_536
-"""The first buffer of a frame that is not whole, or a multiple of what has come if that is more."""
+"""First buffer of an incomplete frame; GROWTH times what has arrived, if that is more."""
 
 GROWTH = 4
-"""How much larger it gets when it is full: most frames are whole before that."""
+"""Growth factor of a full buffer: most frames are complete before they need it."""
 
 BUFFERS_A_CALL = 1_024
-"""The system's limit for one `sendmsg`."""
+"""The operating system's limit for one `sendmsg`."""
 
 QUEUED_OVERHEAD_BYTES = 128
-"""What a waiting buffer costs beside its bytes: small ones must count, too."""
+"""Memory cost of a queued buffer in addition to its bytes, so that small ones count, too."""
 
 FrameT = TypeVar("FrameT")
 
@@ -45,9 +46,9 @@ FrameT = TypeVar("FrameT")
 class TcpLink(ABC, Generic[FrameT]):
     """One connection of `peer`. Times are monotonic ms.
 
-    `last_ms` is when something last came or left, `unfinished_since_ms` when the frame began that
-    is not whole yet, `blocked_since_ms` when the socket last took something while more waited; 0
-    where there is none.
+    `last_ms`: when something was last received or sent. `unfinished_since_ms`: when the incomplete
+    frame began. `blocked_since_ms`: when the socket last accepted bytes while more were queued. The
+    last two are 0 if they do not apply.
     """
 
     __slots__ = (
@@ -77,18 +78,18 @@ class TcpLink(ABC, Generic[FrameT]):
         self._filled = 0
         self._wanted = 0
 
-    # -- in ---------------------------------------------------------------------------------------
+    # -- receive ----------------------------------------------------------------------------------
 
     @property
     def unfinished_bytes(self) -> int:
-        """What the frame that is not whole yet takes of the memory."""
+        """Memory that the incomplete frame takes."""
         return 0 if self._partial is None else len(self._partial)
 
     def read(self, frames: list[FrameT], now_ms: int) -> int:
-        """Take what the socket has, once, and add the frames that are whole now.
+        """Read from the socket once, and append the complete frames to `frames`.
 
-        Returns how many bytes came, 0 at the end of the stream. Raises BlockingIOError, OSError,
-        and DecodeError for bytes that are no frame; frames before them are added all the same.
+        Returns the number of bytes received, 0 at the end of the stream. Raises BlockingIOError,
+        OSError, and DecodeError for an invalid frame; valid frames before it are appended.
         """
         partial = self._partial
         if partial is None:
@@ -103,7 +104,8 @@ class TcpLink(ABC, Generic[FrameT]):
             self._partial = None
             self._take(memoryview(partial), frames, now_ms)
         elif self._filled == len(partial):
-            # It grows with what has come, not with what was claimed: claims cost nothing.
+            # The buffer grows with the bytes received, not with the claimed size: claims cost
+            # nothing.
             partial += bytes(min((GROWTH - 1) * len(partial), self._wanted - len(partial)))
         return count
 
@@ -122,16 +124,16 @@ class TcpLink(ABC, Generic[FrameT]):
 
     @abstractmethod
     def _cut(self, view: memoryview, frames: list[FrameT]) -> tuple[int, int]:
-        """Add the frames that are whole in `view`.
+        """Append the complete frames in `view`.
 
-        Returns where they end, and how many bytes from there on are wanted before the next look,
-        more than are there. Raises DecodeError.
+        Returns where they end, and how many bytes from there on are needed before the next call,
+        which is more than there are. Raises DecodeError.
         """
 
-    # -- out --------------------------------------------------------------------------------------
+    # -- send -------------------------------------------------------------------------------------
 
     def put(self, parts: Sequence[Buffer]) -> None:
-        """Add bytes to what shall leave."""
+        """Append bytes to the send queue."""
         queue = self.queue
         size = 0
         for part in parts:
@@ -141,16 +143,16 @@ class TcpLink(ABC, Generic[FrameT]):
         self.queued_bytes += size
 
     def put_message(self, parts: Sequence[Buffer]) -> None:
-        """Add a message to what shall leave, in the protocol's framing; here it is framed."""
+        """Append a message to the send queue; a subclass may add the protocol's framing."""
         self.put(parts)
 
     @property
     def overfull(self) -> bool:
-        """Does more wait than a peer may keep waiting?"""
+        """Is the queue larger than the limit per peer?"""
         return self.queued_bytes > limits.PEER_QUEUE_BYTES_MAX
 
     def write(self, now_ms: int) -> int:
-        """Send as much as the socket takes; how many bytes that was. Raises OSError."""
+        """Send as much as the socket accepts; returns the number of bytes. Raises OSError."""
         queue = self.queue
         written = 0
         while queue:
@@ -184,7 +186,7 @@ class TcpLink(ABC, Generic[FrameT]):
             self.queued_bytes -= size + QUEUED_OVERHEAD_BYTES
 
     def forget(self) -> None:
-        """Let go of all that is kept: the connection is over."""
+        """Release all buffers: the connection is over."""
         self.queue.clear()
         self.queued_bytes = 0
         self._partial = None

@@ -1,15 +1,15 @@
-"""A TCP listener on an event loop: whole bursts of frames in, answers out.
+"""A TCP listener on an event loop that receives frames in batches and sends replies.
 
-Receiving: each connection that has something is read once a turn of the loop, and all frames of all
-of them are handed over in one call, since a batch is the unit of work.
+Receiving: each readable connection is read once per loop iteration, and the frames of all
+connections are passed on in one call, since a batch is the unit of work.
 
-Sending: never waits and never drops silently. What is sent within a turn leaves in one system call
-a connection. A peer that does not read gets a bounded queue; one that is stuck for 5 s, or whose
-queue overflows, is cut off and reported lost.
+Sending: never blocks and never drops silently. All messages sent within a loop iteration leave in
+one system call per connection. A peer that does not read gets a bounded queue; one that reads
+nothing for 5 s, or whose queue overflows, is disconnected and reported lost.
 
-Losing: `on_disconnect` is called once per peer, after the last frames that came from it.
+Disconnects: `on_disconnect` is called once per peer, after the last frames of that peer.
 
-State: soft. All calls belong on the thread of the loop that `start` ran on.
+State: soft. All calls must be made on the thread of the loop of `start`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from kourou.transport.tcp_link import READ_BYTES, Buffer, TcpLink
 _log = logging.getLogger("kourou.transport")
 
 SWEEP_S = 1.0
-"""How often idle and stuck connections are looked for."""
+"""Interval of the check for idle and stuck connections."""
 
 ACCEPT_RETRY_S = 0.5
-"""How long no connection is accepted after the system ran out of descriptors."""
+"""Pause before accepting again after the system ran out of file descriptors."""
 
 ACCEPTS_A_TURN = 64
 BACKLOG = 1_024
 FLUSH_AT_BYTES = 1 << 20
-"""So much for one peer does not wait for the end of the turn."""
+"""A peer's queue of this size is written without waiting for the end of the loop iteration."""
 
 LINGER_S = 1.0
-"""How long a listener that closes waits for peers to take what was sent to them."""
+"""Maximum time that a closing listener waits for peers to receive what was sent."""
 
 LinkT = TypeVar("LinkT", bound=TcpLink[Any])
 FrameT = TypeVar("FrameT")
@@ -66,7 +66,7 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 @dataclass(frozen=True, slots=True)
 class TcpServerStatistics:
-    """Counters since the start, and what stands now."""
+    """Counters since the start, and current gauges."""
 
     peers: int
     frames_in: int
@@ -83,13 +83,13 @@ class TcpServerStatistics:
 
 
 class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
-    """Listens on one address; a subclass knows the protocol.
+    """Listens on one address; a subclass implements the protocol.
 
-    LinkT: a connection. FrameT: what is cut out of its bytes. InboundT: what `on_frames` gets.
+    LinkT: a connection. FrameT: a frame of its byte stream. InboundT: an item for `on_frames`.
     """
 
     carrier: ClassVar[str]
-    """What the peers of this kind of listener are called."""
+    """Name of the transport in peers and statistics."""
 
     def __init__(
         self,
@@ -124,10 +124,10 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         self._frames_in = self._frames_out = self._bytes_in = self._bytes_out = 0
         self._undecodable = self._refused = self._idle = self._cut = self._unroutable = 0
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bind and begin to accept on the running loop; ConfigError if the address is taken."""
+        """Bind and start to accept on the running loop. Raises ConfigError if it cannot bind."""
         self._loop = asyncio.get_running_loop()
         family = socketlib.AF_INET6 if ":" in self.host else socketlib.AF_INET
         listening = socketlib.socket(family, socketlib.SOCK_STREAM | socketlib.SOCK_NONBLOCK)
@@ -146,7 +146,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             self._warn_clear_text()
 
     def pause(self) -> None:
-        """Accept no connection and hand over no frame (a stop begins); replies still leave.
+        """Stop accepting connections and passing on frames (a stop begins); replies are still sent.
 
         Frames that arrive are dropped. Their senders get UnknownOutcome when the connection closes.
         """
@@ -158,7 +158,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             self._loop.remove_reader(self._socket.fileno())
 
     def close(self) -> None:
-        """Close every connection; for LINGER_S at most it waits until what was sent has left."""
+        """Close all connections, after waiting up to LINGER_S until queued bytes are sent."""
         if self._socket is None:
             return
         self.pause()
@@ -190,7 +190,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
                 return
             for descriptor, _ in ready:
                 link = waiting[descriptor]
-                with contextlib.suppress(OSError):  # it is gone: nothing more leaves
+                with contextlib.suppress(OSError):  # the peer is gone: nothing more can be sent
                     link.write(0)
                     if link.queue:
                         continue
@@ -199,11 +199,11 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
 
     @property
     def address(self) -> str:
-        """`host:port` as bound."""
+        """The bound address, as `host:port`."""
         return join_address(self.host, self.port)
 
     def statistics(self) -> TcpServerStatistics:
-        """What this listener has done so far."""
+        """Return the counters and gauges of this listener."""
         return TcpServerStatistics(
             peers=len(self._links),
             frames_in=self._frames_in,
@@ -227,18 +227,18 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
 
     @abstractmethod
     def _make_link(self, socket: socketlib.socket, peer: Peer) -> LinkT:
-        """A connection that was just accepted; its queue holds what the server sends first."""
+        """Create the link of an accepted connection; its queue holds the server's greeting."""
 
     @abstractmethod
     def _inbound(self, link: LinkT, frames: list[FrameT]) -> list[InboundT]:
-        """What to hand over of the frames that came."""
+        """Convert the received frames into items for `on_frames`."""
 
     def _ended(self, link: LinkT) -> None:
-        """The peer closed the connection; a subclass may log why."""
+        """Called when the peer closed the connection; a subclass may log the reason."""
 
     @abstractmethod
     def _look_at(self, link: LinkT, now_ms: int) -> None:
-        """Called every SWEEP_S for each connection: close it, or probe its peer."""
+        """Called every SWEEP_S for each connection: close it, or send a heartbeat."""
 
     # -- accepting --------------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             self._welcome(socket, address)
 
     def _rest(self, error: OSError) -> None:
-        """Nobody can be accepted now; those who are here go on."""
+        """Pause accepting: no connection can be accepted now. Existing connections continue."""
         if error.errno not in _NO_DESCRIPTOR:
             raise error
         self._refused += 1
@@ -279,7 +279,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
 
     def _welcome(self, socket: socketlib.socket, address: tuple[str, int]) -> None:
         socket.setblocking(False)
-        with contextlib.suppress(OSError):  # it is gone already; the first read will say so
+        with contextlib.suppress(OSError):  # it is gone; the first read reports that
             socket.setsockopt(socketlib.IPPROTO_TCP, socketlib.TCP_NODELAY, 1)
         where = (str(address[0]), int(address[1]))
         peer = Peer(next_peer_id(), self.carrier, where, self.listener)
@@ -292,7 +292,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
     # -- receiving --------------------------------------------------------------------------------
 
     def _readable(self, link: LinkT) -> None:
-        """Read a connection once; the frames of this turn are handed over together."""
+        """Read a connection once; all frames of this loop iteration are passed on together."""
         if not link.open:
             return
         frames: list[FrameT] = []
@@ -304,7 +304,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             return
         except DecodeError as error:
             count, trouble = READ_BYTES, str(error)
-        except OSError:  # reset, or timed out: it is gone, whatever the reason
+        except OSError:  # reset or timed out: in any case it is gone
             count = 0
         if count:
             link.last_ms = now_ms
@@ -337,7 +337,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             self._cut_off(link, f"frames that are not whole yet take {total} bytes")
 
     def _deliver(self) -> None:
-        """Hand over what has come since the last time, then say who is gone."""
+        """Pass on the frames received since the last call, then report lost peers."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -354,10 +354,10 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         self._flush()
         self._report_lost()
 
-    # -- losing peers -----------------------------------------------------------------------------
+    # -- disconnects ------------------------------------------------------------------------------
 
     def cut(self, peer: Peer, reason: str) -> None:
-        """Close a peer's connection, because of what it sent."""
+        """Close a peer's connection because of invalid input."""
         link = self._links.get(peer.id)
         if link is not None:
             self._undecodable += 1
@@ -371,7 +371,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         self._part(link)
 
     def _part(self, link: LinkT) -> None:
-        """Let a connection go; its loss is reported like any other."""
+        """Close a connection; its loss is reported like any other."""
         self._loop.remove_reader(link.socket.fileno())
         self._lost.append(link)
         if self._due is None and not self._delivering:
@@ -396,7 +396,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         link.forget()
 
     def _sweep(self) -> None:
-        """Part with those who are stuck, and look at every other."""
+        """Disconnect stuck peers, and check every other connection."""
         now_ms = self._clock.monotonic_ms()
         self._sweep_later = self._loop.call_later(SWEEP_S, self._sweep)
         for link in list(self._blocked.values()):
@@ -409,9 +409,9 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
     # -- sending ----------------------------------------------------------------------------------
 
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
-        """Send one message. False if the peer is gone: it is, or will be, reported lost.
+        """Send one message. False if the peer is gone; its loss is, or will be, reported.
 
-        Nothing is copied: whoever passes a buffer must not write to it again.
+        Buffers are not copied: the caller must not write to them again.
         """
         link = self._links.get(peer.id)
         if link is None:
@@ -431,7 +431,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         return True
 
     def _mark_dirty(self, link: LinkT) -> None:
-        """Write its queue at the end of this turn of the loop."""
+        """Write its queue at the end of this loop iteration."""
         self._dirty[link.peer.id] = link
         if self._flush_due is None and not self._delivering:
             self._flush_due = self._loop.call_soon(self._flush)
@@ -449,7 +449,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         was_blocked = link.blocked_since_ms
         try:
             self._bytes_out += link.write(self._clock.monotonic_ms())
-        except OSError:  # reset by the other side: it is gone
+        except OSError:  # reset by the peer
             link.forget()
             self._part(link)
             return

@@ -12,10 +12,11 @@ from kourou.transport.tcp_link import Buffer
 
 
 class Happening(enum.Enum):
-    """An event of a connection; each but ACCEPTED and READY ends it, or comes just before its end.
+    """An event of a connection.
 
-    REFUSED: it could not be opened. BAD_GREETING, OTHER_MECHANISM, NOT_LET_IN: it was opened, but
-    the handshake failed. LOST: it closed.
+    Each except ACCEPTED and READY ends it, or comes just before its end. REFUSED: it could not be
+    opened. BAD_GREETING, OTHER_MECHANISM, NOT_LET_IN: it was opened, but the handshake failed.
+    LOST: it closed.
     """
 
     ACCEPTED = enum.auto()
@@ -33,13 +34,14 @@ FAILED = (Happening.BAD_GREETING, Happening.OTHER_MECHANISM, Happening.NOT_LET_I
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a client's connection waits for a server that is silent, in ms.
+    """Timeouts (in ms) and limits of a client connection.
 
-    `reconnect_ms_max`: between two attempts. `connect_ms`: for one attempt to connect, 0 as long as
-    the system does. `unread_ms`: for the other machine to take what was sent, 0 as long as the
-    system does. `greeting_ms`, `probe_ms` and `silence_ms` are for the process there: it greets,
-    and it answers the probes that are sent so often. `pipe_messages` may wait for the socket.
-    `busy_poll_us`: how long the loop looks for a reply before it sleeps (transport.busy_poll).
+    `reconnect_ms_max`: longest pause between two attempts. `connect_ms`: limit of one attempt to
+    connect; 0 uses the system's limit. `unread_ms`: limit for the remote machine to acknowledge
+    sent bytes; 0 uses the system's limit. `greeting_ms`: limit for the server's handshake.
+    `probe_ms`: heartbeat interval. `silence_ms`: silence after which the connection is lost.
+    `pipe_messages`: messages that may be queued for the socket. `busy_poll_us`: how long the loop
+    polls for a reply before it sleeps (transport.busy_poll).
     """
 
     reconnect_ms_max: int = 2_000
@@ -53,14 +55,14 @@ class Patience:
 
 
 PATIENT = Patience()
-"""That of clients."""
+"""The values of clients."""
 
 
 class WireOwner(Protocol):
-    """Receives a wire's events, on the wire's loop; it may close the wire in any of these calls."""
+    """Receives a wire's events on the wire's loop; it may close the wire in any of these calls."""
 
     def arrived(self, parts: list[Buffer]) -> None:
-        """A message came."""
+        """A message arrived."""
 
     def room(self) -> None:
         """The send queue is empty again: messages that were refused may be sent now."""
@@ -70,16 +72,16 @@ class WireOwner(Protocol):
 
 
 class Wire(Protocol):
-    """One connection, from the first attempt to its end; never used again."""
+    """One connection, from the first attempt to its end; never reused."""
 
     def open(self) -> None:
-        """Begin to connect. ConfigError where a key is missing."""
+        """Start to connect. Raises ConfigError if a key is missing."""
 
     def send(self, parts: Sequence[Buffer]) -> bool:
         """Send a message; False if the queue is full. The parts must not be changed afterwards."""
 
     def gather(self) -> None:
-        """Let what is sent from now to the end of the loop's turn leave together."""
+        """Batch the messages sent until the end of the loop iteration."""
 
     def close(self) -> None:
         """Close it; the owner gets no further events. May be called twice."""

@@ -1,22 +1,24 @@
-"""One connection to one server: requests out, answers matched, deadlines kept.
+"""One connection to one server: sends requests, matches replies, enforces deadlines.
 
-A request ends in exactly one of these:
-- an answer arrives: a reply, whatever its code;
-- it never left (no connection, or a full pipe, until the deadline): Unavailable. It surely did not
-  happen;
-- it left and its deadline passed: TimedOut. It may have happened;
-- it left and the connection ended under it: UnknownOutcome. It may have happened.
+A request ends in exactly one of these ways:
 
-Zombies: what lies in a queue or a socket buffer during a cut would be delivered after it, long
-after its sender gave up. So a request that times out closes the connection and opens a new one,
-which drops its queue; every other request in flight then ends as UnknownOutcome. Only when a
-*later* request of this connection was answered does it live on: the peer reads in order, so the
-late one was delivered and merely waits (a held pull, a slow disk).
+- A reply arrives, whatever its code.
+- It was not sent before the deadline (no connection, or a full pipe): Unavailable. It certainly was
+  not executed.
+- It was sent and its deadline passed: TimedOut. It may have been executed.
+- It was sent and the connection ended: UnknownOutcome. It may have been executed.
 
-Nothing that was queued for a lost connection leaves on the next one. What cannot leave waits here.
+Stale requests: bytes in a queue or a socket buffer during a network partition would be delivered
+after it, long after the caller gave up. Therefore a request that times out closes the connection
+and opens a new one, which drops the queue; all other requests in flight end as UnknownOutcome. The
+connection is kept only if a *later* request on it was answered: the peer reads in order, so the
+late request was delivered and only waits there (a long poll, a slow disk).
 
-State: soft. All calls belong on the thread of the loop on which the connection was opened, and in
-the process that opened it.
+Messages that were queued for a lost connection are not sent on the next one. Requests that cannot
+be sent yet wait here.
+
+State: soft. All calls must be made on the thread of the loop on which the connection was opened,
+and in the process that opened it.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ RECONNECT_MS_MIN = 50
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer. `header` is decoded as the request table says; None if it has none."""
+    """A reply. `header` is decoded according to the request table; None if it has none."""
 
     code: int
     remark: str
@@ -76,7 +78,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ZmqClientStatistics:
-    """Counters since the connection object was made, and what stands now."""
+    """Counters since the object was created, and current gauges."""
 
     connected: bool
     in_flight: int
@@ -89,14 +91,14 @@ class ZmqClientStatistics:
 
 
 class ZmqConnection:
-    """A DEALER to `address` (`host:port`). Connects by itself, again and again, until closed.
+    """A DEALER connection to `address` (`host:port`). Reconnects by itself until it is closed.
 
-    `on_notify` gets every frame that answers nothing: notifications and requests of the server.
-    `connect_wait_ms` bounds how long a request waits for a connection; None waits up to its
-    deadline. `patience` is with the server. With `curve` it is encrypted, and only a server with
-    the key that is known for `named` (what `address` was before it was looked up; else `address`)
-    is spoken to. `on_connected`, if set, is called each time a
-    connection stands, and `on_lost` each time it does not any more, other than by `close`.
+    `on_notify` receives every frame that is not a reply: notifications and requests of the server.
+    `connect_wait_ms` limits how long a request waits for a connection; with None it waits up to its
+    deadline. `patience` holds the timeouts. With `curve` the connection is encrypted, and the
+    server must have the key that is known for `named` (`address` before name resolution; default:
+    `address`). `on_connected`, if set, is called each time a connection is established, and
+    `on_lost` each time one is lost, other than by `close`.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class ZmqConnection:
         self._curve = curve
         self._named = named or address
         self._patience = patience
-        split_address(address)  # a ConfigError belongs to who dials
+        split_address(address)  # raise the ConfigError to the caller
         self.on_connected: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self._on_notify = on_notify
@@ -132,10 +134,10 @@ class ZmqConnection:
         self._open_later: asyncio.TimerHandle | None = None
         self._failed_attempts = 0
         self._last_trouble = "no connection yet"
-        self._certain = False  # is that what it said, and not only how it looked?
+        self._certain = False  # did the server report it, or is it only inferred?
         self._open()
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def _open(self) -> None:
         self._open_later = None
@@ -143,7 +145,7 @@ class ZmqConnection:
         self._wire = self._make_wire()
         try:
             self._wire.open()
-        except ConfigError as error:  # a key that is put there is found by the next attempt
+        except ConfigError as error:  # if the key is added, the next attempt finds it
             self._trouble(str(error), logged=True)
             self._open_later = self._loop.call_later(self._delay_ms() / 1_000, self._open)
 
@@ -162,7 +164,7 @@ class ZmqConnection:
         self._wire.close()
 
     def _reopen(self, reason: str, delay_ms: int) -> None:
-        """Throw the connection away with all it holds. What had left ends, what waits waits on."""
+        """Replace the connection. Sent requests end as UnknownOutcome; unsent ones keep waiting."""
         stood = self._connected
         self._reopened += stood
         self._shut()
@@ -191,16 +193,16 @@ class ZmqConnection:
 
     @property
     def connected(self) -> bool:
-        """Does a connection stand, as far as is known?"""
+        """Is the connection established, as far as is known?"""
         return self._connected
 
     @property
     def waiting_bytes(self) -> int:
-        """Of all that waits for a connection, or for room in its pipe."""
+        """Bytes that wait for a connection, or for room in its pipe."""
         return self._pending.waiting_bytes
 
     def statistics(self) -> ZmqClientStatistics:
-        """What this connection has done so far."""
+        """Return the counters and gauges of this connection."""
         return ZmqClientStatistics(
             connected=self._connected,
             in_flight=self._pending.in_flight,
@@ -212,7 +214,7 @@ class ZmqConnection:
             reopened=self._reopened,
         )
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -222,10 +224,10 @@ class ZmqConnection:
         timeout_ms: int,
         trace: bytes = NO_TRACE,
     ) -> Reply:
-        """Ask and wait for the answer. Raises Unavailable, TimedOut, UnknownOutcome or DecodeError.
+        """Send a request and wait for its reply.
 
-        A reply with an error code is returned and not raised: the caller knows which codes it
-        expects.
+        Raises Unavailable, TimedOut, UnknownOutcome or DecodeError. A reply with an error code is
+        returned, not raised: the caller knows which codes it expects.
         """
         correlation = self.next_correlation()
         head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms, trace=trace)
@@ -253,7 +255,10 @@ class ZmqConnection:
         timeout_ms: int = 3_000,
         trace: bytes = NO_TRACE,
     ) -> None:
-        """Send without an answer. It waits for a connection up to the timeout, then is dropped."""
+        """Send without waiting for a reply.
+
+        It waits for a connection up to the timeout and is then dropped.
+        """
         correlation = self.next_correlation()
         head = encode_request(
             request, correlation=correlation, deadline_ms=timeout_ms, trace=trace, kind=Kind.ONEWAY
@@ -261,7 +266,7 @@ class ZmqConnection:
         self.submit([head, *body], correlation, None, self._clock.monotonic_ms() + timeout_ms)
 
     def next_correlation(self) -> int:
-        """A number for one request; they grow, and `submit` wants them in that order."""
+        """Return a request number. Numbers increase; `submit` must be called in that order."""
         return next(self._correlations)
 
     def submit(
@@ -273,9 +278,9 @@ class ZmqConnection:
     ) -> None:
         """Send an encoded request; `callback` is called once with its outcome, on the loop.
 
-        `deadline_ms` is monotonic and absolute. Without a callback the request is oneway. The
+        `deadline_ms` is absolute monotonic time. Without a callback the request is oneway. The
         callback may run before this returns. Buffers of 128 KiB and more are not copied. Raises
-        Unavailable when the connection is closed or was opened by another process.
+        Unavailable if the connection is closed or was opened by another process.
         """
         self._check_usable()
         give_up_ms = deadline_ms
@@ -292,12 +297,12 @@ class ZmqConnection:
             one.end(Unavailable(f"too many requests are waiting for {self.address}"))
 
     def gather(self) -> None:
-        """Let what is sent from now to the end of the loop's turn leave together."""
+        """Batch the messages sent until the end of the loop iteration."""
         if self._connected:
             self._wire.gather()
 
     def send_parts(self, parts: Sequence[Buffer]) -> bool:
-        """Send an answer to a request of the server; False if there is no connection for it."""
+        """Send a reply to a request of the server; False if it cannot be sent now."""
         self._check_usable()
         one = Pending(None, NEVER_MS, NEVER_MS, parts)
         return self._try_send(one)
@@ -326,7 +331,7 @@ class ZmqConnection:
         now_ms = self._clock.monotonic_ms()
         while (one := self._pending.first_waiting()) is not None:
             assert one.parts is not None
-            left_ms = max(1, one.deadline_ms - now_ms)  # of the time it was given, some is over
+            left_ms = max(1, one.deadline_ms - now_ms)  # a part of its time has passed
             one.parts = [patch_deadline(one.parts[0], left_ms), *one.parts[1:]]
             if not self._try_send(one):
                 return
@@ -334,10 +339,10 @@ class ZmqConnection:
             if one.callback is not None:
                 self._check_by(one.deadline_ms)
 
-    # -- answers ----------------------------------------------------------------------------------
+    # -- replies ----------------------------------------------------------------------------------
 
     def arrived(self, parts: list[Buffer]) -> None:
-        """A message came; called by the wire."""
+        """A message arrived; called by the wire."""
         try:
             frame = decode_frame(parts)
         except (DecodeError, BadRequest) as error:
@@ -357,12 +362,12 @@ class ZmqConnection:
     # -- the connection ---------------------------------------------------------------------------
 
     def room(self) -> None:
-        """What waited has left; called by the wire."""
+        """The wire's queue is empty again; called by the wire."""
         if self._pending.waiting:
             self._send_waiting()
 
     def happened(self, kind: Happening) -> None:
-        """The connection stands, or ended; called by the wire."""
+        """The connection was established or ended; called by the wire."""
         if kind is Happening.READY:
             self._connected = True
             self._certain = False
@@ -379,7 +384,11 @@ class ZmqConnection:
             self._reopen("the connection was lost", self._delay_ms())
 
     def _failed_handshake(self, kind: Happening) -> None:
-        """A server that hangs up may be faster than what it says: then the former reason stands."""
+        """Record the reason of a failed handshake.
+
+        A server may close the connection before its error message arrives; then the former reason
+        is kept.
+        """
         certain = kind is not Happening.BAD_GREETING
         if certain or not self._certain:
             self._certain = certain
@@ -387,13 +396,16 @@ class ZmqConnection:
             self._trouble(trouble_of(kind, self._curve), logged=logged)
 
     def _trouble(self, why: str, *, logged: bool) -> None:
-        """Why no connection stands; keys are somebody's to mend, even if nobody asks just now."""
+        """Record why there is no connection.
+
+        It is logged if an operator must correct keys, even if no request is waiting.
+        """
         self._last_trouble = why
         if logged:
             self._complaints.warning("keys", "cannot talk to %s: %s", self.address, why)
 
     def _delay_ms(self) -> int:
-        """How long to leave a server in peace that is not there, or that cut this client off."""
+        """Return the pause before the next attempt to connect, with exponential back-off."""
         attempts = self._failed_attempts
         self._failed_attempts = min(attempts + 1, 16)
         return min(RECONNECT_MS_MIN << attempts, self._patience.reconnect_ms_max)
@@ -401,10 +413,10 @@ class ZmqConnection:
     # -- deadlines --------------------------------------------------------------------------------
 
     def _check_by(self, at_ms: int) -> None:
-        """Look at the deadlines no later than `at_ms`.
+        """Check the deadlines no later than `at_ms`.
 
-        One timer stands at the earliest deadline known when it was set; when it rings, all that is
-        in flight is looked at. Answers do not touch it, so a request costs no timer of its own.
+        A single timer is set to the earliest known deadline; when it fires, all requests are
+        checked. Replies do not change it, so a request needs no timer of its own.
         """
         if at_ms >= self._next_check_ms:
             return

@@ -1,10 +1,11 @@
-"""One ZeroMQ context per process, and never a parent's after a fork.
+"""One ZeroMQ context per process; a context is never used after a fork.
 
 A context owns I/O threads, and threads do not survive a fork: a child that used its parent's
-context would wait for ever on threads that do not exist. So the process id is part of the key.
+context would wait forever for threads that do not exist. Therefore contexts are keyed by process
+id.
 
 State: soft. `_orphans` keeps inherited contexts from being freed in a child, because freeing them
-would close descriptors which the parent still uses.
+would close descriptors that the parent still uses.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
 _orphans: list[zmq.Context[zmq.Socket[bytes]]] = []
 
 SOCKETS_MAX = 8_192
-"""Far above what one process needs; the library's own 1,023 is met by a client of many brokers."""
+"""Limit of sockets, far above the need of one process.
+
+A client of many brokers reaches the library's default of 1,023.
+"""
 
 
 def process_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """The context of the running process; made on first use, from any thread."""
+    """Return the context of the running process; created on first use, from any thread."""
     pid = os.getpid()
     context = _contexts.get(pid)
     if context is None:
@@ -38,7 +42,7 @@ def process_context() -> zmq.Context[zmq.Socket[bytes]]:
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # the old one may have been held by a thread that is not here
+    _lock = threading.Lock()  # a thread that does not exist here may have held the old one
     _orphans.extend(_contexts.values())
     _contexts.clear()
 

@@ -1,10 +1,11 @@
-"""One connection as a server sees it: whose it is, what waits to be sent, how often it misbehaved.
+"""A server's view of one libzmq connection: its peer, its send queue, its error count.
 
-ZeroMQ names connections by a routing id which the server assigned (five bytes, the first zero). A
-peer that chose its own id is refused: whoever takes a fixed id first shuts its owner out.
+ZeroMQ identifies connections by a routing id that the server assigned (five bytes, the first is
+zero). A peer that chose its own id is refused, because a peer that takes another client's fixed id
+would lock that client out.
 
-Invariants: one descriptor belongs to at most one link, so a new link on a descriptor proves that
-the former one is gone; `queued_bytes` is the sum over `queue`; peer ids are never reused.
+Invariants: a file descriptor belongs to at most one link, so a new link on a descriptor proves that
+the former one is gone; `queued_bytes` is the total of `queue`; peer ids are never reused.
 
 State: soft.
 """
@@ -24,12 +25,15 @@ _ROUTING_ID_BYTES = 5
 
 
 def server_assigned(routing_id: bytes) -> bool:
-    """Was this routing id made by the server's socket?"""
+    """Was this routing id assigned by the server's socket?"""
     return len(routing_id) == _ROUTING_ID_BYTES and routing_id[0] == 0
 
 
 class Link:
-    """One peer's connection. `stuck_since_ms` is when its queue last began to wait, 0 if empty."""
+    """One peer's connection.
+
+    `stuck_since_ms`: since when the queue has made no progress; 0 if it is empty.
+    """
 
     __slots__ = (
         "descriptor",
@@ -53,7 +57,7 @@ class Link:
         self.open = True
 
     def enqueue(self, parts: Sequence[Buffer], size: int, now_ms: int) -> bool:
-        """Keep a message for later; False when the peer's queue is full."""
+        """Queue a message for later; False if the peer's queue is full."""
         if (
             len(self.queue) >= limits.SOCKET_HWM_MESSAGES
             or self.queued_bytes + size > limits.PEER_QUEUE_BYTES_MAX
@@ -66,14 +70,14 @@ class Link:
         return True
 
     def sent_first(self, now_ms: int) -> None:
-        """The oldest message left: the peer is not stuck, whatever else still waits."""
+        """Remove the oldest message, which was sent: the peer is not stuck, even if others wait."""
         _, size = self.queue.popleft()
         self.queued_bytes -= size
         self.stuck_since_ms = now_ms if self.queue else 0
 
 
 class LinkTable:
-    """The links of one socket, found by routing id, by peer and by descriptor."""
+    """The links of one socket, indexed by routing id, by peer and by descriptor."""
 
     def __init__(self) -> None:
         self.by_routing_id: dict[bytes, Link] = {}
@@ -89,11 +93,11 @@ class LinkTable:
 
     @property
     def full(self) -> bool:
-        """May no more peers be taken?"""
+        """Is the maximum number of peers reached?"""
         return len(self.by_peer) >= limits.PEERS_MAX
 
     def add(self, link: Link) -> Link | None:
-        """Enter a link; returns the one whose descriptor it took over, which is therefore gone."""
+        """Add a link; returns the former link of its descriptor, which is therefore gone."""
         former = self._by_descriptor.get(link.descriptor)
         self.by_routing_id[link.routing_id] = link
         self.by_peer[link.peer.id] = link
@@ -101,11 +105,11 @@ class LinkTable:
         return former
 
     def on_descriptor(self, descriptor: int) -> Link | None:
-        """The link whose connection has this descriptor."""
+        """Return the link whose connection has this descriptor."""
         return self._by_descriptor.get(descriptor)
 
     def remove(self, link: Link) -> bool:
-        """Forget a link; False if it was forgotten before."""
+        """Remove a link; False if it was removed before."""
         if not link.open:
             return False
         link.open = False
@@ -120,21 +124,24 @@ class LinkTable:
 
 
 def far_end(descriptor: int) -> tuple[str, int] | None:
-    """Address of the other end of a connection's descriptor; None if it is no connection now."""
+    """Return the peer's address for a connection's descriptor; None if it is not a connection."""
     return _on_duplicate(descriptor, None)
 
 
 def cut(descriptor: int, address: tuple[str, int]) -> bool:
     """Shut the connection down, if `descriptor` still is the connection from `address`.
 
-    ZeroMQ offers no way to close one connection of a ROUTER. Its own reader notices the shutdown
-    and closes in good order, which frees what was queued for a peer that does not read.
+    ZeroMQ has no call to close one connection of a ROUTER. Its own reader notices the shutdown and
+    closes the connection, which frees what was queued for a peer that does not read.
     """
     return _on_duplicate(descriptor, address) is not None
 
 
 def _on_duplicate(descriptor: int, address: tuple[str, int] | None) -> tuple[str, int] | None:
-    """Look at (and with `address`, shut down) a duplicate: the original may close at any moment."""
+    """Query a duplicate, because the original may be closed at any moment.
+
+    With `address`, also shut it down if that is its peer.
+    """
     try:
         duplicate = socketlib.socket(fileno=os.dup(descriptor))
     except OSError:
@@ -147,6 +154,6 @@ def _on_duplicate(descriptor: int, address: tuple[str, int] | None) -> tuple[str
                 if where != address:
                     return None
                 duplicate.shutdown(socketlib.SHUT_RDWR)
-        except (OSError, IndexError, ValueError):  # no socket any more, or not one with an address
+        except (OSError, IndexError, ValueError):  # no longer a socket, or without an address
             return None
         return where

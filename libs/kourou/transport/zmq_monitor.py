@@ -1,7 +1,8 @@
-"""What happens to the connections under a socket: made, ready, refused, lost.
+"""Connection events of a libzmq socket: accepted, ready, refused, lost.
 
-The library reconnects, greets and gives up on its own; this is the only way to hear of it. Events
-carry the descriptor of the connection, by which a server tells whose connection ended.
+The library reconnects, performs handshakes and drops connections by itself; its monitor is the only
+source of these events. An event carries the file descriptor of its connection, by which a server
+finds the peer whose connection ended.
 
 State: soft.
 """
@@ -27,9 +28,10 @@ _HAPPENINGS: dict[int, Happening] = {
 
 
 MECHANISM_MISMATCH = 0x11000002
-"""What the library says of a peer that wants another mechanism (zmq.h); pyzmq has no name for it.
+"""Event value if the peer uses another mechanism (zmq.h); pyzmq has no name for it.
 
-One side has CURVE keys and the other has none."""
+One side has CURVE keys and the other has none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class ConnectionEvent:
 
 
 class ZmqMonitor:
-    """The event stream of one socket; `socket` is readable when there is something to read."""
+    """The event stream of one socket; `socket` is readable when there are events."""
 
     def __init__(self, watched: zmq.Socket[bytes]) -> None:
         mask = 0
@@ -51,7 +53,7 @@ class ZmqMonitor:
         self.socket: zmq.Socket[bytes] = watched.get_monitor_socket(mask)
 
     def read(self) -> list[ConnectionEvent]:
-        """All that has happened since the last call, oldest first; never waits."""
+        """Return all events since the last call, oldest first; never blocks."""
         found: list[ConnectionEvent] = []
         while True:
             try:
@@ -66,6 +68,6 @@ class ZmqMonitor:
                 found.append(ConnectionEvent(kind, int(event["value"])))
 
     def close(self) -> None:
-        """Stop listening; to be called before the watched socket is closed."""
+        """Stop monitoring; must be called before the monitored socket is closed."""
         self._watched.disable_monitor()
         self.socket.close(linger=0)

@@ -1,8 +1,8 @@
-"""A ZeroMQ listener: what it hands over, and whom it closes.
+"""A clear-text ZeroMQ listener.
 
-It is what a ROUTER is for others: any DEALER is served. A peer whose messages are no frames of ours
-is cut off after PEER_FAULTS_MAX of them, one that does not greet after HANDSHAKE_MS_MAX, and one
-that is silent although it was asked for a sign of life after PEER_SILENT_PROBES_MAX seconds.
+It behaves as a ROUTER socket: it serves any DEALER. A peer is disconnected after PEER_FAULTS_MAX
+messages that are not valid frames, if it completes no handshake within HANDSHAKE_MS_MAX, or if it
+does not respond to heartbeats for PEER_SILENT_PROBES_MAX seconds.
 
 State: soft.
 """
@@ -22,14 +22,14 @@ from kourou.transport.zmtp import ROUTER, Parts, ZmtpLink
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """One frame and who sent it."""
+    """One frame and its sender."""
 
     peer: Peer
     frame: Frame
 
 
 class ZmqServer(TcpServer[ZmtpLink, Parts, Inbound]):
-    """Listens on one address for ZeroMQ's clients, in clear text."""
+    """Listens on one address for ZeroMQ clients, in clear text."""
 
     carrier = "zmq"
 
@@ -55,7 +55,7 @@ class ZmqServer(TcpServer[ZmtpLink, Parts, Inbound]):
 
     def _ended(self, link: ZmtpLink) -> None:
         if link.unfinished_bytes and not link.ready:
-            # libzmq hangs up as soon as it sees that the other side has no keys.
+            # libzmq closes the connection as soon as it sees that the other side has no keys.
             self._complaints.warning(
                 "handshake",
                 "%s disconnected during the handshake: it may require CURVE, and this listener has "

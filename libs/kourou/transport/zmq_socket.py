@@ -1,7 +1,8 @@
-"""The two kinds of libzmq socket that Kourou uses, with the options that keep them honest.
+"""The two kinds of libzmq socket that Kourou uses, with safe options.
 
-ZeroMQ's defaults lie: a full ROUTER drops silently, frames are unlimited, a request queued during a
-cut is delivered long after its sender gave up. Each option below removes one of these.
+ZeroMQ's defaults are unsafe: a full ROUTER drops messages silently, frame sizes are unlimited, and
+a request queued during a partition is delivered long after its sender gave up. Each option below
+removes one of these.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ NOBLOCK = int(zmq.NOBLOCK)
 SNDMORE = int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
 
-LINGER_MS = 1_000  # what was handed over may still leave when a socket is closed in peace
+LINGER_MS = 1_000  # time for a cleanly closed socket to send its messages
 NEVER_RECONNECT_MS = 24 * 3_600_000
 BACKLOG = 1_024
 COPY_BELOW_BYTES = 131_072  # measured: below it, sharing a part with the I/O thread costs more
 
 
 def open_router() -> zmq.Socket[bytes]:
-    """A server's socket: refuses (EAGAIN, EHOSTUNREACH) instead of dropping what it cannot send."""
+    """Create a server's socket: it reports EAGAIN or EHOSTUNREACH instead of dropping messages."""
     socket = process_context().socket(zmq.ROUTER)
     socket.set(zmq.ROUTER_MANDATORY, 1)
     socket.set(zmq.ROUTER_HANDOVER, 0)
@@ -42,11 +43,11 @@ def open_router() -> zmq.Socket[bytes]:
 
 
 def open_dealer(patience: Patience = PATIENT) -> zmq.Socket[bytes]:
-    """A client's socket for one connection: when that is lost, or refused, it never reconnects.
+    """Create a client's socket for one connection; it never reconnects.
 
-    IMMEDIATE would keep it from queueing for a connection that does not stand, but it also throws
-    away answers that arrived just before a connection ended. So its owner sends only while the
-    connection stands, and throws the socket away afterwards.
+    The option IMMEDIATE would prevent queueing without an established connection, but it also
+    discards replies that arrived just before a connection ended. Therefore the owner sends only
+    while the connection is established, and closes the socket afterwards.
     """
     socket = process_context().socket(zmq.DEALER)
     socket.set(zmq.IPV6, 1)
@@ -72,14 +73,14 @@ def _limit(socket: zmq.Socket[bytes]) -> None:
 
 
 def has_input(socket: zmq.Socket[bytes]) -> bool:
-    """Is there something to receive? Asking may swallow a signal of the socket's descriptor."""
+    """Is there input? The call may consume a signal of the socket's descriptor."""
     return bool(int(socket.get(zmq.EVENTS)) & POLLIN)
 
 
 def send_parts(send: Callable[..., Any], parts: Sequence[Buffer], flags: int) -> None:
     """Send one message by a socket's `send`; only its first part can be refused.
 
-    Parts of 128 KiB and more are not copied: whoever passes one must not write to it again.
+    Parts of 128 KiB and more are not copied: the caller must not write to them again.
     """
     more = flags | SNDMORE
     last = len(parts) - 1
@@ -88,9 +89,10 @@ def send_parts(send: Callable[..., Any], parts: Sequence[Buffer], flags: int) ->
 
 
 def receive_rest(receive: Callable[..., Any], head: zmq.Frame) -> tuple[list[Buffer], int]:
-    """The parts of a message whose first part is `head`, and their size; bodies are not copied.
+    """Return the parts of a message whose first part is `head`, and their total size.
 
-    Of a message with too many parts, one more than the limit is kept, which is enough to refuse it.
+    Bodies are not copied. If a message has too many parts, one more than the limit is kept, which
+    is enough to refuse it.
     """
     parts: list[Buffer] = [head.bytes]
     size = len(head)
@@ -104,7 +106,7 @@ def receive_rest(receive: Callable[..., Any], head: zmq.Frame) -> tuple[list[Buf
 
 
 def endpoint_of(address: str) -> str:
-    """`host:port`, `[v6]:port` or `tcp://host:port` as a ZeroMQ endpoint; else ConfigError."""
+    """Convert `host:port`, `[v6]:port` or `tcp://host:port` to an endpoint, or ConfigError."""
     host, port = split_address(address)
     return f"tcp://{join_address(host, port)}"
 
@@ -112,13 +114,13 @@ def endpoint_of(address: str) -> str:
 # -- keys -----------------------------------------------------------------------------------------
 
 OVERHEAD_BYTES = 64
-"""What encryption adds to a frame at most: 33 bytes."""
+"""Upper bound of what encryption adds to a frame (33 bytes)."""
 
 
 def arm_listener(socket: zmq.Socket[bytes], curve: ServerCurve, address: Callable[[], str]) -> str:
-    """Give keys to a socket that is not bound yet; returns the domain for `close_domain`.
+    """Set the keys of a socket before it is bound; returns the domain for `close_domain`.
 
-    `address` is where it listens, for the log.
+    `address` returns where it listens, for the log.
     """
     domain = open_domain(curve.allowed, address)
     _make_room(socket)
@@ -130,9 +132,10 @@ def arm_listener(socket: zmq.Socket[bytes], curve: ServerCurve, address: Callabl
 
 
 def arm_dealer(socket: zmq.Socket[bytes], curve: ClientCurve, address: str) -> None:
-    """Give keys to a socket that is not connected yet; ConfigError if none is known for `address`.
+    """Set the keys of a socket before it connects.
 
-    Files are read if they have changed, so a key that is added is found by the next attempt.
+    Raises ConfigError if no key is known for `address`. Key files are read again if they have
+    changed, so the next attempt finds a key that was added.
     """
     _make_room(socket)
     socket.set(zmq.CURVE_SERVERKEY, curve.servers.of(address).encode())
@@ -141,5 +144,5 @@ def arm_dealer(socket: zmq.Socket[bytes], curve: ClientCurve, address: str) -> N
 
 
 def _make_room(socket: zmq.Socket[bytes]) -> None:
-    """The library's limit is for frames as they travel; ours is for what is in them."""
+    """Raise the library's limit, which applies to frames as they travel, by the overhead."""
     socket.set(zmq.MAXMSGSIZE, limits.FRAME_SIZE_BYTES_MAX + OVERHEAD_BYTES)

@@ -6,9 +6,10 @@
     traffic    = message | command; a message is frames, all but the last flagged MORE
     command    = a frame flagged COMMAND: name-size(1) name data
 
-Source: rfc.zeromq.org/spec/37. Any ZeroMQ library since 4.0 is at the other end, or Kourou itself.
-Kourou reads and writes its sockets itself, because libzmq hands each message to a thread of its own
-and back (decision 0100). Encrypted connections are libzmq's (transport.curve_server, .curve_wire).
+Source: rfc.zeromq.org/spec/37. The peer is any ZeroMQ library since 4.0, or Kourou itself. Kourou
+reads and writes clear-text sockets itself, because libzmq passes each message to a thread of its
+own and back (decision 0100). Encrypted connections use libzmq (transport.curve_server,
+.curve_wire).
 
 State: soft.
 """
@@ -41,7 +42,7 @@ _PONG = b"\x04PONG"
 _PING_NAME_BYTES, _PING_TTL_BYTES, _PING_CONTEXT_BYTES_MAX = 5, 2, 16
 
 JOIN_BYTES = 8_192
-"""Parts of a message up to this size are copied into one buffer: that costs less than a buffer."""
+"""Parts of a message up to this size are copied into one buffer, which is cheaper."""
 
 ROUTER, DEALER = "ROUTER", "DEALER"
 _TALKS_TO = {ROUTER: ("DEALER", "REQ", "ROUTER"), DEALER: ("ROUTER", "REP", "DEALER")}
@@ -50,10 +51,10 @@ Parts = list[Buffer]
 
 
 class OtherMechanism(DecodeError):
-    """The other side wants encryption, or insists on a mechanism that is unknown here."""
+    """The peer requires encryption, or a mechanism that is unknown here."""
 
 
-# -- out ------------------------------------------------------------------------------------------
+# -- send -----------------------------------------------------------------------------------------
 
 
 def _head(flags: int, size: int) -> bytes:
@@ -63,7 +64,7 @@ def _head(flags: int, size: int) -> bytes:
 
 
 def encode_message(parts: Sequence[Buffer]) -> list[Buffer]:
-    """A message as buffers for the socket; large parts are not copied."""
+    """Encode a message as buffers for the socket; large parts are not copied."""
     found: list[Buffer] = []
     small: list[Buffer] = []
     last = len(parts) - 1
@@ -95,14 +96,15 @@ def _ready(kind: str) -> bytes:
     )
 
 
-# -- in -------------------------------------------------------------------------------------------
+# -- receive --------------------------------------------------------------------------------------
 
 
 class ZmtpLink(TcpLink[Parts]):
-    """A connection on which ZeroMQ's messages come. Its greeting is in its queue at once.
+    """A connection that carries ZeroMQ messages. Its greeting is queued on creation.
 
-    `ready`: the handshake is done. `silent_probes`: how often `probe` was called since something
-    came. `faults` is its owner's count. `version` is what the greeting says.
+    `ready`: the handshake is complete. `silent_probes`: number of calls of `probe` since something
+    was received. `faults`: an error count kept by the owner. `version`: the version in the
+    greeting.
     """
 
     __slots__ = ("_greeted", "_kind", "_parts", "_parts_bytes", "_probed", "began_ms", "faults",
@@ -130,13 +132,13 @@ class ZmtpLink(TcpLink[Parts]):
         self.put((greeting.ljust(GREETING_BYTES, b"\0"),))
 
     def put_message(self, parts: Sequence[Buffer]) -> None:
-        """Add a message to what shall leave."""
+        """Append a message to the send queue."""
         self.put(encode_message(parts))
 
     def probe(self) -> None:
-        """Ask whether the other side is there, if nothing came since the last call.
+        """Send a heartbeat (PING) if nothing was received since the last call.
 
-        A library before ZeroMQ 4.2 has no answer and is never asked, nor found silent.
+        A library before ZeroMQ 4.2 cannot respond; such a peer is never probed, nor found silent.
         """
         if not self._probed:
             return
@@ -146,17 +148,17 @@ class ZmtpLink(TcpLink[Parts]):
 
     @property
     def unfinished_bytes(self) -> int:
-        """What the message that is not whole yet takes of the memory."""
+        """Memory that the incomplete message takes."""
         return super().unfinished_bytes + self._parts_bytes
 
     def read(self, frames: list[Parts], now_ms: int) -> int:
-        """Take what the socket has, once, as TcpLink does."""
+        """Read from the socket once, as TcpLink does."""
         count = super().read(frames, now_ms)
         self.silent_probes = 0
         return count
 
     def forget(self) -> None:
-        """Let go of all that is kept: the connection is over."""
+        """Release all buffers: the connection is over."""
         super().forget()
         self._parts, self._parts_bytes = [], 0
 
@@ -204,7 +206,10 @@ class ZmtpLink(TcpLink[Parts]):
         return at, _SHORT_BYTES
 
     def _keep_part(self, part: memoryview) -> None:
-        """Of a message with too many parts one more than the limit is kept: enough to refuse it."""
+        """Keep a part of a message.
+
+        If a message has too many parts, one more than the limit is kept: enough to refuse it.
+        """
         if len(self._parts) <= limits.FRAME_PARTS_MAX:
             self._parts.append(part)
             self._parts_bytes += len(part)
@@ -226,7 +231,7 @@ class ZmtpLink(TcpLink[Parts]):
         self.put((_ready(self._kind),))
 
     def _control(self, flags: int, data: bytes) -> None:
-        """A command. One that is not known is passed over, as the protocol wants."""
+        """Handle a command. An unknown command is ignored, as the protocol requires."""
         if flags & ~(_COMMAND | _LONG):
             raise DecodeError(f"a frame has the unknown flags 0x{flags:02X}")
         if data.startswith(b"\x05READY"):
@@ -245,7 +250,7 @@ class ZmtpLink(TcpLink[Parts]):
 
 
 def _socket_type(ready: bytes) -> str:
-    """The property Socket-Type of a READY command; "" if it has none."""
+    """Return the property Socket-Type of a READY command; "" if it has none."""
     at = 6
     while at < len(ready):
         name = ready[at + 1 : at + 1 + ready[at]]

@@ -1,6 +1,6 @@
-"""A client's connection in clear text: dialled, read and written on the event loop itself.
+"""A clear-text client connection that is opened, read and written on the event loop itself.
 
-State: soft. All calls belong on the loop on which it was opened.
+State: soft. All calls must be made on the loop on which it was opened.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kourou.transport.wire import Happening, Patience, WireOwner
 from kourou.transport.zmtp import DEALER, OtherMechanism, Parts, ZmtpLink
 
 TOGETHER_BYTES = 16_384
-"""So many bytes do not wait for the end of the turn."""
+"""A queue of this size is written without waiting for the end of the loop iteration."""
 
 
 class ZmtpWire:
-    """A DEALER's connection to `address` (`host:port`)."""
+    """A DEALER connection to `address` (`host:port`)."""
 
     def __init__(self, address: str, patience: Patience, owner: WireOwner) -> None:
         self._host, self._port = split_address(address)
@@ -41,11 +41,11 @@ class ZmtpWire:
         self._closed = False
 
     def open(self) -> None:
-        """Begin to connect."""
+        """Start to connect."""
         self._dialling = self._loop.create_task(self._dial())
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._closed = True
         self._poll.stop()
         if self._dialling is not None:
@@ -84,7 +84,7 @@ class ZmtpWire:
         )
 
     async def _connected(self) -> socketlib.socket:
-        """A connection to the first of the host's addresses that answers; OSError."""
+        """Connect to the first of the host's addresses that accepts. Raises OSError."""
         trouble = OSError("no address")
         for family, address in await self._addresses():
             socket = socketlib.socket(family, socketlib.SOCK_STREAM | socketlib.SOCK_NONBLOCK)
@@ -108,7 +108,7 @@ class ZmtpWire:
     async def _addresses(self) -> list[tuple[int, tuple[str, int]]]:
         try:
             version = ipaddress.ip_address(self._host).version
-        except ValueError:  # a name: asking for it may take a while
+        except ValueError:  # a name: resolving it may take a while
             found = await self._loop.getaddrinfo(self._host, self._port, type=socketlib.SOCK_STREAM)
             return [(family, (str(to[0]), int(to[1]))) for family, _, _, _, to in found]
         family = socketlib.AF_INET if version == 4 else socketlib.AF_INET6
@@ -133,7 +133,7 @@ class ZmtpWire:
         self._probe_later(link)
 
     def _fail(self, kind: Happening) -> None:
-        """The handshake came to nothing."""
+        """End the connection after a failed handshake."""
         self._owner.happened(kind)
         self._end(Happening.LOST)
 
@@ -145,10 +145,10 @@ class ZmtpWire:
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1_000)
 
-    # -- in and out -------------------------------------------------------------------------------
+    # -- receive and send -------------------------------------------------------------------------
 
     def _readable(self) -> bool:
-        """Read once; False if nothing came."""
+        """Read once; False if nothing arrived."""
         link = self._link
         assert link is not None
         frames: list[Parts] = []
@@ -161,7 +161,7 @@ class ZmtpWire:
             count, trouble = 0, Happening.OTHER_MECHANISM
         except DecodeError:
             count, trouble = 0, None if self._ready else Happening.BAD_GREETING
-        except OSError:  # reset: it is gone, whatever the reason
+        except OSError:  # reset: in any case it is gone
             count = 0
         if link.queue:
             self._write(link)
@@ -184,10 +184,10 @@ class ZmtpWire:
         return False
 
     def send(self, parts: Sequence[Buffer]) -> bool:
-        """Send a message; False if too much waits.
+        """Send a message; False if the queue is full.
 
-        The first of a turn of the loop leaves at once unless `gather` was called, the others of
-        that turn leave together.
+        The first message of a loop iteration is sent immediately unless `gather` was called; the
+        other messages of that iteration are sent together.
         """
         link = self._link
         if link is None:
@@ -206,7 +206,7 @@ class ZmtpWire:
         return True
 
     def gather(self) -> None:
-        """Let what is sent from now to the end of the loop's turn leave together."""
+        """Batch the messages sent until the end of the loop iteration."""
         if self._more is None and self._link is not None:
             self._more = self._loop.call_soon(self._send_more, self._link)
 
@@ -219,7 +219,7 @@ class ZmtpWire:
         was_blocked = link.blocked_since_ms
         try:
             link.write(self._now_ms())
-        except OSError:  # what came before the end is read first
+        except OSError:  # what arrived before the end is read first
             link.forget()
             self._loop.call_soon(self._broken, link)
         if link.blocked_since_ms and not was_blocked:
