@@ -2,9 +2,10 @@
 
 State: soft; if it is lost, the fault is no longer reported.
 
-A process whose disk failed ends within moments, and is usually restarted automatically. The note
-lets an operator still see the fault. It is not synced: the machine keeps running, and a disk that
-just failed is used as little as possible. If the note cannot be written, there is none.
+A process whose disk failed ends within moments and is usually restarted automatically, so external
+monitoring that polls every 15 seconds may notice neither. The file has the time in ms and the
+reason; a copy of the file has the same. It is not synced: the machine keeps running, and a disk
+that just failed is used as little as possible. If the note cannot be written, there is none.
 """
 
 from __future__ import annotations
