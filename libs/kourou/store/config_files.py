@@ -104,7 +104,7 @@ class ConfigFiles:
         """RocketMQ's consumerFilter.json, unparsed; None if there is none."""
         return self._files.read(FILTERS)
 
-    # -- who wrote them ---------------------------------------------------------------------------
+    # -- external changes -------------------------------------------------------------------------
 
     def foreign_changes(self) -> list[str]:
         """Names of files that another program wrote or removed since this broker wrote them."""

@@ -1,6 +1,6 @@
 """Leadership transfer: a leader lets another replica lead.
 
-asked     new writes are refused; the target receives what it lacks
+started   new writes are refused; the target receives what it lacks
 sent      the target has everything: StandNow is sent, and nothing is acknowledged any more
 over      the target leads, which this replica learns from a higher epoch; or one election timeout
           has passed, and this replica continues to lead, in a new round (lease.py says why)
