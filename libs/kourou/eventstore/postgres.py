@@ -69,7 +69,7 @@ def bound(engine: Engine, patience: Patience) -> None:
 
     def begin(connection: sa.Connection) -> None:
         wait_ms = connection.get_execution_options().get(TIMEOUT_OPTION, patience.answer_ms)
-        connection.connection.dbapi_connection.wait_ms = wait_ms  # type: ignore[union-attr]
+        connection.connection.dbapi_connection.wait_ms = wait_ms  # type: ignore[union-attr]  # ours
         server_ms = int(wait_ms * SERVER_GIVES_UP_FIRST)
         if not connection.get_execution_options().get(WRITE_OPTION, False):
             connection.exec_driver_sql(_ONE_STATE)

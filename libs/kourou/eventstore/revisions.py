@@ -7,7 +7,7 @@ All revisions are applied in one transaction under the database's write lock, so
 open the same tables at once do not collide, and a failed upgrade changes nothing. Each set of
 tables has its own version table and lock, because several may share a database.
 
-State: only a lock.
+State: none, except a lock.
 """
 
 from __future__ import annotations

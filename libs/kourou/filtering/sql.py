@@ -1,6 +1,6 @@
 """Filters in SQL92 over message properties: compiled once, evaluated for every message.
 
-State: only a cache of compiled filters, which is derived from their texts.
+State: none, except a cache of compiled filters, which is derived from their texts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reading: from an offset, a key or a time to whole, verified records.
 
-State: only counters.
+State: none, except counters.
 
 Invariants:  a record leaves this module only if it is whole and the requested one
                (kourou.store.verified)

@@ -1,6 +1,6 @@
 """The machine's own file system, behind the protocols of kourou.store.disk.
 
-State: only open files.
+State: none, except open files.
 
 A new file gets its length under a hidden name and is renamed once it is complete, so that a file
 never has a wrong length, not even after a power loss. A file is mapped read-only and never

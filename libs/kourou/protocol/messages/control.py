@@ -1,4 +1,4 @@
-"""Headers of Kourou's control events, which RocketMQ does not have."""
+"""Headers of Kourou's control plane, which RocketMQ does not have."""
 
 from __future__ import annotations
 
