@@ -1,7 +1,7 @@
-"""Time as a parameter: nobody else in Kourou asks the machine what time it is.
+"""The clocks, as a parameter: no other module of Kourou reads the machine's time.
 
-Wall time (`now_ms`) stamps what is stored and shown. Monotonic time (`monotonic_ms`) decides every
-timeout, lease and retry, so a clock step never delivers early or expires early.
+Wall time (`now_ms`) stamps what is stored and shown. Monotonic time (`monotonic_ms`) determines
+every timeout, lease and retry, so a clock step never makes a delivery or an expiry early.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a component needs to know about time; both figures are integers of milliseconds."""
+    """The clocks of a component; both return integer milliseconds."""
 
     def now_ms(self) -> int:
         """Wall time: milliseconds since 1970-01-01 UTC; may step backwards or forwards."""
@@ -38,9 +38,9 @@ class SystemClock:
 
 
 def boot_id() -> str:
-    """Which start of this machine monotonic time counts from; "" where the machine does not tell.
+    """The ID of the machine start that monotonic time counts from; "" if the system has none.
 
-    Two processes with the same one may compare their monotonic times.
+    Processes with the same ID may compare their monotonic times.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

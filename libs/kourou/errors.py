@@ -1,4 +1,4 @@
-"""Every error of Kourou, and who must act on it.
+"""All errors of Kourou, and the party that must act on each.
 
     KourouError
      ├─ Rejected              the request is wrong: repeating it unchanged does not help
@@ -21,7 +21,7 @@
      └─ Corrupt               bytes fail their check: an operator or a replica must repair them
          └─ DecodeError       received bytes have an invalid format
 
-A broken invariant of our own is an `assert`: the process stops and recovers from the log.
+A broken internal invariant is an `assert`: the process stops and recovers from the log.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from typing import ClassVar
 
 
 class Code(IntEnum):
-    """Response codes, RocketMQ's numbers first (4.9 `ResponseCode`), ours from 30000 up.
+    """Response codes: RocketMQ's (4.9 `ResponseCode`), and Kourou's own from 30000 up.
 
-    Each says when it is returned; [RMQ] marks those that servers of this version never return.
+    Each comment says when the code is returned; [RMQ] marks codes that this version never returns.
     """
 
     SUCCESS = 0  # done
@@ -64,7 +64,7 @@ class Code(IntEnum):
     CONSUME_MSG_TIMEOUT = 207  # the consumer did not respond in time
     NO_MESSAGE = 208  # [RMQ] there is no message to deliver
     FLOW_CONTROL = 215  # [RMQ] the server slows its clients down
-    # Kourou's own; a RocketMQ client gets them only where no code of RocketMQ fits.
+    # Kourou's own; a RocketMQ client receives them only if no code of RocketMQ fits.
     MESSAGE_CORRUPT = 30000  # the messages there fail their check; they are quarantined
     STORE_FAULTED = 30001  # an fsync failed; nothing was stored
     DISK_FULL = 30002  # the disk is too full; nothing was stored
@@ -76,7 +76,7 @@ class Code(IntEnum):
 
 
 class KourouError(Exception):
-    """Root of the tree; `code` is sent on the wire, `retryable` says whether a retry can help."""
+    """The base class of all errors; `code` is sent on the wire, `retryable`: a retry can help."""
 
     code: ClassVar[Code] = Code.SYSTEM_ERROR
     retryable: ClassVar[bool] = False
@@ -183,7 +183,7 @@ class Unavailable(KourouError):
 class Throttled(Unavailable):
     """Too much at once; the text names the limit.
 
-    Do: Slow down and retry. If it persists, find out which client sends so much, or raise the
+    Do: Slow down and retry. If it persists, find the client that sends too much, or raise the
     limit.
     """
 
@@ -304,7 +304,7 @@ _BY_CODE: dict[int, type[KourouError]] = {
 
 
 def error_from_code(code: int, message: str) -> KourouError:
-    """The error a server named by `code`, as the class a caller can catch."""
+    """The error for the response code of a server, as the class that a caller can catch."""
     known = code in Code._value2member_map_
     wire = Code(code) if known else Code.SYSTEM_ERROR
     text = message or (wire.name if known else f"response code {code}")

@@ -1,1 +1,1 @@
-"""The events of all services: what was decided, as immutable values, and streams of them."""
+"""The events of all services, as immutable values, and streams of them."""

@@ -15,7 +15,7 @@ class BatchEventBase(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"batches/{self.query}"
 
 

@@ -1,12 +1,13 @@
 """Decisions of operators, clients and the cluster, stored as immutable events.
 
-Format: docs/formats/control-event.md. An event travels as the body of a record of the topic
-`rmq_sys_kourou_control` (tag = event type, key = aggregate). Actor, reason, trace id and time stand
-in that body and nowhere else; offset and position are those of the record.
+Format: docs/formats/control-event.md. An event is the body of a record of the topic
+`rmq_sys_kourou_control` (tag = event type, key = aggregate). Actor, reason, trace ID and time are
+in that body only; offset and position are those of the record.
 
-Invariants:  an event holds all that replaying it needs, and the value it replaced, to undo it
+Invariants:  an event contains everything that replaying it needs, and the value it replaced, to
+             undo it
              a type or an aggregate's name is never reused for something else
-             an event of an unknown type (a newer version wrote it) is kept byte for byte
+             an event of an unknown type (written by a newer version) is kept byte for byte
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class TopicPut(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"topic/{self.topic.name}"
 
 
@@ -51,7 +52,7 @@ class TopicDeleted(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"topic/{self.before.name}"
 
 
@@ -63,7 +64,7 @@ class GroupPut(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"group/{self.group.name}"
 
 
@@ -75,7 +76,7 @@ class GroupDeleted(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"group/{self.before.name}"
 
 
@@ -88,7 +89,7 @@ class SettingChanged(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"setting/{self.name}"
 
 
@@ -100,7 +101,7 @@ class ProgressRecorded(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"progress/{self.group}"
 
 
@@ -114,7 +115,7 @@ class OffsetsReset(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"progress/{self.group}"
 
 
@@ -129,7 +130,7 @@ class QueueLocksChanged(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"locks/{self.group}"
 
 
@@ -143,7 +144,7 @@ class KeyValuePut(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"kv/{self.namespace}"
 
 
@@ -156,7 +157,7 @@ class KeyValueDeleted(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"kv/{self.namespace}"
 
 
@@ -184,7 +185,7 @@ class LogDeleted(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return "log/retention"
 
 
@@ -197,7 +198,7 @@ class UnreadExpiring(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it will change."""
+        """The aggregate that it will change."""
         return "log/retention"
 
 
@@ -208,13 +209,13 @@ class EventLost(EventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed is unknown."""
+        """Unknown: the event is unreadable."""
         return "lost"
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
-    """An event of a type this version does not know; `body` is its JSON, untouched."""
+    """An event of a type that this version does not know; `body` is its JSON, unchanged."""
 
     type: str
     aggregate: str
@@ -246,7 +247,7 @@ EVENT_TYPES: frozenset[str] = frozenset(kind.__name__ for kind in get_args(Known
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Who did it, why, and under which trace (hexadecimal; empty when there is none).
+    """The actor, the reason, and the trace ID (hexadecimal; empty if there is none).
 
     `undoes` is the offset of the event that it undoes, or None.
     """
@@ -272,7 +273,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event with its place in the stream.
+    """An event with its offset and position in the stream.
 
     `offset` is the event's number in the stream, from 0; `position` is the position of its record
     in the commit log, -1 in a stream without one; `at_ms` is wall time and does not decrease within
@@ -308,7 +309,7 @@ _EVENT_DECODER: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEve
 _TAG_DECODER = msgspec.json.Decoder(_Tag)
 _ENVELOPE_DECODER = msgspec.json.Decoder(_Envelope)
 
-# What msgspec lets out of `decode` when bytes are not what they claim to be.
+# What msgspec's `decode` raises for malformed bytes.
 _FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -320,7 +321,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(body: bytes | memoryview, aggregate: str) -> Event:
-    """The event in `body`; `aggregate` names what an unknown one changed. Raises DecodeError."""
+    """The event in `body`; `aggregate` is that of an unknown event. Raises DecodeError."""
     try:
         return _EVENT_DECODER.decode(body)
     except _FOREIGN as error:
@@ -331,7 +332,7 @@ def decode_event(body: bytes | memoryview, aggregate: str) -> Event:
 
 
 def encode_record_body(event: Event, *, at_ms: int, cause: Cause) -> bytes:
-    """The body of the record that carries this event."""
+    """The body of the record for this event."""
     return _ENCODER.encode(
         _Envelope(
             at_ms,
@@ -346,7 +347,7 @@ def encode_record_body(event: Event, *, at_ms: int, cause: Cause) -> bytes:
 
 
 def decode_record_body(body: bytes | memoryview, *, offset: int, position: int) -> Recorded:
-    """The event whose record has this queue offset and position. Raises DecodeError."""
+    """The event of the record with this queue offset and position. Raises DecodeError."""
     envelope = _decode(_ENVELOPE_DECODER, body, "record")
     return Recorded(
         offset,
@@ -361,7 +362,7 @@ def decode_record_body(body: bytes | memoryview, *, offset: int, position: int) 
 
 
 def record_properties(event: Event) -> dict[str, str]:
-    """The properties of the record that carries this event: found by type and by aggregate."""
+    """The properties of the record for this event: it is found by type and by aggregate."""
     return {Property.KEYS.value: event.aggregate, Property.TAGS.value: event.type}
 
 

@@ -1,4 +1,4 @@
-"""What every control event is."""
+"""The base class of all events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QueueOffsets = dict[Count, Count]
 
 
 class EventBase(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
-    """JSON object whose `type` is the class's name."""
+    """A JSON object whose `type` is the class's name."""
 
     @property
     def type(self) -> str:

@@ -19,7 +19,7 @@ class _FilterEvent(FilterEventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"filter/{self.group}/{self.name}"
 
 
@@ -86,7 +86,7 @@ class FilterDeleted(FilterEventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"filter/{self.before.group}/{self.before.name}"
 
 
@@ -97,7 +97,7 @@ class FilterRestored(FilterEventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return f"filter/{self.filter.group}/{self.filter.name}"
 
 

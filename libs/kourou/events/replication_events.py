@@ -26,12 +26,12 @@ class EpochOpened(ReplicationEventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return "replication/epoch"
 
 
 class InSyncChanged(ReplicationEventBase, frozen=True):
-    """The in-sync replicas changed (brokerIds): senders wait for them; empty: for none."""
+    """The in-sync replicas changed (brokerIds): producers wait for them; empty: for none."""
 
     members: tuple[Count, ...]
     before: tuple[Count, ...]
@@ -39,7 +39,7 @@ class InSyncChanged(ReplicationEventBase, frozen=True):
 
     @property
     def aggregate(self) -> str:
-        """What it changed."""
+        """The aggregate that it changed."""
         return "replication/in-sync"
 
 

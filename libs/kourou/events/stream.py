@@ -1,4 +1,4 @@
-"""What a stream of events adds up to: the four functions an event store needs of a state."""
+"""Streams of events and their states: the functions of a state that an event store needs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kourou.events.control_events import Recorded
 
 
 class StreamState(Protocol):
-    """What every state knows of its stream."""
+    """What every state knows about its stream."""
 
     next_offset: int
-    """How many events of the stream it has applied."""
+    """The number of events of the stream that it has applied."""
     at_ms: int
     """Wall time of the latest of them; 0 before the first."""
 
@@ -23,9 +23,9 @@ State = TypeVar("State", bound=StreamState)
 
 
 class WrittenMeanwhile(MetadataUnavailable):
-    """Nothing was written: the stream has events that the state, on which was decided, lacks.
+    """Nothing was written: the stream has events that the state of the decision lacks.
 
-    `missed` are the first of them: apply them, and decide again.
+    `missed` are the first of them: the caller applies them and decides again.
     """
 
     def __init__(self, message: str, missed: Sequence[Recorded]) -> None:
@@ -35,7 +35,7 @@ class WrittenMeanwhile(MetadataUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state as it was after the events below `offset`; independent of what becomes of it."""
+    """A state after the events below `offset`; later changes of the state do not affect it."""
 
     stream: str
     offset: int
@@ -47,8 +47,8 @@ class Snapshot:
 class StreamKind(Generic[State]):
     """A named stream and its state.
 
-    `evolve` may change the state it is given, and returns the state to go on with. `decode` raises
-    DecodeError for bytes that `encode` did not make, or a newer version made.
+    `evolve` may change the state it is given, and returns the state to continue with. `decode`
+    raises DecodeError for bytes that `encode` did not produce, or that a newer version produced.
     """
 
     name: str
@@ -58,5 +58,5 @@ class StreamKind(Generic[State]):
     decode: Callable[[bytes], State]
 
     def snapshot(self, state: State) -> Snapshot:
-        """The state as bytes; taken where the state is evolved, and written anywhere."""
+        """The state as bytes; taken in the thread that evolves the state, and written in any."""
         return Snapshot(self.name, state.next_offset, state.at_ms, self.encode(state))

@@ -1,1 +1,1 @@
-"""What was decided, kept without limit in a database: the only home of SQLAlchemy and Alembic."""
+"""Events kept without limit in a database; the only package that uses SQLAlchemy and Alembic."""

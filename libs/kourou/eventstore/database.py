@@ -1,10 +1,10 @@
-"""A connection pool to the event database, set up so that what it says is committed is on disk.
+"""A connection pool to the event database, configured so that committed data is on disk.
 
 SQLite runs with a write-ahead log and synchronous=FULL: readers never wait for the writer, and a
-commit is one fdatasync (decision 0012). PostgreSQL is taken as its administrator configured it.
+commit is one fdatasync (decision 0012). PostgreSQL is used as its administrator configured it.
 
-Every wait ends (decision 0031): for a free connection, for SQLite's lock, for a server's answer.
-Whoever cannot wait even so long calls `abandon`.
+Every wait is bounded (decision 0031): for a free connection, for SQLite's lock, for a server's
+reply. A caller that cannot wait that long calls `abandon`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kourou.eventstore.postgres import (
 from kourou.model.limits import PASSWORD_FILE_BYTES_MAX
 
 EVENT_STORE = "event store"
-"""What a database is called in messages, unless it is another thing."""
+"""The default name of a database in messages."""
 
 BUSY_TIMEOUT_MS = 5_000
 WAL_ATTEMPTS = 100
@@ -65,16 +65,17 @@ class Database:
     def __init__(
         self, url: str, *, answer_ms: int = ANSWER_TIMEOUT_MS, what: str = EVENT_STORE
     ) -> None:
-        """Connects lazily. Raises ConfigError for a URL that cannot be used.
+        """Does not connect yet. Raises ConfigError for a URL that cannot be used.
 
-        `answer_ms` is how long PostgreSQL may take for one statement; `what` it is, in messages.
+        `answer_ms`: PostgreSQL's timeout for one statement; `what`: the database's name in
+        messages.
         """
         parsed = _supported(url, what)
         self.what = what
         self.file = _file_of(parsed)
-        """Where SQLite keeps it; None for PostgreSQL and for one in memory."""
+        """The path of an SQLite file; None for PostgreSQL and for an in-memory database."""
         self.shown = str(self.file or parsed.render_as_string(hide_password=True))
-        """What it is called in messages."""
+        """The database's URL or path in messages, without a password."""
         self._patience = Patience(answer_ms)
         try:
             self.engine = _make_engine(parsed, self._patience)
@@ -86,25 +87,25 @@ class Database:
 
     @property
     def is_sqlite(self) -> bool:
-        """SQLite, as opposed to PostgreSQL."""
+        """True for SQLite, False for PostgreSQL."""
         return self.engine.dialect.name == "sqlite"
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A transaction that sees one state of the database.
 
-        Raises MetadataUnavailable, and Corrupt when what lies there is no database any more.
+        Raises MetadataUnavailable, and Corrupt if the file is not a database any more.
         """
         with self._errors(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self, *, timeout_ms: int | None = None) -> Iterator[sa.Connection]:
-        """A transaction that no other writer can overtake; committed if nothing is raised.
+        """A transaction that excludes other writers; committed unless an exception is raised.
 
-        `timeout_ms` is how long PostgreSQL may take for one statement, if not the usual time.
-        Raises MetadataUnavailable or Corrupt. Nothing was written then, unless a server was lost
-        while it committed: that can only be seen later.
+        `timeout_ms`: PostgreSQL's timeout for one statement, if not the usual one. Raises
+        MetadataUnavailable or Corrupt. Nothing was written then, unless the connection to a server
+        was lost during the commit: the outcome is then unknown.
         """
         options: dict[str, Any] = {WRITE_OPTION: True}
         if timeout_ms is not None:
@@ -115,14 +116,14 @@ class Database:
                 yield held
 
     def close(self) -> None:
-        """Close every connection; nothing is waited for any more."""
+        """Close every connection; calls in progress end."""
         self.abandon()
         self.engine.dispose()
 
     def abandon(self) -> None:
-        """Wait for no server any more: calls under way end at once, and further ones fail.
+        """Stop waiting for a server: calls in progress end at once, and later calls fail.
 
-        To be called from another thread; `close` is still due.
+        Called from another thread; `close` is still required.
         """
         self._patience.over = True
 
@@ -135,15 +136,15 @@ class Database:
 
 
 def check_url(url: str) -> None:
-    """Raise ConfigError for a URL that cannot be used; connects to nothing."""
+    """Raise ConfigError for a URL that cannot be used; does not connect."""
     Database(url).close()
 
 
 def with_password(url: str, file: Path | None) -> str:
-    """`url` with the password that stands in `file`, whose last line end is not part of it.
+    """`url` with the password from `file`, without its last line end.
 
-    So that no password stands in a settings file, a command line or an environment. Raises
-    ConfigError for a file that cannot be read or is empty, and for a URL that has one already.
+    So a settings file, a command line or an environment needs no password. Raises ConfigError for a
+    file that cannot be read or is empty, and for a URL that already has a password.
     """
     if file is None:
         return url
@@ -166,7 +167,7 @@ def with_password(url: str, file: Path | None) -> str:
 def database_error(
     shown: str, error: BaseException, what: str = EVENT_STORE
 ) -> MetadataUnavailable | Corrupt:
-    """What a driver's error means: waiting does not mend a file that is no database."""
+    """The error for a driver's error: a file that is not a database is Corrupt, not unavailable."""
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _DAMAGED:
@@ -175,12 +176,12 @@ def database_error(
 
 
 def damaged(shown: str, why: str, what: str = EVENT_STORE) -> Corrupt:
-    """What lies there cannot be read."""
+    """The error for a database that cannot be read."""
     return Corrupt(f"the {what} {shown} is damaged: {why}", hint=RESTORE)
 
 
 def first_line(error: BaseException) -> str:
-    """An error's own sentence, without the statements that SQLAlchemy appends."""
+    """The first line of an error, without the statements that SQLAlchemy appends."""
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
@@ -188,7 +189,7 @@ def _supported(url: str, what: str = EVENT_STORE) -> URL:
     try:
         parsed = sa.make_url(url)
     except ArgumentError as error:
-        # The text may hold a password, so it is not repeated.
+        # The URL may contain a password, so it is not repeated.
         raise ConfigError(
             f"the {what}'s URL cannot be read", hint="use sqlite:///file or postgresql://…"
         ) from error
@@ -200,7 +201,7 @@ def _supported(url: str, what: str = EVENT_STORE) -> URL:
             hint="use sqlite:///file or postgresql://…",
         )
     if parsed.get_backend_name() == "postgresql" and parsed.get_driver_name() != "psycopg":
-        # Only of this driver is it known that no call waits without end.
+        # Bounded waits are ensured for this driver only.
         raise ConfigError(
             f"the {what} cannot use the driver {parsed.get_driver_name()}",
             hint="use postgresql://…, which uses psycopg",
@@ -228,7 +229,7 @@ def _make_engine(url: URL, patience: Patience) -> sa.Engine:
         return engine
     options: dict[str, Any] = {}
     if url.database in (None, "", ":memory:"):
-        # Every connection to a database in memory is another database, so there is only one.
+        # Every connection to an in-memory database is a separate database, so there is only one.
         options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
     engine = sa.create_engine(url, **options)
     sa.event.listen(engine, "connect", _prepare_sqlite)
@@ -238,7 +239,7 @@ def _make_engine(url: URL, patience: Patience) -> sa.Engine:
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     # Python's driver begins transactions by itself, but not before DDL and never IMMEDIATE; None
-    # hands that over to `_begin_sqlite`.
+    # leaves that to `_begin_sqlite`.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -249,8 +250,8 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
-    # The switch needs the file for itself and, unlike everything else, may refuse without waiting
-    # (others open the same new file at this moment). A write lock does wait, for as long as any.
+    # The switch needs exclusive access to the file and, unlike everything else, may fail without
+    # waiting (others open the same new file at this moment). Taking a write lock does wait.
     for _ in range(WAL_ATTEMPTS - 1):
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
@@ -264,6 +265,6 @@ def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    # A writer takes the write lock at once: a lock taken later, after a read, can fail for good.
+    # A writer takes the write lock at once: a lock taken later, after a read, can fail permanently.
     writes = connection.get_execution_options().get(WRITE_OPTION, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

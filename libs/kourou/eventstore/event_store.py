@@ -1,16 +1,17 @@
-"""Every event of every stream, for good: history, "as of", and snapshots to start from.
+"""Every event of every stream, permanently: history, "as of" queries, and snapshots to start from.
 
 State: projection of the control topic, with unlimited memory. If it is lost, `config/*.json` and
-the remaining log rebuild the state, and the history before is lost (`begin`). For a stream without
-a commit log it is where events are written first (`record`).
+the remaining log restore the state, but the earlier history is lost (`begin`). For a stream without
+a commit log this is where events are written first (`record`).
 
 Invariants:  offsets of a stream have no gap; an event once written never changes
-             a batch is written whole or not at all
+             a batch is written completely or not at all
              a snapshot at offset n is the state after the events below n
 
-All calls block; a service runs them in a thread. All raise MetadataUnavailable when the database
-cannot be reached, and none waits for it without end (kourou.eventstore.postgres): the data path
-goes on, administration waits. The tables are brought up to date by the first call that reaches it.
+All calls block; a service runs them in a thread. All raise MetadataUnavailable if the database
+cannot be reached, and every wait for it is bounded (kourou.eventstore.postgres): in the meantime
+messages are still processed, and only administration waits. The first call that reaches the
+database upgrades its tables.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ from kourou.eventstore.tables import events, snapshots, streams
 from kourou.model.limits import HISTORY_BYTES_MAX
 
 READ_EVENTS_MAX = 1_000
-"""Events fetched at once, so that a long replay does not hold them all in memory."""
+"""Events fetched at once, so that a long replay does not hold all of them in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Events of one aggregate, the newest first.
+    """Events of one aggregate, newest first.
 
-    `cut`: older ones exist and were not asked for; `lost_before`: those with lower offsets are not
-    known to this store; `end`: how far the stream reaches.
+    `cut`: older ones exist beyond the limit; `lost_before`: events with lower offsets are not in
+    this store; `end`: the end of the stream.
     """
 
     entries: tuple[Recorded, ...]
@@ -68,10 +69,10 @@ class History:
 
 
 class EventStore:
-    """Streams of events in one database. Safe to use from several threads.
+    """Streams of events in one database. Thread-safe.
 
-    With an `owner` ("DefaultCluster/broker-a/0") they are its own streams, and several owners may
-    have one database.
+    With an `owner` ("DefaultCluster/broker-a/0") the streams belong to it, so several owners can
+    share one database.
     """
 
     __slots__ = ("_database", "_owner", "_prepared")
@@ -83,7 +84,7 @@ class EventStore:
 
     @classmethod
     def open(cls, url: str, owner: str = "") -> EventStore:
-        """Connect and bring the tables up to date. Raises ConfigError or MetadataUnavailable."""
+        """Connect and upgrade the tables. Raises ConfigError or MetadataUnavailable."""
         store = cls(Database(url), owner)
         try:
             store.prepare()
@@ -94,25 +95,25 @@ class EventStore:
 
     @classmethod
     def at(cls, path: Path) -> EventStore:
-        """The store in this SQLite file, made if it is not there."""
+        """The store in this SQLite file, created if it does not exist."""
         return cls.open(sqlite_url(path))
 
     def prepare(self) -> None:
-        """Bring the tables up to date, unless that is done. Raises as `open`."""
+        """Upgrade the tables, unless that is done. Raises as `open`."""
         if not self._prepared:
             bring_up_to_date(self._database)
             self._prepared = True
 
     def abandon(self) -> None:
-        """Wait for the database no more: calls under way in other threads end at once."""
+        """Stop waiting for the database: calls in progress in other threads end at once."""
         self._database.abandon()
 
     def close(self) -> None:
-        """Close every connection; calls under way in other threads end."""
+        """Close every connection; calls in progress in other threads end."""
         self._database.close()
 
     def named(self, stream: str) -> str:
-        """What a stream of this owner is called in the database."""
+        """The name of this owner's stream in the database."""
         return f"{stream}@{self._owner}" if self._owner else stream
 
     @contextmanager
@@ -130,10 +131,10 @@ class EventStore:
     # -- writing ------------------------------------------------------------------------------
 
     def append(self, recorded: Sequence[Recorded], *, stream: str = CONTROL.name) -> int:
-        """Project events that are safe in the log, in order; returns how many were new.
+        """Project events that are durable in the log, in order; returns how many were new.
 
-        Those already here are ignored. Raises Corrupt for a gap, and when an event that is already
-        here was another one: then this store has seen a log that was cut back since.
+        Events that are already here are ignored. Raises Corrupt for a gap, and if an event differs
+        from the one that is already here: then the log was truncated since.
         """
         if not recorded:
             return 0
@@ -164,11 +165,11 @@ class EventStore:
         wall_ms: int,
         cause: Cause,
     ) -> list[Recorded]:
-        """Write events of a stream without a commit log, and say where they stand.
+        """Write events of a stream without a commit log; returns them with their offsets.
 
         `expected_offset` is the `next_offset` of the state on which they were decided. Raises
-        WrittenMeanwhile when there are more: somebody else has written since, or an earlier call
-        did that could not say so.
+        WrittenMeanwhile if the stream has more events: another writer added them, or an earlier
+        call succeeded without being able to report it.
         """
         stream = self.named(kind.name)
         with self._writing() as connection:
@@ -198,9 +199,9 @@ class EventStore:
             return recorded
 
     def snapshot(self, taken: Snapshot) -> None:
-        """Keep a state (`kind.snapshot(state)`), so that loading does not begin at the beginning.
+        """Store a state (`kind.snapshot(state)`), so that loading does not replay the whole stream.
 
-        It must not be ahead of the stream. Worth its room when `info(...).snapshot_due`.
+        It must not be ahead of the stream. Worth its space if `info(...).snapshot_due`.
         """
         taken = self._own(taken)
         with self._writing() as connection:
@@ -214,7 +215,7 @@ class EventStore:
             insert_snapshot(connection, taken)
 
     def begin(self, taken: Snapshot) -> None:
-        """Start a stream with a state whose events are lost. Raises Rejected if it has begun."""
+        """Start a stream with a state whose events are lost. Raises Rejected if it exists."""
         taken = self._own(taken)
         with self._writing() as connection:
             if stream_info(connection, taken.stream) is not None:
@@ -225,7 +226,7 @@ class EventStore:
             insert_snapshot(connection, taken)
 
     def truncate(self, next_offset: int, *, stream: str = CONTROL.name) -> int:
-        """Take back the events from `next_offset` on: the log was cut back. Returns how many."""
+        """Remove the events from `next_offset` on: the log was truncated. Returns how many."""
         stream = self.named(stream)
         with self._writing() as connection:
             info = stream_for_update(connection, stream)
@@ -249,9 +250,10 @@ class EventStore:
             connection.execute(streams.delete().where(streams.c.name == stream))
 
     def set_aside(self, *, stream: str = CONTROL.name) -> str:
-        """Let a stream begin anew and keep what it was; returns its new name, "" if it was empty.
+        """Rename a stream, so that it can start again; returns its new name, "" if it was empty.
 
-        For a stream that is another log's: whoever lost the log, or mixed up two, needs it.
+        For a stream that belongs to another log: an operator who lost the log, or mixed up two,
+        needs it.
         """
         stream = self.named(stream)
         with self._writing() as connection:
@@ -266,7 +268,7 @@ class EventStore:
     # -- reading ------------------------------------------------------------------------------
 
     def info(self, *, stream: str = CONTROL.name) -> StreamInfo:
-        """How far the stream reaches; all zero for one never written."""
+        """The extent of a stream; all zero for one never written."""
         stream = self.named(stream)
         with self._reading() as connection:
             return stream_info(connection, stream) or StreamInfo()
@@ -290,12 +292,12 @@ class EventStore:
         types: Collection[str] = (),
         stream: str = CONTROL.name,
     ) -> History:
-        """What happened to one aggregate (`topic/TopicA`) or to all, the newest first.
+        """Events of one aggregate (`topic/TopicA`) or of all, newest first.
 
-        Of all, progress that is recorded all the time is left out, unless its type is named.
-        `before` goes on below an offset, `until_ms` below what counts at a wall time; `types` keeps
-        only events of these types. Bodies come to `size_max` characters at most, beside a single
-        larger one.
+        For all aggregates, consumer progress, which is recorded continuously, is left out unless
+        its type is requested. `before` continues below an offset, `until_ms` limits the result to
+        events that count at a wall time; `types` selects event types. The bodies have `size_max`
+        characters at most, except that a single larger one is returned.
         """
         stream = self.named(stream)
         with self._reading() as connection:
@@ -322,11 +324,12 @@ class EventStore:
         as_of_ms: int | None = None,
         end_offset: int | None = None,
     ) -> tuple[State, int]:
-        """The state now, as it was at a wall time, or after the events below `end_offset`.
+        """The current state, the state at a wall time, or the state after the events below
+        `end_offset`.
 
-        With it comes its next offset. An event counts when its time, and that of every event before
-        it, is at most `as_of_ms`. Raises Rejected for a time whose history is lost or an offset
-        that there is not, Corrupt when nothing readable is left.
+        Returns it with its next offset. An event counts if its time, and that of every earlier
+        event, is at most `as_of_ms`. Raises Rejected for a time whose history is lost or an offset
+        outside the history, Corrupt if events are missing or no snapshot is readable.
         """
         stream = self.named(kind.name)
         with self._reading() as connection:

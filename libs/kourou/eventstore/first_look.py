@@ -1,8 +1,8 @@
-"""Can this database be used? Asked before anything is changed, and without changing it.
+"""A check whether a database is usable, before anything is changed, and without changing it.
 
-To open SQLite's file in the usual way changes it: whoever closes it last writes the log of a
-crashed process into it. So the file is read as it lies there, with that log, and SQLite is kept
-from touching either.
+Opening an SQLite file in the usual way changes it: the last connection to close it checkpoints the
+log of a crashed process into it. So the file and that log are read as they are, and SQLite is
+prevented from changing either.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ MAGIC = b"SQLite format 3\0"
 
 
 def check_usable(url: str) -> None:
-    """Refuse a database that a newer program wrote (ConfigError) or that is damaged (Corrupt).
+    """Refuse a database that a newer version wrote (ConfigError) or that is damaged (Corrupt).
 
-    One that is not there, is empty or cannot be reached is not refused: opening it says what is to
-    be said.
+    A database that is missing, empty or unreachable is not refused: opening it reports the error.
     """
     database = Database(url)
     with closing(database), suppress(MetadataUnavailable):
@@ -42,7 +41,7 @@ def _check_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
-    except OSError:  # not there, or not ours to read
+    except OSError:  # missing, or not readable by this user
         return
     if not magic:
         return
@@ -61,9 +60,9 @@ def _check_file(path: Path) -> None:
 
 
 def _untouched(path: Path) -> sqlite3.Connection:
-    """A connection that reads the file, and the log beside it if there is one, and no more."""
+    """A connection that reads only the file and the log next to it, if there is one."""
     log, shared = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
     logged = log.exists() and log.stat().st_size > 0
-    # "immutable" reads the file alone; without the shared memory file its log cannot be read so.
+    # "immutable" reads only the file; a log cannot be read without the shared memory file.
     how = "readonly_shm=1" if logged or shared.exists() else "immutable=1"
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro&{how}", uri=True)

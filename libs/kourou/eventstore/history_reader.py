@@ -1,6 +1,6 @@
-"""Questions about the past, answered from an event store.
+"""Queries about the past, answered from an event store.
 
-State: none. All of it blocks, and raises what the store raises.
+State: none. All functions block, and raise what the store raises.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kourou.model.limits import STATE_BYTES_MAX
 
 
 def answer(store: EventStore, question: Question, upto: int) -> Found:
-    """What the store knows. Raises MetadataUnavailable if it lacks events below `upto`."""
+    """The reply to a query. Raises MetadataUnavailable if the store lacks events below `upto`."""
     info = store.info()
     if info.next_offset < upto:
         raise MetadataUnavailable(
@@ -95,9 +95,9 @@ def _beginning(store: EventStore, question: BeginningQuestion, lost_before: int)
             hint=f"use another replica, or retry when control event {lost_before} has expired",
             code=Code.QUERY_NOT_FOUND,
         )
-    # Before the first event there is nothing to ask the database for.
+    # Before the first event there is nothing to query.
     control = store.load(CONTROL, end_offset=offset)[0] if offset else ControlState()
-    # A filler that closes a segment may begin an epoch whose record lies behind it.
+    # A filler that closes a segment may start an epoch whose record follows it.
     control.replicas.epochs = list(question.epochs)
     beginning = LogBeginning(
         question.cluster,

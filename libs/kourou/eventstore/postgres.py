@@ -1,8 +1,8 @@
-"""A connection to PostgreSQL that never waits without end, whatever became of the server.
+"""A connection to PostgreSQL whose waits are all bounded, whatever happens to the server.
 
-A server that was stopped, a cut network or a lock that somebody holds make a call neither succeed
-nor fail. So every wait ends after a while on this side, which closes the connection, and every
-transaction tells the server to give up by itself: what we no longer wait for must hold no locks.
+If a server is stopped, a network is cut or another client holds a lock, a call neither succeeds nor
+fails. So the client limits every wait and then closes the connection, and every transaction has a
+timeout on the server too, so that a transaction that the client abandoned holds no locks.
 
 State: soft.
 """
@@ -19,16 +19,16 @@ from sqlalchemy.engine import Engine
 from kourou.clock import SystemClock
 
 CONNECT_TIMEOUT_S = 3
-"""PostgreSQL's own setting, whole seconds; one in the URL is kept."""
+"""PostgreSQL's own setting, whole seconds; a value in the URL takes precedence."""
 
 ANSWER_TIMEOUT_MS = 10_000
-"""One statement; long enough for a batch on a slow disk."""
+"""For one statement; long enough for a batch on a slow disk."""
 
 UPGRADE_TIMEOUT_MS = 600_000
-"""One statement of an upgrade: it may rewrite a table, or wait for another program's upgrade."""
+"""For one statement of an upgrade: it may rewrite a table, or wait for another upgrade."""
 
 TIMEOUT_OPTION = "kourou_timeout_ms"
-"""The execution option of a connection whose statements may take another time."""
+"""The execution option of a connection with another statement timeout."""
 
 WRITE_OPTION = "kourou_write"
 """The execution option of a connection that will write."""
@@ -36,22 +36,22 @@ WRITE_OPTION = "kourou_write"
 _ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 SERVER_GIVES_UP_FIRST = 0.9
-"""The server's share of our time: its own sentence says more than "no answer"."""
+"""The server's timeout as a share of the client's: its error says more than "no answer"."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
 class Patience:
-    """What the connections of one pool share. `over`: nothing is waited for any more."""
+    """State shared by the connections of one pool. `over`: no call waits any more."""
 
     answer_ms: int
     over: bool = False
 
 
 def connect_arguments(url: sa.URL) -> dict[str, Any]:
-    """What the driver is told beside the URL."""
-    # A database made in a bare locale says it has no encoding; its texts would come as bytes.
+    """The driver's connection parameters, in addition to those in the URL."""
+    # A database created in the C locale reports no encoding; its text would be returned as bytes.
     told = {
         "client_encoding": "utf8",
         "connect_timeout": CONNECT_TIMEOUT_S,
@@ -61,7 +61,7 @@ def connect_arguments(url: sa.URL) -> dict[str, Any]:
 
 
 def bound(engine: Engine, patience: Patience) -> None:
-    """Give every connection of the engine's pool a bounded wait."""
+    """Limit the waits of every connection in the engine's pool."""
     make = _connection_class(patience)
 
     def connect(_dialect: object, _record: object, given: list[Any], named: Any) -> Any:
@@ -88,7 +88,7 @@ def bound(engine: Engine, patience: Patience) -> None:
 
 
 def _connection_class(patience: Patience) -> Any:
-    # The driver comes with an extra; who has SQLite does without.
+    # The driver is an optional package, which SQLite does not need.
     import psycopg
 
     clock = SystemClock()
@@ -126,7 +126,7 @@ def _connection_class(patience: Patience) -> Any:
 def _watched(
     work: Generator[Any, Any, Result], check: Callable[[], None]
 ) -> Generator[Any, Any, Result]:
-    """The driver's work, with a check each time it has waited: every 100 ms, or for some bytes."""
+    """The driver's wait, with a check after each step: every 100 ms, or when bytes arrived."""
     try:
         wanted = next(work)
         while True:

@@ -1,13 +1,13 @@
-"""A database's tables in the revision that the program knows, or a clear word why not.
+"""Upgrading a set of tables to the revision that this version supports, or refusing it.
 
-An empty database gets the tables of the newest revision at once, without loading Alembic, which
-would take a tenth of a broker's start (a test compares both ways).
+An empty database gets the tables of the newest revision directly, without loading Alembic, which
+would take a tenth of a broker's startup time (a test compares both ways).
 
 All revisions are applied in one transaction under the database's write lock, so two processes that
-open the same tables at once do not collide and a failed upgrade leaves them as they were. Each set
-of tables has a version table and a lock of its own, for several may share a database.
+open the same tables at once do not collide, and a failed upgrade changes nothing. Each set of
+tables has its own version table and lock, because several may share a database.
 
-State: none but a lock.
+State: none, except a lock.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Alembic keeps what it works at in a module: brokers of one process take their turns."""
+"""Alembic keeps its context in module globals, so the brokers of one process take turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
     """The revisions of one set of tables.
 
-    `what` is their name in errors, `head` the newest revision and `tables` what it leads to,
-    `folder` has Alembic's migrations, `lock` is PostgreSQL's advisory lock of an upgrade.
+    `what` is their name in errors, `head` the newest revision and `tables` its result, `folder` has
+    Alembic's migrations, `lock` is PostgreSQL's advisory lock for an upgrade.
     """
 
     what: str
@@ -46,10 +46,10 @@ class Revisions:
     lock: int
 
     def bring_up_to_date(self, database: Database) -> None:
-        """Apply the revisions that are missing; whatever is raised, nothing is changed.
+        """Apply the missing revisions; if an error is raised, nothing is changed.
 
-        Tables that have the newest one are opened without loading Alembic. Raises ConfigError for
-        tables that a newer program has made, Corrupt, MetadataUnavailable.
+        Tables with the newest revision are opened without loading Alembic. Raises ConfigError for
+        tables that a newer version created, Corrupt, MetadataUnavailable.
         """
         with database.reading() as connection:
             found = self.current(connection)
@@ -59,15 +59,15 @@ class Revisions:
         with database.writing(timeout_ms=UPGRADE_TIMEOUT_MS) as connection:
             if not database.is_sqlite:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(self.lock)))
-            if self.current(connection) is None:  # seen under the lock
+            if self.current(connection) is None:  # checked under the lock
                 self.create(connection)
             else:
                 self.upgrade(connection, "head", database.shown)
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the tables of the newest revision in an empty database."""
+        """Create the tables of the newest revision in an empty database."""
         self.tables.create_all(connection, checkfirst=False)
-        # As Alembic makes it.
+        # As Alembic creates it.
         version = sa.Table(
             self.version_table,
             sa.MetaData(),
@@ -99,12 +99,12 @@ class Revisions:
         from alembic.config import Config
 
         config = Config()
-        # The option is a template in which a percent sign must be doubled.
+        # The option is a template in which percent signs must be doubled.
         config.set_main_option("script_location", str(self.folder).replace("%", "%%"))
         return config
 
     def check(self, found: str | None, shown: str) -> None:
-        """Raise ConfigError for a revision that this program has never heard of."""
+        """Raise ConfigError for a revision that this version does not have."""
         if found in (None, self.head):
             return
         from alembic.script import ScriptDirectory

@@ -18,11 +18,11 @@ HEAD = "0002"
 """The newest revision: a store that has it opens without loading Alembic (a test compares)."""
 
 VERSION_TABLE = "event_store_version"
-"""Where Alembic keeps the revision; a name of our own, for a database may be shared."""
+"""Alembic's version table; the name is Kourou's own, because a database may be shared."""
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 _UPGRADE_LOCK = 0x6B6F75726F75
-"""PostgreSQL's advisory lock of an upgrade: the letters "kourou"."""
+"""PostgreSQL's advisory lock for an upgrade: the letters "kourou"."""
 
 
 def _revisions() -> Revisions:
@@ -30,9 +30,9 @@ def _revisions() -> Revisions:
 
 
 def bring_up_to_date(database: Database) -> None:
-    """Apply the revisions that are missing; whatever is raised, nothing is changed.
+    """Apply the missing revisions; if an error is raised, nothing is changed.
 
-    Raises ConfigError for tables that a newer program has made, Corrupt, MetadataUnavailable.
+    Raises ConfigError for tables that a newer version created, Corrupt, MetadataUnavailable.
     """
     _revisions().bring_up_to_date(database)
 
@@ -43,12 +43,12 @@ def upgrade(connection: sa.Connection, revision: str, shown: str) -> None:
 
 
 def alembic_config() -> Config:
-    """Alembic's configuration for our migrations; needs no file."""
+    """Alembic's configuration for these migrations; needs no file."""
     return _revisions().alembic_config()
 
 
 def check_revision(found: str | None, shown: str) -> None:
-    """Raise ConfigError for a revision that this program has never heard of."""
+    """Raise ConfigError for a revision that this version does not have."""
     _revisions().check(found, shown)
 
 

@@ -1,4 +1,4 @@
-"""The statements behind an event store: rows to events and back, inside a transaction."""
+"""The SQL statements of an event store: rows to events and back, inside a transaction."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from kourou.events.stream import Snapshot, State, StreamKind
 from kourou.eventstore.tables import DECIDED, events, snapshots, streams
 
 SNAPSHOT_AFTER_BYTES_MIN = 256 * 1024
-"""Fewer bytes of events are faster to replay than another snapshot is to keep."""
+"""Replaying fewer bytes of events is faster than storing another snapshot."""
 
 PROGRESS = ProgressRecorded.__name__
 LOCKS = QueueLocksChanged.__name__
 
 ASIDE = "~"
-"""Before the number of a stream that was set aside."""
+"""Precedes the number in the name of a stream that was set aside."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """How far a stream reaches here. `lost_before` events of its beginning are not known here."""
+    """The extent of a stream here. `lost_before` events of its beginning are not here."""
 
     lost_before: int = 0
     next_offset: int = 0
@@ -60,7 +60,7 @@ def recorded_of(row: Any) -> Recorded:
 
 
 def _text(text: str) -> str:
-    # PostgreSQL has no NUL in a text; ours have none, but a log may hold what others wrote.
+    # PostgreSQL text cannot contain NUL; Kourou writes none, but a log may have others' text.
     return text.replace("\0", "\ufffd")
 
 
@@ -76,7 +76,7 @@ def read_events(connection: sa.Connection, stream: str, start: int, end: int) ->
 
 @dataclass(frozen=True, slots=True)
 class HistoryWanted:
-    """Which events of a stream: see `EventStore.history`."""
+    """The requested events of a stream: see `EventStore.history`."""
 
     stream: str
     aggregate: str
@@ -87,10 +87,10 @@ class HistoryWanted:
 
 
 def history_offsets(connection: sa.Connection, wanted: HistoryWanted) -> tuple[list[int], bool]:
-    """Offsets of one page, the newest first, and whether there are older ones.
+    """Offsets of one page, newest first, and whether there are older ones.
 
-    First from an index alone, and sizes are looked at before bodies are fetched: one event may have
-    megabytes.
+    The offsets come from an index alone, and sizes are checked before bodies are fetched, because
+    one event may have megabytes.
     """
     query = (
         sa.select(events.c.offset)
@@ -103,7 +103,7 @@ def history_offsets(connection: sa.Connection, wanted: HistoryWanted) -> tuple[l
     elif PROGRESS not in wanted.types:
         query = query.where(DECIDED)
     if not wanted.aggregate and not wanted.types:
-        query = query.where(events.c.type != LOCKS)  # named, they are told
+        query = query.where(events.c.type != LOCKS)  # listed only on request
     if wanted.before is not None:
         query = query.where(events.c.offset < wanted.before)
     if wanted.types:
@@ -144,7 +144,7 @@ def read_events_at(
 def stream_info(
     connection: sa.Connection, stream: str, *, for_update: bool = False
 ) -> StreamInfo | None:
-    """How far a stream reaches; None for one that has not begun. `for_update` keeps others out."""
+    """The extent of a stream; None if it does not exist. `for_update` locks out other writers."""
     wanted = sa.select(streams).where(streams.c.name == stream)
     row = connection.execute(wanted.with_for_update() if for_update else wanted).one_or_none()
     if row is None:
@@ -154,7 +154,7 @@ def stream_info(
 
 
 def stream_for_update(connection: sa.Connection, stream: str) -> StreamInfo:
-    """How far a stream reaches, which begins now if it has not; other writers are kept out."""
+    """The extent of a stream, which is created if necessary; other writers are locked out."""
     info = stream_info(connection, stream, for_update=True)
     if info is None:
         info = StreamInfo()
@@ -163,7 +163,7 @@ def stream_for_update(connection: sa.Connection, stream: str) -> StreamInfo:
 
 
 def insert_stream(connection: sa.Connection, stream: str, *, first_offset: int, at_ms: int) -> None:
-    """A stream without events that begins at an offset."""
+    """Create a stream without events that starts at an offset."""
     connection.execute(
         streams.insert().values(
             name=stream,
@@ -181,7 +181,7 @@ def insert_stream(connection: sa.Connection, stream: str, *, first_offset: int, 
 
 
 def check_dense(recorded: Sequence[Recorded]) -> None:
-    """The offsets of a batch follow one another. Raises Corrupt."""
+    """Check that the offsets of a batch are consecutive. Raises Corrupt."""
     for before, after in pairwise(recorded):
         if after.offset != before.offset + 1:
             raise Corrupt(
@@ -191,9 +191,9 @@ def check_dense(recorded: Sequence[Recorded]) -> None:
 
 
 def check_same(connection: sa.Connection, stream: str, event: Recorded) -> None:
-    """An event that is here already is the same one. Raises Corrupt."""
+    """Check that an event that is here already is the same one. Raises Corrupt."""
     here = read_events(connection, stream, event.offset, event.offset + 1)
-    # One that lies before the store's beginning cannot be compared.
+    # An event before the store's beginning cannot be compared.
     if here and (here[0].position, here[0].at_ms, here[0].event) != (
         event.position,
         event.at_ms,
@@ -247,7 +247,7 @@ def insert_events(
 
 
 def insert_snapshot(connection: sa.Connection, taken: Snapshot) -> None:
-    """Keep a snapshot; one of the same offset is replaced."""
+    """Store a snapshot; one with the same offset is replaced."""
     body = zlib.compress(taken.body, 1)
     connection.execute(
         snapshots.delete().where(
@@ -267,7 +267,7 @@ def insert_snapshot(connection: sa.Connection, taken: Snapshot) -> None:
 
 
 def delete_from(connection: sa.Connection, stream: str, next_offset: int) -> None:
-    """Delete the events from an offset on, and the snapshots beyond it."""
+    """Delete the events from an offset on, and later snapshots."""
     connection.execute(
         events.delete().where(events.c.stream == stream, events.c.offset >= next_offset)
     )
@@ -280,7 +280,7 @@ def delete_from(connection: sa.Connection, stream: str, next_offset: int) -> Non
         )
     ).one_or_none()
     if last is None:
-        # Nothing but the beginning is left: its time is that of its snapshot, if it has one.
+        # Only the beginning is left: its time is that of its snapshot, if it has one.
         at_ms = connection.execute(
             sa.select(snapshots.c.at_ms).where(
                 snapshots.c.stream == stream, snapshots.c.offset == next_offset
@@ -297,7 +297,7 @@ def delete_from(connection: sa.Connection, stream: str, next_offset: int) -> Non
 
 
 def move_stream(connection: sa.Connection, stream: str) -> str:
-    """Give a stream the first free name of `<stream>~1`, `<stream>~2`, …, and return that."""
+    """Rename a stream to the first free name of `<stream>~1`, `<stream>~2`, …, and return it."""
     taken = set(connection.execute(sa.select(streams.c.name)).scalars())
     name = next(name for number in count(1) if (name := f"{stream}{ASIDE}{number}") not in taken)
     for table, column in (

@@ -1,7 +1,7 @@
-"""The tables of an event store, as the newest migration leaves them.
+"""The tables of an event store in the newest revision.
 
-State: projection of the commit log's control topic for a broker; for a service without a commit log
-(stream of its own) this is where its events are written first.
+State: for a broker, projection of the commit log's control topic; for a service without a commit
+log, the stream is its own and events are written here first.
 
 Times are milliseconds since 1970 UTC. Bodies are JSON text, so that an operator can query them.
 """
@@ -13,21 +13,21 @@ from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, 
 metadata = MetaData()
 
 DECIDED = text("type <> 'ProgressRecorded'")
-"""Condition of an index, which a statement must repeat word by word to use it."""
+"""Condition of an index; a statement must repeat it word for word to use the index."""
 
 streams = Table(
     "streams",
     metadata,
     Column("name", Text, primary_key=True),
-    # The first event kept here; above 0 when earlier history was lost with another store.
+    # The first event here; above 0 if earlier history was lost with another store.
     Column("first_offset", BigInteger, nullable=False),
     Column("next_offset", BigInteger, nullable=False),
-    # Place in the commit log of the newest event; -1 without one.
+    # Position of the newest event in the commit log; -1 without one.
     Column("position", BigInteger, nullable=False),
     # The greatest event time so far.
     Column("at_ms", BigInteger, nullable=False),
-    # Bytes of the newest snapshot and of the event bodies since: when the latter outgrows the
-    # former, the next snapshot is due.
+    # Bytes of the newest snapshot and of the event bodies since: a new snapshot is due when the
+    # latter exceed the former.
     Column("snapshot_bytes", BigInteger, nullable=False),
     Column("bytes_since_snapshot", BigInteger, nullable=False),
 )
@@ -39,8 +39,8 @@ events = Table(
     Column("offset", BigInteger, primary_key=True, autoincrement=False),
     Column("position", BigInteger, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
-    # The greatest time of this event and all before it: grows with the offset even if a clock
-    # stepped back, so "as of" is a prefix of the stream.
+    # The greatest time of this event and all before it: never decreases even if a clock stepped
+    # back, so "as of" is a prefix of the stream.
     Column("as_of_ms", BigInteger, nullable=False),
     Column("type", Text, nullable=False),
     Column("aggregate", Text, nullable=False),
@@ -48,11 +48,11 @@ events = Table(
     Column("reason", Text, nullable=False),
     Column("trace_id", Text, nullable=False),
     Column("body", Text, nullable=False),
-    # The offset of the event that this one takes back.
+    # The offset of the event that this one undoes.
     Column("undoes", BigInteger),
     Index("events_by_aggregate", "stream", "aggregate", "offset"),
     Index("events_by_time", "stream", "as_of_ms", "offset"),
-    # Progress is recorded all the time; what was decided is found without wading through it.
+    # Progress is recorded continuously; this index finds the other events without reading it.
     Index(
         "events_decided", "stream", "offset", "type", sqlite_where=DECIDED, postgresql_where=DECIDED
     ),
@@ -66,6 +66,6 @@ snapshots = Table(
     # The state after the events below this offset.
     Column("offset", BigInteger, primary_key=True, autoincrement=False),
     Column("at_ms", BigInteger, nullable=False),
-    # zlib of the state's JSON.
+    # zlib-compressed JSON of the state.
     Column("body", LargeBinary, nullable=False),
 )

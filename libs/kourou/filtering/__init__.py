@@ -1,1 +1,1 @@
-"""What a subscription means and which messages match it: pure, and bounded in time and memory."""
+"""The meaning of subscriptions, and matching messages: pure, and bounded in time and memory."""

@@ -1,8 +1,8 @@
-"""How many sources of filters may be checked, since checking one keeps everybody else waiting.
+"""A rate limit for checking filter sources, because a check blocks all other requests.
 
-The worst 64 KiB that anybody found take 0.45 s of a parser's and the rules' time, a usual filter
-of 2 KiB some milliseconds. A service of one loop answers nobody else meanwhile, so what everybody
-may ask of it is bounded for all together.
+In the worst known case, parsing and checking 64 KiB takes 0.45 s; a usual filter of 2 KiB takes a
+few milliseconds. A service with one event loop serves no other request in the meantime, so the
+limit applies to all clients together.
 
 State: soft.
 """
@@ -16,14 +16,16 @@ _MS = 1_000
 
 
 class CheckAllowance:
-    """For the sources that one process checks; full at its start."""
+    """For the sources that one process checks; full at startup."""
 
     def __init__(self) -> None:
         self._left = float(FILTER_CHECKED_BYTES_MAX)
         self._at_ms = 0
 
     def take(self, now_ms: int, size_bytes: int) -> None:
-        """A source of that size is to be checked now. Raises Throttled; then it must not be."""
+        """Account for a check of that size now. Raises Throttled; then the source must not be
+        checked.
+        """
         passed_ms = max(0, now_ms - self._at_ms)
         left = self._left + passed_ms * FILTER_CHECKED_BYTES_S / _MS
         self._left, self._at_ms = min(left, FILTER_CHECKED_BYTES_MAX), now_ms

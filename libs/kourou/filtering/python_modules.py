@@ -1,11 +1,13 @@
-"""The modules that an uploaded filter may import: the one list.
+"""The modules that an uploaded filter may import: the only list.
 
-State: none. Whoever starts a zygote hands it this list, since nothing of Kourou is inside the jail.
+State: none. The process that starts a zygote passes it this list, because no code of Kourou is
+inside the sandbox.
 
-On the list is what computes and needs nothing: no file, clock of its own, chance, process or
-network. A verdict should follow from the message and the context, so that the same message gets
-the same verdict at every filter server. `re` is on it although a pattern can run for years: every
-batch has a deadline, and the worker is killed at it. `random`, `time`, `os`, `logging` are not.
+The modules on the list only compute: they use no file, clock, random numbers, process or network.
+The result of a filter should depend only on the message and the context, so that every filter
+server returns the same result for the same message. `re` is on the list although a pattern can run
+for years: every batch has a deadline, after which the worker is killed. `random`, `time`, `os` and
+`logging` are not.
 """
 
 from __future__ import annotations

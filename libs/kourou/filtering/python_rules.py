@@ -1,9 +1,9 @@
-"""Looks at the source of an uploaded filter before anybody runs it: early, friendly errors.
+"""Checks the source of an uploaded filter before it runs, for early and helpful errors.
 
-State: none. The same source gets the same answer everywhere, except for the version of Python.
+State: none. The result depends only on the source and the version of Python.
 
-Invariant: whatever the text is, BadRequest is raised and nothing else, in bounded time: the size is
-looked at first, then how deep brackets nest, and the tree is walked without recursion.
+Invariant: for any text, only BadRequest is raised, in bounded time: the size is checked first, then
+the nesting of brackets, and the syntax tree is walked without recursion.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ FORBIDDEN_NAMES = {
     "open": "a filter can read no files: write the data into the source",
     "quit": "return False",
 }
-"""Builtins that are not there, and what to do instead."""
+"""Builtins that filters do not have, and what to use instead."""
 
 ATTRIBUTES_ALLOWED = frozenset(
     {"__doc__", "__eq__", "__hash__", "__init__", "__name__", "__post_init__", "__repr__"}
 )
-"""The names with two underscores at both ends that a filter may ask an object for."""
+"""The names with double underscores that a filter may access as attributes."""
 
 
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -54,7 +54,7 @@ _PARAMETERS = {
 
 
 class SourceFacts(msgspec.Struct, frozen=True):
-    """What was found in a source that keeps the rules; `class_name` is None for functions."""
+    """The result of checking a valid source; `class_name` is None for functions."""
 
     class_name: str | None
     has_set_up: bool
@@ -66,8 +66,8 @@ class SourceFacts(msgspec.Struct, frozen=True):
 def check_source(source: str, name: str) -> SourceFacts:
     """Check the source of the filter `name`.
 
-    Raises BadRequest: the message has the filter, line:column and what is wrong there, the hint
-    what to do instead. Lines and columns count from 1.
+    Raises BadRequest: the message has the filter, line:column and the problem, the hint the
+    solution. Lines and columns count from 1.
     """
     return _Check(name).run(source)
 
@@ -130,9 +130,9 @@ class _Check:
         version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
         try:
             with warnings.catch_warnings():
-                # An escape such as "\d" is warned of; that is between its author and Python.
+                # Python warns about an escape such as "\d"; that is not the broker's concern.
                 warnings.simplefilter("ignore")
-                # Editors of one kind of system begin texts with U+FEFF.
+                # Some editors begin texts with U+FEFF.
                 return ast.parse(source.removeprefix("\ufeff"))
         except SyntaxError as error:
             where = f", {error.lineno}:{error.offset}" if error.lineno and error.offset else ""
@@ -145,7 +145,7 @@ class _Check:
             ) from error
 
     def _all_nodes(self, tree: ast.Module) -> list[ast.AST]:
-        """Every node, level by level, so that the first error told is the outermost."""
+        """Every node, level by level, so that the first error reported is the outermost."""
         nodes: list[ast.AST] = []
         level: list[ast.AST] = [tree]
         for _ in range(FILTER_TREE_DEPTH_MAX):
@@ -157,7 +157,7 @@ class _Check:
             level[0], "the source is nested too deeply", "move parts of it into named functions"
         )
 
-    # -- words ------------------------------------------------------------------------------------
+    # -- names ------------------------------------------------------------------------------------
 
     def _check_imports(self, nodes: list[ast.AST]) -> tuple[str, ...]:
         found: set[str] = set()
@@ -166,7 +166,8 @@ class _Check:
                 module = "." * node.level + (node.module or "")
                 if module in MODULES and any(alias.name == "*" for alias in node.names):
                     self._refuse(node, f"from {module} import *", "name each imported object")
-                # `from collections import abc` means the module, `from urllib import parse` too.
+                # `from collections import abc` imports a module, and so does
+                # `from urllib import parse`.
                 inner = {f"{module}.{alias.name}" for alias in node.names}
                 names = inner if module not in MODULES and inner <= set(MODULES) else {module}
             elif isinstance(node, ast.Import):
@@ -200,7 +201,7 @@ class _Check:
                 self._refuse(node, "async is not supported in filters", "write `def`")
 
     def _check_state(self, nodes: list[ast.AST]) -> None:
-        """Refuse `global` outside `set_up`: what one batch leaves for the next may be gone."""
+        """Refuse `global` outside `set_up`, because state kept between batches may be lost."""
         for function in nodes:
             if isinstance(function, ast.FunctionDef) and function.name != _SET_UP:
                 for node in _own_nodes(function):
@@ -212,7 +213,7 @@ class _Check:
                             "only set_up may fill globals",
                         )
 
-    # -- match and its companions -----------------------------------------------------------------
+    # -- match and related functions --------------------------------------------------------------
 
     def _faces(self, tree: ast.Module) -> tuple[str | None, dict[str, _Function | ast.Lambda]]:
         for node in tree.body:
@@ -251,9 +252,9 @@ class _Check:
         return found.name, self._collect(found.body)
 
     def _collect(self, body: list[ast.stmt]) -> dict[str, _Function | ast.Lambda]:
-        """The functions of these statements that have a meaning here, by name.
+        """The functions of these statements that Kourou calls, by name.
 
-        `match = lambda …` and `match = is_late`, a function of these statements, are such, too.
+        These include `match = lambda …` and `match = is_late`, for a function of these statements.
         """
         defined = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
         found: dict[str, _Function | ast.Lambda] = {}
@@ -307,14 +308,14 @@ class _Check:
 def _function_meant(
     value: ast.expr, defined: dict[str, ast.FunctionDef]
 ) -> ast.FunctionDef | ast.Lambda | None:
-    """The function that a name is given: a lambda, or one that has another name already."""
+    """The function that is assigned to a name: a lambda, or a function defined before."""
     if isinstance(value, ast.Lambda):
         return value
     return defined.get(value.id) if isinstance(value, ast.Name) else None
 
 
 def _own_parameters(function: _Function | ast.Lambda) -> tuple[str, ...]:
-    """What comes before the wanted parameters: `self` or `cls`, and nothing for a static method."""
+    """The parameters before the expected ones: `self` or `cls`, none for a static method."""
     if isinstance(function, ast.Lambda):
         return ("self",)
     kinds = {node.id for node in function.decorator_list if isinstance(node, ast.Name)}
@@ -324,16 +325,16 @@ def _own_parameters(function: _Function | ast.Lambda) -> tuple[str, ...]:
 
 
 def _places(arguments: ast.arguments) -> tuple[int, float]:
-    """How many arguments a function takes by place: at least, at most."""
+    """How many positional arguments a function takes: at least, at most."""
     most: float = len(arguments.posonlyargs) + len(arguments.args)
     least = int(most) - len(arguments.defaults)
     if any(default is None for default in arguments.kw_defaults):
-        return 1, 0  # one that can only be given by name is never given
+        return 1, 0  # a required keyword-only parameter: the function cannot be called
     return least, float("inf") if arguments.vararg is not None else most
 
 
 def _own_nodes(function: _Function) -> Iterator[ast.AST]:
-    """The nodes of a function's body without those of functions and classes inside it."""
+    """The nodes of a function's body, except those of functions and classes inside it."""
     waiting: list[ast.AST] = list(function.body)
     inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
     while waiting:
@@ -344,7 +345,7 @@ def _own_nodes(function: _Function) -> Iterator[ast.AST]:
 
 
 def _bound_names(nodes: list[ast.AST]) -> set[str]:
-    """Every name that the source itself gives a meaning, anywhere."""
+    """Every name that the source itself binds, anywhere."""
     bound: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):

@@ -1,6 +1,6 @@
-"""Filters in SQL92 over message properties: compiled once, asked for every message.
+"""Filters in SQL92 over message properties: compiled once, evaluated for every message.
 
-State: none but that memory, which follows from the texts.
+State: none, except a cache of compiled filters, which is derived from their texts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kourou.protocol.properties import Values
 
 
 class SqlFilter:
-    """One compiled expression. Shared by everybody who asks with the same text."""
+    """One compiled expression, shared by all users of the same text."""
 
     __slots__ = ("_compiled", "expression")
 
@@ -23,14 +23,14 @@ class SqlFilter:
         self._compiled = compiled
 
     def matches(self, properties: bytes) -> bool:
-        """Does a message with these stored properties match? What cannot be compared does not."""
+        """True if a message with these stored properties matches; a failed comparison does not."""
         try:
             return self._compiled.judge_stored(properties) is True
         except Unmatchable:
             return False
 
     def sieve(self) -> Sieve:
-        """A fresh test for the messages of one read."""
+        """A new predicate for the messages of one read."""
         return Sieve(self._compiled)
 
 
@@ -49,7 +49,7 @@ class Sieve:
         self.reason = ""
 
     def __call__(self, values: Values, /) -> bool:
-        """True if the message is wanted."""
+        """True if the message matches."""
         try:
             return self._judge(values) is True
         except Unmatchable as error:
@@ -68,12 +68,12 @@ def sql_filter(expression: str) -> SqlFilter:
 
 
 def check_meant(expression: str) -> None:
-    """Refuse what brokers take and nobody means, such as `NOT a = 1`; for those who write filters.
+    """Refuse expressions that brokers accept but that are mistakes, such as `NOT a = 1`.
 
-    Raises Rejected (23), as for what brokers refuse.
+    For tools that help to write filters. Raises Rejected (23), as for what brokers refuse.
     """
     sql_filter(expression)
-    from kourou.filtering.sql_grammar import check  # see below
+    from kourou.filtering.sql_grammar import check  # see `_remembered`
 
     check(expression)
 
@@ -90,7 +90,7 @@ def check_length(expression: str) -> None:
 
 @lru_cache(maxsize=FILTERS_REMEMBERED_MAX)
 def _remembered(expression: str) -> SqlFilter | KourouError:
-    """A filter or why there is none: heartbeats and pulls bring the same texts again and again."""
+    """A filter or its error, cached because heartbeats and pulls repeat the same texts."""
     from kourou.filtering.sql_grammar import parse  # the library takes 60 ms to import
 
     try:

@@ -1,14 +1,15 @@
-"""From the terms of a filter to functions that look at a message's properties.
+"""Compiles the terms of a filter to functions that test a message's properties.
 
-State: none. What is made here are closures over constants.
+State: none. The result consists of closures over constants.
 
-A function takes the values of the properties that its expression names, as they are stored, each at
-its place: the record kernel finds them for many messages at once. Types are known when the filter
-is compiled, so that what is left to do per message is to read one number and to compare.
+A function gets the values of the properties that its expression uses, as they are stored, in a
+fixed order: the record kernel finds them for many messages at once. Types are known when the filter
+is compiled, so for each message only a number is parsed and compared.
 
-Parts are evaluated from left to right, and a part that cannot be (`Unmatchable`) ends it all: with
-a = `q`, `a >= 5 OR b = 'x'` matches nothing, `b = 'x' OR a >= 5` what has such a b. That is
-RocketMQ's rule; a group that moves to Kourou gets the same messages.
+Conditions are evaluated from left to right, and one that cannot be evaluated (`Unmatchable`) ends
+the evaluation: with a = `q`, `a >= 5 OR b = 'x'` matches nothing, while `b = 'x' OR a >= 5` matches
+messages with such a b. That is RocketMQ's rule; a group that moves to Kourou gets the same
+messages.
 """
 
 from __future__ import annotations
@@ -41,22 +42,22 @@ Judge: TypeAlias = Callable[[Values], bool | None]
 
 Value: TypeAlias = Callable[[Values], Any]
 Places: TypeAlias = dict[str, int]
-"""Which place among the values a name has; a new name gets the next one."""
+"""The index of each name among the values; a new name gets the next one."""
 
 
 class Compiled(NamedTuple):
-    """A filter: the names of the properties that it looks at, and the function for their values."""
+    """A filter: the names of the properties that it uses, and the function for their values."""
 
     names: tuple[bytes, ...]
     judge: Judge
 
     def judge_stored(self, properties: bytes) -> bool | None:
-        """What `judge` says of a message with these stored properties."""
+        """The result of `judge` for a message with these stored properties."""
         return self.judge(find_properties(properties, self.names))
 
 
 class Unmatchable(Exception):
-    """This message's properties cannot be compared so; RocketMQ counts it as not matched."""
+    """This message's properties cannot be compared; as in RocketMQ, it does not match."""
 
 
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
@@ -70,7 +71,7 @@ _NUMBERS: dict[int, Callable[[bytes], int | float]] = {32: int32, 64: int64, 0: 
 
 
 def compiled(term: Truth) -> Compiled:
-    """The filter that judges a message by the values of its properties."""
+    """The filter that evaluates the values of a message's properties."""
     places: Places = {}
     judge = _compiled(term, places)
     return Compiled(tuple(map(_encoded, places)), judge)
@@ -108,7 +109,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _bare(place: int) -> Judge:
-    """A text is no truth: false, whatever it says."""
+    """A text is not a boolean: false, whatever its value."""
 
     def judge(values: Values) -> bool | None:
         return None if values[place] is None else False
@@ -163,7 +164,7 @@ def _either(parts: list[Judge]) -> Judge:
     return judge
 
 
-# -- by size --------------------------------------------------------------------------------------
+# -- order ------------------------------------------------------------------------------------
 
 
 def _comparison(term: Comparison, places: Places) -> Judge:
@@ -178,7 +179,7 @@ def _comparison(term: Comparison, places: Places) -> Judge:
             result = _SIGNS[term.sign](_number_order(left, right), 0)
             return lambda _: result
         case left, right:
-            # One of them has a minus before what is no number, which is unknown.
+            # One of them has a minus before something that is not a number, which is unknown.
             return _unknown(_value(left, places), _value(right, places))
 
 
@@ -237,7 +238,7 @@ def _number_order(left: Number, right: Number) -> int:
     return double_order(float(left.value), float(right.value))
 
 
-# -- by equality ----------------------------------------------------------------------------------
+# -- equality ---------------------------------------------------------------------------------
 
 
 def _equality(left: Term, right: Term, places: Places) -> Judge:
@@ -278,7 +279,7 @@ def _number_equality(place: int, wanted: Number) -> Judge:
 
 
 def _general_equality(left: Value, right: Value, same: Callable[[Any, Any], bool]) -> Judge:
-    """Both sides are looked at. Missing on the left is unknown, on the right different."""
+    """Both sides are evaluated. A missing left side is unknown, a missing right side different."""
 
     def judge(values: Values) -> bool | None:
         one, other = left(values), right(values)
@@ -295,7 +296,7 @@ def _general_equality(left: Value, right: Value, same: Callable[[Any, Any], bool
 
 
 def _value(term: Term, places: Places) -> Value:
-    """The value of one side: bytes, a number, a truth, or None."""
+    """The value of one side: bytes, a number, a boolean, or None."""
     match term:
         case Property() as named:
             return operator.itemgetter(_place(named, places))
@@ -312,11 +313,11 @@ def _value(term: Term, places: Places) -> Value:
 
 
 def _nothing(_: object) -> None:
-    """A minus before what is no number: it was looked at, and is unknown."""
+    """A minus before something that is not a number: evaluated, and unknown."""
 
 
 def _same(left: Term, right: Term) -> Callable[[Any, Any], bool]:
-    """How two values that are there are compared; the kinds follow from the terms."""
+    """How two existing values are compared; the terms determine the types."""
     texts = (Property, Text)
     match left, right:
         case (Property() | Text(), Property() | Text()):
@@ -331,7 +332,7 @@ def _same(left: Term, right: Term) -> Callable[[Any, Any], bool]:
             equal = _number_order(one, other) == 0
             return lambda _left, _right: equal
         case _ if isinstance(left, Number) or isinstance(right, Number):
-            return lambda _left, _right: False  # a truth is no number
+            return lambda _left, _right: False  # a boolean is not a number
         case _ if isinstance(left, texts):
             return lambda text, truth: _is_true(text) == truth
         case _ if isinstance(right, texts):
@@ -341,10 +342,10 @@ def _same(left: Term, right: Term) -> Callable[[Any, Any], bool]:
 
 
 def _is_true(text: bytes) -> bool:
-    """Boolean.valueOf."""
+    """Java's `Boolean.valueOf`."""
     return text.decode("utf-8", "replace").lower() == "true"
 
 
 def _refuse(truth: object, text: bytes) -> bool:
-    """RocketMQ cannot turn the text of `TRUE = a` into a truth, though that of `a = TRUE`."""
+    """RocketMQ cannot convert the text in `TRUE = a` to a boolean, but in `a = TRUE` it can."""
     raise Unmatchable(f"{truth} is compared with the text {text.decode('utf-8', 'replace')[:40]!r}")

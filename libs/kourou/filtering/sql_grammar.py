@@ -1,12 +1,12 @@
-"""From the text of a filter in SQL92 to its terms.
+"""Parses the text of a SQL92 filter into terms.
 
-State: none. Importing this builds the parser's tables, 60 ms with the library's own import; so it
-is imported when the first filter comes.
+State: none. Importing this module builds the parser's tables, which takes 60 ms including the
+library's import; so it is imported with the first filter.
 
-The grammar is RocketMQ 4.9's with one difference: the text ends where the expression ends. RocketMQ
-stops reading there, so that `a = 1 garbage` is `a = 1`, `a LIKE 'x%'` is `a`, and `a = 007` is
-`a = 0` to it. And `--` always begins a comment; RocketMQ takes it for two signs in a last line
-without an end.
+The grammar is RocketMQ 4.9's with one difference: the text must end where the expression ends.
+RocketMQ stops reading there, so to RocketMQ `a = 1 garbage` is `a = 1`, `a LIKE 'x%'` is `a`, and
+`a = 007` is `a = 0`. Also, `--` always begins a comment; RocketMQ treats it as two signs in a last
+line without a line end.
 
 NOT binds tighter than comparisons: `NOT a = 1` is `(NOT a) = 1`, as in RocketMQ.
 """
@@ -98,7 +98,7 @@ GRAMMAR = r"""
 _STARTS = frozenset(
     {"TEXT", "WHOLE", "DOUBLE", "TRUE", "FALSE", "NULL", "NAME", "_OPEN", "_PLUS", "_MINUS", "_NOT"}
 )
-"""What may begin an operand."""
+"""Tokens that may begin an operand."""
 
 _COMPARES = frozenset({"_EQUAL", "_UNEQUAL", "_LESS", "_LESS_OR_EQUAL", "_GREATER"})
 _WORDS = {
@@ -118,7 +118,7 @@ _ABSENT = frozenset({"LIKE", "CONTAINS", "STARTSWITH", "ENDSWITH", "ESCAPE"})
 
 
 class _Builder(Transformer[Token, Term]):
-    """Makes terms while the text is read; the parser calls it, so nothing here recurses."""
+    """Builds terms while the text is parsed; the parser calls it, so nothing here recurses."""
 
     def start(self, found: list[Any]) -> Term:
         term: Term = found[0]
@@ -212,7 +212,7 @@ def _place(token: Token) -> int:
 _parse: Callable[[str], Any] = Lark(
     GRAMMAR,
     parser="lalr",
-    lexer="basic",  # a word means the same everywhere, as to RocketMQ
+    lexer="basic",  # a keyword has the same meaning everywhere, as in RocketMQ
     transformer=_Builder(),
     g_regex_flags=re.ASCII,
     maybe_placeholders=False,
@@ -232,7 +232,7 @@ def parse(text: str) -> terms.Truth:
 
 
 def check(text: str) -> None:
-    """Raise Rejected (23) for an expression that is valid and never true."""
+    """Raise Rejected (23) for an expression that is valid but never true."""
     try:
         terms.check_meant(parse(text))
     except Misfit as misfit:
@@ -250,7 +250,7 @@ def refusal(text: str, at: int, problem: str, expected: str, hint: str = "") -> 
 
 def _unreadable(text: str, error: UnexpectedInput) -> Rejected:
     if isinstance(error, UnexpectedToken):
-        # What follows in truth; `expected` holds what would be found wrong only later, too.
+        # `accepts` has what can follow; `expected` also has tokens that would fail later.
         wanted = _expected(error.accepts or error.expected)
         if error.token.type == "$END":
             return refusal(text, len(text), "unexpected end", wanted)
@@ -264,7 +264,7 @@ def _unreadable(text: str, error: UnexpectedInput) -> Rejected:
 
 
 def _expected(names: set[str]) -> str:
-    """What the grammar allows at this position, in words."""
+    """What the grammar allows at this position, as text."""
     if names >= _STARTS:
         return "a property or a value"
     words = ["an operator"] if names >= _COMPARES else []

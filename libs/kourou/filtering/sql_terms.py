@@ -1,9 +1,9 @@
-"""What a filter in SQL92 is made of, and what may be compared with what (fact sheet §8.2).
+"""The terms of a SQL92 filter, and which of them may be compared.
 
 State: none. Terms are values.
 
-A term is either a truth (true, false or unknown) or a plain value (a property, a literal). Only a
-property may stand where a truth is wanted: it is then false, or unknown where it is missing.
+A term is either a condition (true, false or unknown) or a plain value (a property, a literal). Only
+a property may be used as a condition: it is then false, or unknown if it is missing.
 
 Invariants:  no term is nested deeper than limits.FILTER_DEPTH_MAX
              a number has the width that RocketMQ gives it: 32 bits if it fits, else 64, or double
@@ -21,7 +21,7 @@ INT64_TOP = 2**63 - 1
 
 
 class Misfit(Exception):
-    """Terms that do not go together; `at` is where in the text, counted from 0."""
+    """Terms that cannot be combined; `at` is the position in the text, counted from 0."""
 
     def __init__(self, at: int, problem: str, expected: str) -> None:
         super().__init__(problem)
@@ -41,7 +41,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text in quotes."""
+    """A string literal."""
 
     value: str
     at: int = field(default=0, compare=False)
@@ -50,9 +50,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number. `bits` 32 or 64 for whole ones, 0 for a double; `signed`: a minus stood before it.
+    """A number. `bits`: 32 or 64 for integers, 0 for a double; `signed`: a minus precedes it.
 
-    RocketMQ checks constants when it compiles, and what has a minus is none.
+    RocketMQ checks constants when it compiles, and a number with a minus is not a constant to it.
     """
 
     value: int | float
@@ -73,7 +73,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A minus before what is no number: looked at, and then unknown."""
+    """A minus before something that is not a number: evaluated, and unknown."""
 
     operand: Term
     at: int = field(default=0, compare=False)
@@ -82,7 +82,7 @@ class Negative:
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A property where a truth is wanted."""
+    """A property used as a condition."""
 
     operand: Property
     at: int = field(default=0, compare=False)
@@ -91,7 +91,7 @@ class Bare:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """By size. `sign` is one of < <= > >=."""
+    """A comparison by order. `sign` is one of < <= > >=."""
 
     sign: str
     left: Term
@@ -112,7 +112,7 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A property's text is one of these."""
+    """True if a property's text is one of these."""
 
     operand: Property
     values: frozenset[str]
@@ -122,7 +122,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; unknown stays unknown."""
+    """Negation; unknown stays unknown."""
 
     operand: Truth
     at: int = field(default=0, compare=False)
@@ -131,7 +131,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """AND of two parts or more, from left to right."""
+    """AND of two or more parts, from left to right."""
 
     parts: tuple[Truth, ...]
     at: int = field(default=0, compare=False)
@@ -140,7 +140,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """OR of two parts or more, from left to right."""
+    """OR of two or more parts, from left to right."""
 
     parts: tuple[Truth, ...]
     at: int = field(default=0, compare=False)
@@ -170,11 +170,11 @@ def _deeper(*parts: Term) -> int:
 
 
 def whole(text: str, at: int) -> Number:
-    """A literal like `42` or `42L`. Its width follows from its size, not from the L."""
+    """A literal like `42` or `42L`. Its width depends on its size, not on the L."""
     digits = text.rstrip("lL")
     value = int(digits) if len(digits) <= len(str(INT64_TOP)) else INT64_TOP + 1
     if value > INT64_TOP:
-        # -9223372036854775808 as well: the sign comes after the number.
+        # -9223372036854775808 as well: the sign is applied after the number is parsed.
         raise Misfit(at, f"{shown(text)} is too large", f"at most {INT64_TOP}")
     return Number(value, 32 if value <= INT32_TOP else 64, at=at)
 
@@ -192,7 +192,7 @@ def double(text: str, at: int) -> Number:
 
 
 def truth(term: Term) -> Truth:
-    """The term where a truth is wanted; a property is looked at and never true."""
+    """The term as a condition; a property is evaluated and never true."""
     if isinstance(term, _TRUTHS):
         return term
     if isinstance(term, Property):
@@ -226,7 +226,7 @@ def either(parts: tuple[Term, ...]) -> Either:
 
 
 def compared(sign: str, left: Term, right: Term) -> Comparison:
-    """`left < right` and the like: numbers, and properties that hold some."""
+    """`left < right` and the like: numbers, and properties with numeric values."""
     for side in (left, right):
         if isinstance(side, (Text, *_TRUTHS)):
             raise Misfit(side.at, f"{_named(side)} cannot be compared by size", _SIZED)
@@ -275,11 +275,11 @@ def member(term: Term, values: tuple[str, ...]) -> Membership:
     return Membership(term, frozenset(values), term.at, _deeper(term))
 
 
-# -- the whole ------------------------------------------------------------------------------------
+# -- expressions ------------------------------------------------------------------------------
 
 
 def conditions(term: Term) -> int:
-    """How many conditions a message is asked at most; Misfit beyond FILTER_CONDITIONS_MAX."""
+    """The maximum number of conditions evaluated; Misfit beyond FILTER_CONDITIONS_MAX."""
     count = _count(term)
     if count > FILTER_CONDITIONS_MAX:
         raise Misfit(
@@ -307,7 +307,7 @@ def _nested(term: Term) -> int:
 
 
 def check_meant(term: Term) -> None:
-    """Misfit for what RocketMQ takes and nobody means: it is never true, whatever a message has."""
+    """Raise Misfit for what RocketMQ accepts by mistake: it is never true for any message."""
     match term:
         case Bare(operand):
             raise Misfit(
@@ -347,7 +347,7 @@ def _is_text(term: Term) -> bool:
 
 
 def shown(text: str) -> str:
-    """A piece of an expression as errors show it."""
+    """A part of an expression, shortened for errors."""
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 

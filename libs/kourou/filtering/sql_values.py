@@ -1,7 +1,8 @@
-"""How RocketMQ's comparisons read the text of a property as a number (fact sheet §8.3).
+"""Converting the text of a property to a number, as RocketMQ's comparisons do.
 
-A property is compared in the width of the number it is compared with: beside `5` the texts `5.0`,
-` 5` and `2147483648` are no numbers. Where a text is none, the whole filter does not match.
+A property is compared in the width of the number it is compared with: compared with `5`, the texts
+`5.0`, ` 5` and `2147483648` are not numbers. If a text is not a number, the whole filter does not
+match.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ _NAMED = {
 _DIGITS_MAX = 64
 """Longer ones have leading zeros, or are too large for any width."""
 _BLANKS = "".join(map(chr, range(33)))
-"""What Java trims."""
+"""The characters that Java trims."""
 
 
 class NoNumber(ValueError):
-    """The text of a property is no number of the width that is wanted."""
+    """The text of a property is not a number of the required width."""
 
 
 def int32(text: bytes) -> int:
-    """Integer.valueOf."""
+    """Java's `Integer.valueOf`."""
     if len(text) < 10 and text.isdigit():
         return int(text)
     return _whole(text, INT32_TOP)
 
 
 def int64(text: bytes) -> int:
-    """Long.valueOf."""
+    """Java's `Long.valueOf`."""
     if len(text) < 19 and text.isdigit():
         return int(text)
     return _whole(text, INT64_TOP)
@@ -53,7 +54,7 @@ def int64(text: bytes) -> int:
 
 def _whole(raw: bytes, most: int) -> int:
     text = raw.decode("utf-8", "replace")
-    # Java looks at UTF-16 units, so it knows the digits of the first plane only.
+    # Java processes UTF-16 units, so it knows only the digits of the first plane.
     if not _WHOLE(text) or not all(char < "\U00010000" for char in text):
         raise NoNumber(f"{text[:40]!r} is not a whole number")
     if len(text) > _DIGITS_MAX:
@@ -65,7 +66,7 @@ def _whole(raw: bytes, most: int) -> int:
 
 
 def double(text: bytes) -> float:
-    """Double.valueOf."""
+    """Java's `Double.valueOf`."""
     if _PLAIN(text):
         return float(text)
     return _other_double(text)
@@ -86,7 +87,7 @@ def _other_double(raw: bytes) -> float:
 
 
 def double_order(left: float, right: float) -> int:
-    """Double.compareTo: below 0, 0 or above; NaN is above everything, -0.0 below 0.0."""
+    """Java's `Double.compareTo`: below 0, 0 or above; NaN is the greatest, -0.0 is below 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -95,7 +96,7 @@ def double_order(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> int:
-    """Puts in order what neither < nor > does."""
+    """Orders values that < and > do not."""
     if math.isnan(value):
         return 2
     return 0 if value == 0 and math.copysign(1, value) < 0 else 1

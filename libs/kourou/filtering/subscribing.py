@@ -1,9 +1,9 @@
-"""From what a client says to a subscription, and from a subscription to a test.
+"""Converts what a client sends to a subscription, and a subscription to a filter.
 
-A heartbeat is taken whatever its filters say, as RocketMQ takes it: one program with a wrong filter
-must not cost the others of its process their place. Its pulls of that topic are refused, with the
-place and the expectation, and so is a pull that brings its filter along; RocketMQ would let that
-one match everything.
+A heartbeat is accepted whatever its filters are, as in RocketMQ: one application with a wrong
+filter must not disconnect the others in its process. Its pulls from that topic are refused, with
+position and expectation, and so is a pull that contains its filter; RocketMQ would let that one
+match everything.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def heard(
     version: int = 0,
     class_filter: bool = False,
 ) -> Subscription:
-    """The subscription that a heartbeat tells of; no type or an empty one means tags.
+    """The subscription in a heartbeat; without a type, or with an empty one, it is by tags.
 
-    With `class_filter` the expression is the name of a filter in Python. Raises Rejected (23) for
-    tags that cannot be parsed and for texts that are too long.
+    With `class_filter` the expression is the name of a Python filter. Raises Rejected (23) for tags
+    that cannot be parsed and for texts that are too long.
     """
     if class_filter:
         check_topic(topic)
@@ -52,7 +52,7 @@ def parse_subscription(
     *,
     version: int = 0,
 ) -> Subscription:
-    """The same for a subscription that must be right at once; raises Rejected (23) otherwise."""
+    """As `heard`, for a subscription that must be valid at once. Raises Rejected (23)."""
     subscription = heard(topic, expression, expression_type, version=version)
     if subscription.expression_type != TAG:
         filter_of(subscription)
@@ -60,7 +60,7 @@ def parse_subscription(
 
 
 def check_allowed(expression_type: str, *, property_filter: bool) -> None:
-    """Refuse filters over properties where the broker is set to have none: code 1, as 4.9 does."""
+    """Refuse property filters if the broker disables them, with code 1, as RocketMQ 4.9 does."""
     if expression_type != TAG and not property_filter:
         raise Rejected(
             f"The broker does not support consumer to filter message by {expression_type[:32]}",

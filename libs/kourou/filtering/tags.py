@@ -1,7 +1,8 @@
-"""A subscription by tags: what the expression means, and which tag codes match it.
+"""Subscriptions by tags: the meaning of the expression, and which tag codes match it.
 
-A broker takes whatever RocketMQ takes, and there `paid &&` is one tag of that very name. Our client
-is stricter (`check_expression`, `check_tag`): nobody means that, and who writes it waits for ever.
+A broker accepts everything that RocketMQ accepts, where `paid &&` is one tag of exactly that name.
+Kourou's client is stricter (`check_expression`, `check_tag`), because such an expression is a
+mistake and never matches.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ SEPARATOR = "||"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NO_OPERATORS = ("&&", "|")
-"""What looks like an operator in an expression and is none; `||` was taken out before."""
+"""Texts that look like operators in an expression but are not; `||` was removed before."""
 
 
 def check_expression(expression: str | None) -> None:
-    """Raise BadRequest for an expression that would be taken for something nobody means.
+    """Raise BadRequest for an expression whose meaning would differ from the intended one.
 
-    Everything else that RocketMQ takes is taken: nothing at all is every message, and a tag may
-    have blanks within.
+    Everything else that RocketMQ accepts is valid: an empty expression selects every message, and a
+    tag may contain spaces.
     """
     if expression is None:
         return
@@ -49,7 +50,7 @@ def check_expression(expression: str | None) -> None:
 
 
 def check_tag(tag: str) -> None:
-    """Raise BadRequest for a tag to send that no subscription could name."""
+    """Raise BadRequest for a tag that no subscription can name."""
     if not isinstance(tag, str):
         raise BadRequest(f"the tag is {tag!r}; it must be text, or None")
     if SEPARATOR in tag:
@@ -88,12 +89,12 @@ def parse_tags(topic: str, expression: str | None, *, version: int = 0) -> Subsc
 
 
 def wanted_codes(subscription: Subscription) -> frozenset[int] | None:
-    """The tag codes to look for in a queue; None for every message."""
+    """The tag codes that a queue is searched for; None for every message."""
     return subscription.codes or None
 
 
 def wants(subscription: Subscription, tag: str | None) -> bool:
-    """Does the subscription want a message with this tag? The exact test, made by consumers."""
+    """True if the subscription selects this tag; the exact test, which consumers perform."""
     return not subscription.tags or tag in subscription.tags
 
 

@@ -1,4 +1,4 @@
-"""Whether a subscription wants one message of which everything is known."""
+"""Whether a subscription selects a given message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kourou.protocol.properties import encode_properties
 
 
 def wanted(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:
-    """By the tag or the properties; None: a filter in Python decides, which only it can tell."""
+    """Decide by tag or properties; None for a Python filter, which must be run to decide."""
     if subscription.class_filter_mode:
         return None
     if subscription.expression_type == TAG:
@@ -23,5 +23,5 @@ def wanted(subscription: Subscription, properties: Mapping[str, str]) -> bool | 
     try:
         found = sql_filter(subscription.expression)
     except KourouError:
-        return True  # nobody can subscribe such an expression: it says nothing of the message
+        return True  # no subscription has it, so it says nothing about the message
     return found.matches(encode_properties(dict(properties)))

@@ -1,1 +1,1 @@
-"""The nouns of a message broker, as plain values: standard library only, no behaviour to mock."""
+"""The data types of a message broker, as plain values without behaviour that needs mocks."""

@@ -1,4 +1,4 @@
-"""How things that have a history are named: kind/name, like topic/orders or setting/traceOn."""
+"""Names of aggregates, which have a history: kind/name, like topic/orders or setting/traceOn."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kourou.errors import BadRequest
 from kourou.model.limits import AGGREGATE_LENGTH_MAX, HISTORY_TYPES_MAX
 
 KINDS_WITH_STATE = ("topic", "group", "setting", "progress", "filter")
-"""Kinds that have a state; others, which a newer version may add to, have a history only."""
+"""Kinds that have a state; others, to which a newer version may add, have only a history."""
 
 
 def check_aggregate(text: str) -> str:
-    """`kind/name`, or nothing for everything. Raises BadRequest."""
+    """Return `kind/name`, or an empty text for all aggregates. Raises BadRequest."""
     if not text:
         return text
     kind, slash, name = text.partition("/")
@@ -25,7 +25,7 @@ def check_aggregate(text: str) -> str:
 
 
 def check_stateful(aggregate: str) -> str:
-    """An aggregate that has a state, or nothing for everything. Raises BadRequest."""
+    """Return an aggregate that has a state, or an empty text for all. Raises BadRequest."""
     check_aggregate(aggregate)
     kind = aggregate.partition("/")[0]
     if kind and kind not in KINDS_WITH_STATE:
@@ -37,7 +37,7 @@ def check_stateful(aggregate: str) -> str:
 
 
 def check_types(names: Collection[str]) -> frozenset[str]:
-    """Types of events, known to this version or not. Raises BadRequest."""
+    """Return event types, known to this version or not. Raises BadRequest."""
     if len(names) > HISTORY_TYPES_MAX:
         raise BadRequest(
             f"{len(names)} event types are given; at most {HISTORY_TYPES_MAX} are allowed"

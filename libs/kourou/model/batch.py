@@ -1,7 +1,8 @@
-"""Batch transactions: many half messages of many tasks, decided at once.
+"""Batch transactions: many half messages of many tasks, resolved together.
 
-A batch is named (query, batch): batch numbers grow within a query. Tasks write its partitions, some
-of them more than once; each time is an attempt, and one attempt of each partition wins.
+A batch is identified by (query, batch); batch numbers increase within a query. Tasks write the
+partitions of a batch, some of them more than once. Each time is an attempt, and one attempt of each
+partition wins.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from kourou.model.limits import (
 )
 
 NONE = -1
-"""Instead of a batch's number: no batch."""
+"""Stands for "no batch" in place of a batch number."""
 
 _WORD = re.compile(r"[A-Za-z0-9._-]+")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class BatchMark(NamedTuple):
-    """What a half message of a batch says of itself. `delay_level` 0: it is for now."""
+    """The property that marks a half message of a batch. `delay_level` 0: no delay."""
 
     query: str
     batch: int
@@ -40,13 +41,13 @@ class BatchMark(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The value of its property: five words with a blank between."""
+        """The value of its property: five words, separated by spaces."""
         return " ".join(map(str, self))
 
     @classmethod
     @lru_cache(maxsize=256)  # all rows of an attempt have the same
     def of_text(cls, text: str) -> Self:
-        """The mark that a property holds. Raises BadRequest."""
+        """The mark in the value of a property. Raises BadRequest."""
         words = text.split(" ")
         if len(words) != 5:
             raise BadRequest(
@@ -65,13 +66,13 @@ class BatchMark(NamedTuple):
 
 
 class BatchQuery(msgspec.Struct):
-    """What a broker remembers of a query; NONE where there is no such batch.
+    """A broker's state of a query; NONE where there is no such batch.
 
     `coordinator` names the broker whose decisions count. `prepared` is the last batch that waits
-    here for one, `decided` the last one that was decided here, `resolved` the last one that is done
-    here: its winners are stored and all others discarded. `winners` (partition -> attempt) and
-    `counts` (broker -> messages) are those of `decided`, until it is resolved. `at_ms`: the last
-    change, wall time.
+    here for a decision, `decided` the last one that was decided here, `resolved` the last one that
+    is completed here: its winners are stored and all others discarded. `winners` (partition ->
+    attempt) and `counts` (broker -> messages) belong to `decided`, until it is resolved. `at_ms`:
+    the last change, wall time.
     """
 
     coordinator: str
@@ -84,12 +85,12 @@ class BatchQuery(msgspec.Struct):
 
     @property
     def in_doubt(self) -> bool:
-        """Does something here still wait for its decision, or for being done?"""
+        """True if a batch here still waits for its decision, or to be resolved."""
         return max(self.prepared, self.decided) > self.resolved
 
 
 def check_query(query: str) -> str:
-    """The id of a query, if it can be one. Raises BadRequest."""
+    """Return the ID of a query if it is valid. Raises BadRequest."""
     if len(query) > BATCH_QUERY_LENGTH_MAX or _WORD.fullmatch(query) is None:
         raise BadRequest(
             f"the query id {query[:40]!r} is not 1 to {BATCH_QUERY_LENGTH_MAX} letters, digits, "
@@ -99,7 +100,7 @@ def check_query(query: str) -> str:
 
 
 def check_attempt(attempt: str) -> str:
-    """The name of an attempt, if it can be one. Raises BadRequest."""
+    """Return the name of an attempt if it is valid. Raises BadRequest."""
     if len(attempt) > BATCH_ATTEMPT_LENGTH_MAX or _WORD.fullmatch(attempt) is None:
         raise BadRequest(
             f"the attempt {attempt[:40]!r} is not 1 to {BATCH_ATTEMPT_LENGTH_MAX} letters, digits, "

@@ -1,6 +1,6 @@
-"""Delay levels: the few delays that a broker offers (RocketMQ `messageDelayLevel`; F247, F353).
+"""Delay levels: the few delays that a broker offers (RocketMQ `messageDelayLevel`).
 
-Levels count from 1. A message whose level is above the highest waits as long as that one.
+Levels count from 1. A level above the highest is treated as the highest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's levels, and the default."""
 
 RETRY_LEVEL = 3
-"""The level of a failed message's second attempt; each further one waits a level longer."""
+"""The level of a failed message's second attempt; each further attempt is one level higher."""
 
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"[0-9]{1,6}[smhd]")
@@ -24,7 +24,7 @@ _DELAY = re.compile(r"[0-9]{1,6}[smhd]")
 
 @lru_cache(maxsize=64)
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """The delays in ms, level 1's first. Raises ConfigError that names the level it cannot read."""
+    """The delays in ms, level 1 first. Raises ConfigError that names an invalid level."""
     delays: list[int] = []
     for number, word in enumerate(text.split(), 1):
         if _DELAY.fullmatch(word) is None:
@@ -46,5 +46,5 @@ DELAY_LEVELS_MS = parse_delay_levels(DELAY_LEVELS)
 
 
 def delay_of(level: int, levels_ms: Sequence[int]) -> int:
-    """The delay in ms of a level from 1 on."""
+    """The delay in ms of a level (from 1)."""
     return levels_ms[min(level, len(levels_ms)) - 1]

@@ -1,6 +1,6 @@
 """A filter: Python code that a consumer group uploaded to select its messages.
 
-A filter belongs to a consumer group and has a name there; it has versions, of which one at most is
+A filter belongs to a consumer group and has a name there. It has versions, of which at most one is
 active. State: none.
 """
 
@@ -27,7 +27,7 @@ class FilterPolicy(StrEnum):
 
 
 class FilterAction(StrEnum):
-    """What may be decided about a filter (CHANGE_FILTER)."""
+    """The possible changes of a filter (CHANGE_FILTER)."""
 
     ENABLE = "enable"
     ROLLBACK = "rollback"
@@ -104,7 +104,7 @@ class FilterState:
         return replace(self, versions=tuple(replace(one, source=None) for one in self.versions))
 
     def version(self, number: int) -> FilterVersion | None:
-        """One of the versions kept, or None."""
+        """One of the stored versions, or None."""
         for one in self.versions:
             if one.version == number:
                 return one
@@ -115,9 +115,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.$-]*")
 
 
 def check_filter_name(name: str) -> str:
-    """Return `name` if it can name a filter; raise BadRequest that says why not.
+    """Return `name` if it is a valid filter name. Raises BadRequest that says why not.
 
-    The full name of a Java class can, for old clients bring such names.
+    The full name of a Java class is valid, because old clients send such names.
     """
     if not 0 < len(name) <= FILTER_NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
         raise BadRequest(

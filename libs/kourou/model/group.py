@@ -1,4 +1,4 @@
-"""A consumer group's configuration at the broker (RocketMQ `SubscriptionGroupConfig`)."""
+"""A consumer group's configuration at a broker (RocketMQ `SubscriptionGroupConfig`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """What the broker allows and promises to one consumer group."""
+    """What the broker allows one consumer group."""
 
     name: str
     consume_enable: bool = True

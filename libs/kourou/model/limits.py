@@ -1,7 +1,7 @@
-"""Every limit of Kourou, with its reason. A limit used in two places lives here once.
+"""Every limit of Kourou, with its reason. A limit that is used in two places is defined here once.
 
-Units stand in the names. `[RMQ]` marks a value that RocketMQ 4.9's formats or clients fix; changing
-it breaks the promise that their broker opens our store and their clients connect.
+Units are in the names. `[RMQ]` marks a value that RocketMQ 4.9's formats or clients require:
+changing it breaks the guarantee that its broker opens Kourou's store and its clients connect.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ MEMBER_QUEUE_BYTES_MAX = CHUNK_WINDOW_BYTES_MAX  # to one replica, behind those;
 FORWARDED_BYTES_MAX = 64 * 1024 * 1024  # of clients' requests that wait for the leader's reply
 HELD_MESSAGES_MAX = 1_024  # of one replica, while its vote is written: later ones are dropped
 
-# Relations that must hold, whoever edits a number above.
+# Relations between the limits above, which must always hold.
 assert TOPIC_LENGTH_MAX <= 127
 assert len("%RETRY%") + GROUP_LENGTH_MAX <= TOPIC_LENGTH_MAX
 assert PROPERTIES_SIZE_BYTES_MAX <= 2**15 - 1
@@ -302,10 +302,10 @@ assert PROGRESS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 64) < BODY_SIZE_BYTES_MA
 assert QUEUE_LOCKS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 320) < BODY_SIZE_BYTES_MAX
 assert TOPIC_QUEUES_MAX * 2 * 64 < BODY_SIZE_BYTES_MAX  # a reset names each queue twice
 assert len("filter//") + GROUP_LENGTH_MAX + FILTER_NAME_LENGTH_MAX <= AGGREGATE_LENGTH_MAX
-# A deleted filter stands whole in its event; JSON may double its sources.
+# A deleted filter is stored whole in its event; JSON may double its sources.
 assert 2 * FILTER_VERSIONS_MAX * FILTER_SOURCE_BYTES_MAX + 131_072 < BODY_SIZE_BYTES_MAX
 assert 2 * FILTER_SOURCES_BYTES_MAX + STATE_BYTES_MAX < OWN_FILE_BYTES_MAX
-assert (  # every filter with its versions, in one answer
+assert (  # every filter with its versions, in one reply
     FILTERS_MAX * 500
     + FILTERS_MAX
     * FILTER_VERSIONS_MAX

@@ -1,4 +1,4 @@
-"""What an application sends, what a broker stored, and what became of a send."""
+"""Messages as applications send them and as brokers store them, and the results of sends."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ RESERVED_PROPERTIES = frozenset(item.value for item in Property) - {
     Property.TRACEPARENT.value,
     Property.TRACE_CONTEXT.value,
 }
-"""Names an application may not use for a property of its own."""
+"""Names that an application may not use for its own properties."""
 
 
 class Message(msgspec.Struct):
-    """A message as an application hands it over (F173).
+    """A message as an application sends it.
 
-    `keys` are business keys, each indexed; `delay_level` 0 means at once; `wait_store_ok` False
-    lets the broker answer before flush and copies.
+    `keys` are business keys, each indexed; `delay_level` 0 means no delay; with `wait_store_ok`
+    False the broker replies before the message is flushed and replicated.
     """
 
     topic: str
@@ -84,10 +84,10 @@ class Message(msgspec.Struct):
 
 @dataclass(slots=True)
 class StoredMessage:
-    """A message as a broker stored it (RocketMQ `MessageExt`); body already decompressed.
+    """A message as a broker stored it (RocketMQ `MessageExt`); the body is already decompressed.
 
-    `message_id` is the producer's unique key, stable over retries; `offset_message_id` names this
-    very copy by host and position.
+    `message_id` is the producer's unique key, which retries keep; `offset_message_id` identifies
+    this stored copy by host and position.
     """
 
     topic: str
@@ -120,7 +120,7 @@ class StoredMessage:
 
     @property
     def message_id(self) -> str:
-        """The producer's unique key; empty for messages of producers that set none."""
+        """The producer's unique key; empty if the producer set none."""
         return self.properties.get(Property.UNIQ_KEY, "")
 
     @property
@@ -130,7 +130,7 @@ class StoredMessage:
 
 
 class SendStatus(StrEnum):
-    """The four answers after which a message is stored (F167); only SEND_OK is a promise."""
+    """The four results after which a message is stored; only SEND_OK is a guarantee."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -139,7 +139,7 @@ class SendStatus(StrEnum):
 
 
 class SendResult(msgspec.Struct, frozen=True):
-    """Where a message went and what is promised about it."""
+    """The queue and offset of a sent message, and its status."""
 
     status: SendStatus
     message_id: str
@@ -149,12 +149,12 @@ class SendResult(msgspec.Struct, frozen=True):
     transaction_id: str = ""
 
     def __str__(self) -> str:
-        """For people: `SEND_OK orders/broker-a/1@57 id 7F00…`."""
+        """For display: `SEND_OK orders/broker-a/1@57 id 7F00…`."""
         return f"{self.status.value} {self.queue!s}@{self.offset} id {self.message_id}"
 
 
 class PullStatus(IntEnum):
-    """What a pull came back with; the values are the response codes."""
+    """The result of a pull; the values are the response codes."""
 
     FOUND = 0
     NO_NEW_MESSAGE = 19

@@ -1,7 +1,7 @@
-"""Names of topics and groups: what is allowed, what is reserved, what is derived.
+"""Names of topics and groups: allowed characters, reserved names, derived names.
 
-The allowed characters are RocketMQ's. A topic becomes a directory, so the check is made at every
-entry, and once more where the directory is built (kourou.store.paths).
+The allowed characters are RocketMQ's. A topic becomes a directory, so the name is checked at every
+entry point, and again where the directory path is built (kourou.store.paths).
 """
 
 from __future__ import annotations
@@ -77,17 +77,17 @@ def _check(kind: str, name: str, length_max: int) -> str:
 
 
 def check_topic(name: str) -> str:
-    """Return `name` if it can name a topic; raise BadRequest that says why not."""
+    """Return `name` if it is a valid topic. Raises BadRequest that says why not."""
     return _check("topic", name, TOPIC_LENGTH_MAX)
 
 
 def check_group(name: str) -> str:
-    """Return `name` if it can name a producer or consumer group; raise BadRequest otherwise."""
+    """Return `name` if it is a valid producer or consumer group. Raises BadRequest."""
     return _check("group", name, GROUP_LENGTH_MAX)
 
 
 def check_client_id(name: str) -> str:
-    """Return `name` if it can name a client; raise BadRequest otherwise."""
+    """Return `name` if it is a valid client ID. Raises BadRequest."""
     if not name or len(name) > CLIENT_ID_LENGTH_MAX or not name.isprintable():
         raise BadRequest(f"the client id must be 1 to {CLIENT_ID_LENGTH_MAX} printable characters")
     return name
@@ -99,15 +99,15 @@ def retry_topic(group: str) -> str:
 
 
 def dlq_topic(group: str) -> str:
-    """The topic that keeps a group's messages whose attempts are used up."""
+    """A group's dead-letter queue: messages whose attempts are used up."""
     return DLQ_PREFIX + group
 
 
 def is_system_topic(name: str) -> bool:
-    """True for topics that the suite itself owns: they are never deleted by a client."""
+    """True for topics that belong to Kourou or RocketMQ itself: clients cannot delete them."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
 
 
 def is_system_group(name: str) -> bool:
-    """True for groups that exist without anybody creating them."""
+    """True for groups that exist without being created."""
     return name in SYSTEM_GROUPS or name.startswith("CID_RMQ_SYS_")

@@ -1,4 +1,4 @@
-"""What may be done with a topic (RocketMQ `PermName`)."""
+"""The permissions of a topic (RocketMQ `PermName`)."""
 
 from __future__ import annotations
 

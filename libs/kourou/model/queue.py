@@ -1,4 +1,4 @@
-"""A topic's lane at one broker (RocketMQ `MessageQueue`)."""
+"""A queue of a topic at one broker (RocketMQ `MessageQueue`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """Identity of a queue; sorts by topic, broker name, queue id, as rebalancing demands.
+    """Identity of a queue; sorts by topic, broker name and queue ID, as rebalancing requires.
 
-    As text `orders/broker-a/1`; a place in it is `orders/broker-a/1@57`, everywhere.
+    As text it is `orders/broker-a/1`, with an offset `orders/broker-a/1@57`.
     """
 
     topic: str

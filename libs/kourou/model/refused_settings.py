@@ -1,8 +1,8 @@
-"""Settings of RocketMQ that promise safety, and that Kourou does not keep.
+"""RocketMQ settings for safety features that Kourou does not have.
 
-An operator who writes `aclEnable=true` relies on it. To go on without it would be to lie, so a
-service does not start with it, no running one takes it, and no client opens with it. The value that
-promises nothing is accepted, so that a file which says `aclEnable=false` can be brought along.
+An operator who writes `aclEnable=true` relies on it. Ignoring it would be wrong, so a service does
+not start with it, a running service refuses it, and a client does not open with it. The value that
+turns the feature off is accepted, so that a file with `aclEnable=false` can be used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TLS_PREFIX = "tls."
 
 @dataclass(frozen=True, slots=True)
 class RefusedSetting:
-    """`usual`: the values that promise nothing, in small letters, RocketMQ's default first."""
+    """`usual`: the accepted values, in lower case, RocketMQ's default first."""
 
     usual: tuple[str, ...]
     why: str
@@ -79,22 +79,22 @@ REFUSED: Mapping[str, RefusedSetting] = {
         "appends have no page faults here",
     ),
 }
-"""By RocketMQ's names, of broker, name server and client."""
+"""By RocketMQ's names, for broker, name server and client."""
 
 _OTHER_TLS = RefusedSetting((), _NO_TLS, _CURVE)
 
 
 def refused_setting(key: str) -> RefusedSetting | None:
-    """What is known of a key that promises what Kourou does not keep; None for any other key."""
+    """The entry of a key for a feature that Kourou does not have; None for any other key."""
     if key.startswith(TLS_PREFIX):
         return REFUSED.get(key, _OTHER_TLS)
     return REFUSED.get(key)
 
 
 def promises_nothing(key: str, text: str) -> bool:
-    """Is this one of those keys, with a value that promises nothing? False for any other key.
+    """True if this is one of those keys, with an accepted value; False for any other key.
 
-    Raises ConfigError if it is one of them and promises something.
+    Raises ConfigError if it is one of them with another value.
     """
     one = refused_setting(key)
     if one is None:

@@ -1,4 +1,4 @@
-"""Where a topic's queues are (RocketMQ `TopicRouteData`, fact sheet §3.2)."""
+"""The route of a topic: where its queues are (RocketMQ `TopicRouteData`)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ MASTER_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """One broker name and the addresses of its members: broker id -> `host:port`."""
+    """One broker name and the addresses of its brokers: broker ID -> `host:port`."""
 
     cluster: str
     broker_name: str
     broker_addrs: dict[int, str] = field(default_factory=dict)
 
     def master_addr(self) -> str | None:
-        """The address that takes writes, if that member is registered."""
+        """The address of the broker that accepts writes, if it is registered."""
         return self.broker_addrs.get(MASTER_ID)
 
     def any_addr(self) -> str | None:
-        """The leader's address, else that of the lowest broker id."""
+        """The leader's address, else that of the lowest broker ID."""
         if not self.broker_addrs:
             return None
         return self.broker_addrs[min(self.broker_addrs)]
@@ -28,7 +28,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """A topic's queue numbers and permission at one broker name."""
+    """A topic's queue counts and permission at one broker name."""
 
     broker_name: str
     read_queue_nums: int

@@ -1,4 +1,4 @@
-"""What a consumer wants, and how its group consumes (fact sheet §3.3)."""
+"""A consumer's subscription, and how its group consumes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from enum import StrEnum
 
 
 class MessageModel(StrEnum):
-    """Share the messages among a group's members, or give every member all of them."""
+    """Share the messages among a group's consumers, or deliver all of them to every consumer."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeType(StrEnum):
-    """Pull consumers ask themselves; push consumers let the client library ask."""
+    """Pull consumers request messages themselves; for push consumers the client library does."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group without progress begins; afterwards its progress decides."""
+    """Where a group without stored offsets starts; afterwards its offsets apply."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -31,13 +31,13 @@ class ConsumeFromWhere(StrEnum):
 TAG = "TAG"
 SQL92 = "SQL92"
 FILTER = "FILTER"
-"""What a subscription by a filter in Python is called; on the wire its type is TAG."""
+"""The kind of a subscription with a Python filter; on the wire its type is TAG."""
 MATCH_ALL = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One topic as one group wants it; `version`: the consumer's clock (ms) at its last change."""
+    """A group's subscription to one topic; `version`: time (ms, consumer) of its last change."""
 
     topic: str
     expression: str = MATCH_ALL
@@ -49,5 +49,5 @@ class Subscription:
 
     @property
     def kind(self) -> str:
-        """By what it chooses: TAG, SQL92 or FILTER."""
+        """The kind of selection: TAG, SQL92 or FILTER."""
         return FILTER if self.class_filter_mode else self.expression_type

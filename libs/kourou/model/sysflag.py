@@ -1,4 +1,4 @@
-"""Bits of a record's SYSFLAG (RocketMQ `MessageSysFlag`; fact sheet §4.4)."""
+"""Bits of a record's SYSFLAG (RocketMQ `MessageSysFlag`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum, IntFlag
 
 
 class SysFlag(IntFlag):
-    """What the storing side must know of a message without parsing it."""
+    """What the broker must know of a message without parsing it."""
 
     NONE = 0
     COMPRESSED = 1
@@ -24,7 +24,7 @@ COMPRESSION_MASK = 0x7 << COMPRESSION_SHIFT
 
 
 class Compression(IntEnum):
-    """Three bits at `COMPRESSION_SHIFT`; 0 is what clients before 4.9.4 wrote for zlib."""
+    """Three bits at `COMPRESSION_SHIFT`; 0 is what clients before 4.9.4 write for zlib."""
 
     ZLIB_UNMARKED = 0
     LZ4 = 1

@@ -1,4 +1,4 @@
-"""A topic's configuration (RocketMQ `TopicConfig`, fact sheet §3.6)."""
+"""A topic's configuration (RocketMQ `TopicConfig`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kourou.model.permission import READ, WRITE, Permission
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """How many queues take writes and reads at one broker, and who may use them."""
+    """The numbers of write and read queues of a topic at one broker, and its permission."""
 
     name: str
     read_queue_nums: int = 4
@@ -21,18 +21,18 @@ class TopicConfig:
 
     @property
     def readable(self) -> bool:
-        """May consumers pull from it?"""
+        """True if consumers may pull from it."""
         return bool(self.perm & READ)
 
     @property
     def writable(self) -> bool:
-        """May producers send to it?"""
+        """True if producers may send to it."""
         return bool(self.perm & WRITE)
 
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """Tells two states of a table apart; equal only if both fields are (RocketMQ `DataVersion`)."""
+    """The version of a table; equal only if both fields are equal (RocketMQ `DataVersion`)."""
 
     timestamp: int = 0
     counter: int = 0

@@ -1,4 +1,4 @@
-"""What may become of a transaction."""
+"""The possible states of a transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kourou.errors import BadRequest
 
 
 class TransactionState(StrEnum):
-    """What a producer says of its half message (RocketMQ `LocalTransactionState`)."""
+    """A producer's state of its half message (RocketMQ `LocalTransactionState`)."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -16,9 +16,9 @@ class TransactionState(StrEnum):
 
 
 def state_of(answer: object) -> TransactionState:
-    """The state that a function answered: one of them, or True, False or None for them.
+    """The state for a function's result: one of them, or True, False or None for them.
 
-    Raises BadRequest for anything else: what was meant decides about a message.
+    Raises BadRequest for anything else, because a wrong guess would decide about a message.
     """
     if isinstance(answer, TransactionState):
         return answer

@@ -1,1 +1,1 @@
-"""The words of Kourou: requests, replies, frames and records as bytes, without sockets or files."""
+"""Requests, replies, frames and records as bytes, without sockets or files."""

@@ -1,11 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The record kernel: reading, checking, stamping and projecting many records in C.
 
-The twin of kourou.protocol.kernel_python, which says what each function does; kourou.protocol.kernel
-chooses between the two. Every loop over records is a `nogil` function, so the compiler refuses a
-Python operation in it. No length is used before it was checked against the bytes that are there.
+The counterpart of kourou.protocol.kernel_python, which specifies each function;
+kourou.protocol.kernel selects one of the two. Every loop over records is a `nogil` function, so the
+compiler refuses a Python operation in it. A length is checked against the existing bytes before it
+is used.
 
-Numbers cross as buffers of native 64-bit integers, one column after the other.
+Numbers are passed as buffers of native 64-bit integers, one column after the other.
 """
 
 from cpython.buffer cimport (
@@ -27,7 +28,7 @@ VERSION = 5
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable
-    HEAD = 88  # of them before the body
+    HEAD = 88  # bytes of such a record before its body
     V6_EXTRA = 12
     CRC_BYTES = 20
     MARK_BYTES = 9
@@ -39,8 +40,8 @@ cdef enum:
     ROLLBACK = 12  # of the bits TRANSACTION
     SECONDS_MAX = 0x7FFFFFFF
     ENTRY = 20  # bytes of an entry of the key index
-    TAIL = 8  # bytes that a segment keeps free behind its last record
-    EDITED_MAX = 64  # properties that are edited here
+    TAIL = 8  # bytes that a segment keeps free after its last record
+    EDITED_MAX = 64  # the maximum number of properties that are edited here
     CHANGES_MAX = 8
     ITEM = 22  # bytes of an item of a batch without body and properties
 
@@ -53,9 +54,9 @@ crc32_setup()
 
 
 cdef class Column:
-    """The bytes of an object, for as long as this one lives; `values` are them as numbers.
+    """The bytes of an object, valid as long as this object; `values` are the bytes as numbers.
 
-    ValueError if there are fewer than `count` numbers.
+    Raises ValueError if there are fewer than `count` numbers.
     """
 
     cdef Py_buffer view
@@ -72,7 +73,7 @@ cdef class Column:
             raise ValueError("the columns are not of one length")
 
     def __dealloc__(self):
-        PyBuffer_Release(&self.view)  # does nothing for a view that was never taken
+        PyBuffer_Release(&self.view)  # does nothing for a view that was not acquired
 
 
 cdef struct Parts:
@@ -108,7 +109,7 @@ cdef inline void put64(uint8_t *p, int64_t value) noexcept nogil:
 
 
 cdef bint parse(const uint8_t *p, int64_t at, int64_t end, Parts *found) noexcept nogil:
-    """The places in the record at `at`, which must end by `end`; False if it is no record."""
+    """Parse the record at `at`, which must end by `end`; False if it is not a record."""
     cdef int64_t fixed = FIXED, size, spare, body_length, topic_length, extra = 0
     cdef uint32_t sys_flag, props_length
     if end - at < FIXED or get32(p + at + 4) != MAGIC:
@@ -223,7 +224,7 @@ cdef void find_values(
     const uint8_t *p, int64_t at, int64_t end, const char **names, const int64_t *lengths, int64_t n,
     int64_t *found,
 ) noexcept nogil:
-    """Where the value of the last property of each name begins and ends; 0 and 0 without one."""
+    """The start and end of the value of the last property of each name; 0 and 0 without one."""
     cdef int64_t i, value_at, stop
     cdef const void *separator
     memset(found, 0, 2 * n * sizeof(int64_t))
@@ -279,7 +280,7 @@ cdef inline bint names(const uint8_t *p, int64_t at, int64_t end, const char *na
 
 
 cdef bint has_name(const uint8_t *p, int64_t at, int64_t end, const char *name, int64_t n) noexcept nogil:
-    """Does `name` stand anywhere in these bytes?"""
+    """True if `name` is anywhere in these bytes."""
     while end - at >= n:
         if p[at] == <uint8_t>name[0] and memcmp(p + at, name, n) == 0:
             return True
@@ -288,7 +289,7 @@ cdef bint has_name(const uint8_t *p, int64_t at, int64_t end, const char *name, 
 
 
 cdef int draft_problem(const uint8_t *p, int64_t at, const Parts *r, int64_t body_max) noexcept nogil:
-    """0, or which rule the draft breaks: 2 too large, 3 transactional, 4 no checksum, 5 damaged."""
+    """0, or the rule that the draft breaks: 2 too large, 3 transactional, 4 no checksum, 5 damaged."""
     cdef int64_t props_at = r.topic_end + 2, end = at + r.size
     if r.body_end - r.body_at > body_max:
         return 2
@@ -312,7 +313,7 @@ cdef int check_all(
 ) noexcept nogil:
     """0 if all may be stored, else the problem of draft `bad`: 1 its structure, or as above.
 
-    16: the sizes do not tile the bytes.
+    16: the sizes do not add up to the bytes.
     """
     cdef int64_t i, at = 0
     cdef int problem
@@ -354,7 +355,7 @@ def check_drafts(records, sizes, int64_t body_size_max):
 
 
 cdef bint places_hold(int64_t length, const int64_t *table, int64_t n) noexcept nogil:
-    """Does every topic of this table, which a caller hands in, stand inside the bytes?"""
+    """True if every topic of this table, which a caller passed, is inside the bytes."""
     cdef int64_t i
     for i in range(n):
         if table[13 * n + i] < 0 or table[14 * n + i] <= table[13 * n + i] or table[14 * n + i] > length:
@@ -366,7 +367,7 @@ cdef int lane_problem(
     const uint8_t *p, const int64_t *table, int64_t n, const char **topics, const int64_t *lengths,
     const int64_t *queue_ids, int64_t lanes, const int64_t *lane_of,
 ) noexcept nogil:
-    """0, or what is not that of the lane: 9 a queue id, 10 a topic; -1 for a lane that is none."""
+    """0, or the field that differs from the lane: 9 queue ID, 10 topic; -1 for an invalid lane."""
     cdef int64_t i, lane = 0, at
     for i in range(n):
         if lane_of != NULL:
@@ -417,7 +418,7 @@ def check_lanes(records, table, list topics, queue_ids, lane_of=None):
 cdef int64_t same_topic(
     const uint8_t *p, const int64_t *table, int64_t first, int64_t n
 ) noexcept nogil:
-    """The first record from `first` + 1 on whose topic is not that of record `first`."""
+    """The first record from `first` + 1 on whose topic differs from that of record `first`."""
     cdef int64_t at = table[13 * n + first] + 1, i
     cdef int64_t length = table[14 * n + first] - at
     for i in range(first + 1, n):
@@ -478,7 +479,7 @@ cdef struct Draft:
 
 
 cdef void describe(Draft *d, bint store_v6) noexcept nogil:
-    """Complete what the hosts decide."""
+    """Set the fields that depend on the hosts."""
     d.sys_flag &= ~(BORN_V6 | STORE_V6)
     d.head_bytes = HEAD
     if store_v6:
@@ -490,9 +491,9 @@ cdef void describe(Draft *d, bint store_v6) noexcept nogil:
 
 
 cdef int64_t marked_bytes(const uint8_t *p, int64_t n, int64_t *kept, bint *parted) noexcept nogil:
-    """How long properties of `n` bytes are with their checksum, if it has room.
+    """The length of properties of `n` bytes with their checksum, if there is room for it.
 
-    `kept`: how many of them stay; `parted`: a separator comes behind those.
+    `kept`: how many of the bytes stay; `parted`: a separator follows those.
     """
     if n >= CRC_BYTES and memcmp(p + n - CRC_BYTES, MARK, MARK_BYTES) == 0:
         n -= CRC_BYTES
@@ -507,7 +508,7 @@ cdef int64_t marked_bytes(const uint8_t *p, int64_t n, int64_t *kept, bint *part
 cdef uint8_t *put_head(
     uint8_t *to, const Draft *d, int64_t size, int32_t flag, const uint8_t *body, int64_t body_bytes
 ) noexcept nogil:
-    """Everything up to the topic; returns where the properties' length goes."""
+    """Write everything up to the topic; returns the place of the properties' length."""
     memset(to, 0, d.head_bytes)
     put32(to, <uint32_t>size)
     put32(to + 4, MAGIC)
@@ -579,7 +580,7 @@ def draft(
 cdef int item_problem(
     const uint8_t *p, int64_t length, int64_t at, int64_t *body_bytes, int64_t *own_bytes
 ) noexcept nogil:
-    """0, or what is wrong with the item of a batch at `at`: 11 it is cut, 12 its lengths."""
+    """0, or the problem of the item of a batch at `at`: 11 it is cut, 12 its lengths."""
     cdef int64_t size
     if length - at < ITEM:
         return 11
@@ -595,10 +596,10 @@ cdef int64_t joined_bytes(
     const uint8_t *own, int64_t n, const uint8_t *shared, int64_t shared_bytes, bint *between,
     int64_t *kept, bint *parted, int64_t *whole,
 ) noexcept nogil:
-    """How long the properties of an item are: its own, then the shared ones, then the checksum.
+    """The length of the properties of an item: its own, then the shared ones, then the checksum.
 
-    `whole` is their length without the checksum. Shared ones end in none, since a producer sends
-    them; own ones alone may, and lose it.
+    `whole` is their length without the checksum. Shared ones do not end in a checksum, because a
+    producer sends them; the item's own may if there are no shared ones, and it is removed.
     """
     between[0] = n > 0 and own[n - 1] != 2
     whole[0] = n + between[0] + shared_bytes
@@ -614,7 +615,7 @@ cdef int measure_batch(
     const uint8_t *p, int64_t length, const Draft *d, const uint8_t *shared, int64_t shared_bytes,
     int64_t count_max, int64_t bytes_max, int64_t *n, int64_t *total,
 ) noexcept nogil:
-    """How many drafts a batch gives and how long they are; 0, or what is wrong with item `n`."""
+    """The number and the size of a batch's drafts; 0, or the problem of item `n`."""
     cdef int64_t at = 0, body_bytes = 0, own_bytes = 0, kept, whole, props
     cdef bint between, parted
     cdef int problem
@@ -704,12 +705,12 @@ cdef struct Change:
     const uint8_t *name
     int64_t name_bytes
     const uint8_t *value
-    int64_t value_bytes  # -1: the property goes
+    int64_t value_bytes  # -1: the property is removed
     bint done
 
 
 cdef bint is_plain(const uint8_t *p, int64_t n) noexcept nogil:
-    """ASCII, not empty, and without a separator?"""
+    """True if the bytes are ASCII, not empty, and without a separator."""
     cdef int64_t i
     for i in range(n):
         if p[i] > 127 or p[i] == 1 or p[i] == 2:
@@ -720,7 +721,7 @@ cdef bint is_plain(const uint8_t *p, int64_t n) noexcept nogil:
 cdef int64_t edited(
     const uint8_t *p, int64_t length, Change *changes, int64_t m, uint8_t *to
 ) noexcept nogil:
-    """Write the properties with these changes; how many bytes, -1 for what Python has to do."""
+    """Write the changed properties; returns the size, or -1 for what Python has to do."""
     cdef int64_t at = 0, n = 0, stop, name_end, i, seen = 0
     cdef int64_t names_at[EDITED_MAX]
     cdef int64_t names_bytes[EDITED_MAX]
@@ -780,7 +781,7 @@ cdef int64_t put_property(uint8_t *to, int64_t n, const Change *change) noexcept
 
 
 cdef int64_t read_changes(tuple changes, Change *made) except -2:
-    """How many bytes they may add; -1 for changes that the one in Python has to make."""
+    """How many bytes the changes may add; -1 for changes that the Python kernel has to make."""
     cdef int64_t m = len(changes), i, room = 0
     cdef bytes name, value
     if m > CHANGES_MAX:
@@ -799,7 +800,7 @@ cdef int64_t read_changes(tuple changes, Change *made) except -2:
 
 
 def edit(properties, tuple changes):
-    """See kernel_python.edit; None for properties that the one in Python has to edit."""
+    """See kernel_python.edit; None for properties that the Python kernel has to edit."""
     cdef Column text = Column(properties, PyBUF_SIMPLE)
     cdef Change made[CHANGES_MAX]
     cdef int64_t n, room = read_changes(changes, made)
@@ -836,7 +837,7 @@ def move(
     record, bytes topic, int32_t queue_id, tuple changes, int32_t cleared, int32_t added,
     int32_t reconsume_times, int64_t prepared,
 ):
-    """See kernel_python.move; None where the one in Python has to edit, too."""
+    """See kernel_python.move; None for properties that the Python kernel has to edit."""
     cdef Column data = Column(record, PyBUF_SIMPLE)
     cdef Change made[CHANGES_MAX]
     cdef int64_t n, size, length, kept = 0, props_at, topic_bytes = len(topic)
@@ -877,7 +878,7 @@ def move(
 
 
 cdef bint resembles_mark(const uint8_t *p) noexcept nogil:
-    """Are these twenty bytes a checksum property with at most two bytes wrong?"""
+    """True if these twenty bytes are a checksum property with at most two wrong bytes."""
     cdef int i, same = 0
     if memcmp(p, "__", 2) != 0 and p[CRC_BYTES - 1] != 2 and memcmp(p + 2, "CRC32#", 6) != 0:
         return False
@@ -898,7 +899,7 @@ cdef void put_digits(uint8_t *p, uint32_t crc) noexcept nogil:
 
 
 cdef int holds(const uint8_t *p, int64_t at, const Parts *r) noexcept nogil:
-    """1 if the record's checksum holds, 0 if not, 2 if it holds and is that of the body alone."""
+    """1 if the record's checksum matches, 0 if not, 2 if only the body has one, which matches."""
     cdef int64_t end = at + r.size, mark = end - CRC_BYTES
     cdef uint8_t digits[11]
     if mark >= r.topic_end + 2:
@@ -990,7 +991,7 @@ cdef int read_drafts(
     const uint8_t *p, int64_t length, const int64_t *sizes, int64_t n, const int64_t *lane_of,
     int64_t lanes, bint wide_host, int64_t *table, int64_t *bad,
 ) noexcept nogil:
-    """0 if all can be stamped, else why draft `bad` cannot."""
+    """0 if all can be stamped, else the problem of draft `bad`."""
     cdef int64_t i, at = 0
     cdef Parts r
     for i in range(n):
@@ -1011,7 +1012,7 @@ cdef int place_all(
     const int64_t *sizes, int64_t n, int64_t *end, int64_t limit, int64_t segment,
     int64_t *positions, int64_t *bad,
 ) noexcept nogil:
-    """Positions behind `end`, each record wholly inside a segment; moves `end`. 0, or why not."""
+    """Positions after `end`, each record inside one segment; advances `end`. 0, or the problem."""
     cdef int64_t i, left
     for i in range(n):
         bad[0] = i
@@ -1045,7 +1046,7 @@ cdef void stamp_all(
 
 
 cdef bint have_room(const int64_t *offsets, int64_t count, int64_t n) noexcept nogil:
-    """Can each of these queues have `n` records more?"""
+    """True if each of these queues has offsets for `n` more records."""
     cdef int64_t i
     for i in range(count):
         if offsets[i] > INT64_MAX - n:
@@ -1056,7 +1057,7 @@ cdef bint have_room(const int64_t *offsets, int64_t count, int64_t n) noexcept n
 cdef int64_t run_end(
     const int64_t *positions, const int64_t *sizes, int64_t first, int64_t n
 ) noexcept nogil:
-    """The first record from `first` + 1 on that does not follow the one before."""
+    """The first record from `first` + 1 on that is not adjacent to the one before."""
     first += 1
     while first < n and positions[first] == positions[first - 1] + sizes[first - 1]:
         first += 1
@@ -1120,7 +1121,7 @@ cdef inline uint32_t java(const uint8_t *p, int64_t at, int64_t end, uint32_t se
 
 
 cdef inline int32_t index_hash(uint32_t value) noexcept nogil:
-    """Java's Math.abs, and 0 for the one number that has no absolute value."""
+    """Java's Math.abs, and 0 for the one number without an absolute value."""
     if value == 0x80000000u:
         return 0
     return <int32_t>(0u - value) if value > 0x80000000u else <int32_t>value
@@ -1144,7 +1145,7 @@ cdef struct Labels:
 
 
 cdef void find_labels(const uint8_t *p, int64_t at, int64_t end, Labels *found) noexcept nogil:
-    """The last value that is not empty of TAGS, UNIQ_KEY and KEYS."""
+    """The last non-empty value of each of TAGS, UNIQ_KEY and KEYS."""
     cdef int64_t stop
     memset(found, 0, sizeof(Labels))
     while at < end:
@@ -1182,7 +1183,7 @@ cdef int64_t count_keys(const uint8_t *p, int64_t at, int64_t end) noexcept nogi
 cdef int64_t count_all(
     const uint8_t *p, int64_t length, const int64_t *table, int64_t n
 ) noexcept nogil:
-    """How many keys are indexed; -1 if a label or a topic is not ASCII, -2 for an untrue table."""
+    """The number of indexed keys; -1 if a label or topic is not ASCII, -2 for an invalid table."""
     cdef int64_t i, end, total = 0
     cdef Labels found
     if not places_hold(length, table, n):
@@ -1271,7 +1272,7 @@ cdef struct Head:
 
 
 cdef Head *head_of(Head *heads, int64_t mask, int32_t place) noexcept nogil:
-    """Where the newest entry of a slot is kept, or is to be; the table is at most half full."""
+    """The place for the newest entry of a slot; the table is at most half full."""
     cdef int64_t at = (<uint32_t>place * 2654435761u) & mask
     while heads[at].place >= 0 and heads[at].place != place:
         at = (at + 1) & mask
@@ -1370,7 +1371,7 @@ def link_slots(hashes, int64_t number, slots, pages, int64_t page_slots):
 
 
 cdef bint is_visible(int64_t queue_id, int64_t sys_flag) noexcept nogil:
-    """Does a consume queue hold this record? Not the halves of transactions that are not committed."""
+    """True if a consume queue has this record: not for halves of uncommitted transactions."""
     return queue_id >= 0 and (sys_flag & TRANSACTION == 0 or sys_flag & TRANSACTION == 8)
 
 
@@ -1391,7 +1392,7 @@ cdef void fill_units(
 
 
 cdef bint is_run(const int64_t *offsets, int64_t n) noexcept nogil:
-    """Does each offset follow the one before it?"""
+    """True if the offsets are consecutive."""
     cdef int64_t i
     for i in range(1, n):
         if offsets[i - 1] == INT64_MAX or offsets[i] != offsets[i - 1] + 1:
@@ -1453,7 +1454,7 @@ def queue_units(table, codes, topic_of=None):
     cdef list found_groups = []
     first = 0
     for i in range(len(keys)):
-        count = cursors[i] - first  # a cursor stands behind the last unit of its group now
+        count = cursors[i] - first  # a cursor is after the last unit of its group now
         end = unit + (first + count - 1) * 20
         found_groups.append((
             *keys[i], count, offset[first] if is_run(offset + first, count) else -1,

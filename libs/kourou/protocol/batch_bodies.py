@@ -25,7 +25,7 @@ class _AttemptsShape(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Who won: partition -> attempt; and broker -> how many messages of theirs it holds."""
+    """The winners of a batch: partition -> attempt, and the numbers of their messages by broker."""
 
     winners: Annotated[dict[Count, Attempt], _Partitions] = {}
     counts: Annotated[dict[str, Count], msgspec.Meta(max_length=BROKERS_MAX)] = {}
@@ -42,17 +42,17 @@ def encode_attempts(attempts: Mapping[int, tuple[str, int]]) -> bytes:
 
 
 def decode_attempts(body: Buffer) -> dict[int, tuple[str, int]]:
-    """The same as values. Raises DecodeError."""
+    """The attempts of such a body. Raises DecodeError."""
     return _decode(body, _attempts, "list of attempts").attempts
 
 
 def encode_decision(winners: Mapping[int, str], counts: Mapping[str, int]) -> bytes:
-    """The body of DECIDE_BATCH, of RESOLVE_BATCH and of answers that tell a decision."""
+    """The body of DECIDE_BATCH, of RESOLVE_BATCH and of replies with a decision."""
     return _encode(Decision(dict(winners), dict(counts)))
 
 
 def decode_decision(body: Buffer) -> Decision:
-    """The same as values; an empty body is nobody. Raises DecodeError."""
+    """The decision in such a body; an empty body has no winners. Raises DecodeError."""
     return _decode(body, _decision, "decision about a batch") if len(body) else Decision()
 
 

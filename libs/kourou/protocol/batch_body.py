@@ -1,8 +1,8 @@
-"""The body of a batch send: several messages of one topic, encoded back to back (fact sheet §4.3).
+"""The body of a batch send: several messages of one topic, encoded one after the other.
 
     item = size(4) magic(4, 0) crc(4, 0) flag(4) bodyLength(4) body propertiesLength(2) properties
 
-Big-endian; `size` counts itself and everything behind it: 22 + body + properties.
+Big-endian; `size` counts itself and everything after it: 22 + body + properties.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ITEM_FIXED_BYTES = 22
 
 
 def encode_batch(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
-    """(flag, body, properties) of each message -> the body of a batch send."""
+    """The body of a batch send with the (flag, body, properties) of each message."""
     parts: list[bytes] = []
     for flag, body, properties in items:
         parts += (
@@ -30,7 +30,7 @@ def encode_batch(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def split_batch(encoded: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield (flag, body, properties) of each message; raises MessageIllegal naming the item."""
+    """Yield (flag, body, properties) of each message. Raises MessageIllegal that names the item."""
     at, number = 0, 0
     while at < len(encoded):
         if len(encoded) - at < ITEM_FIXED_BYTES:

@@ -1,15 +1,15 @@
-"""All JSON and text bodies of requests and replies, in one place to import from.
+"""All JSON and text bodies of requests and replies, in one module to import from.
 
     route_bodies         routes, clusters, topic lists, key/value tables
     registration_body    a broker's registration
     config_bodies        topics, groups, progress
     heartbeat_body       heartbeats and subscriptions
-    lists_body           client ids, connections, locks
+    lists_body           client IDs, connections, locks
     statistics_bodies    bounds, lags, counters, resets
-    status_bodies        what members tell, looks into a queue
+    status_bodies        consumers' status, units of a queue
     properties_text      settings
 
-ZeroMQ and remoting requests carry the same bodies, so nothing is defined twice.
+ZeroMQ and remoting requests have the same bodies, so nothing is defined twice.
 """
 
 from __future__ import annotations

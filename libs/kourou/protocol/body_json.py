@@ -1,11 +1,11 @@
-"""How a JSON body becomes a typed value, whatever its spelling.
+"""Converting JSON bodies to typed values, whatever their spelling.
 
-Shapes are the wire's spelling and mostly private to their module; what callers see are values of
+Shapes have the wire's spelling and are mostly private to their module; callers get values of
 kourou.model, or small dataclasses. Nulls are omitted when written, empty collections are kept.
 
-Every error of decoding is a DecodeError that names the body and the place. It travels as
-SYSTEM_ERROR: RocketMQ has no code for a malformed body, and ours for corrupt data would mislead.
-State: none.
+Every decoding error is a DecodeError that names the body and the place. It is sent as SYSTEM_ERROR:
+RocketMQ has no code for a malformed body, and Kourou's code for corrupt data would mislead. State:
+none.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ T = TypeVar("T")
 ChoiceType = TypeVar("ChoiceType", bound=Enum)
 
 BrokerIdText = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}\Z")]
-"""A broker id as a JSON map key."""
+"""A broker ID as a JSON map key."""
 
 QueueIdText = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
-"""A queue id as a JSON map key."""
+"""A queue ID as a JSON map key."""
 
 
 class Shape(msgspec.Struct, rename="camel", kw_only=True):
-    """A JSON object as it stands on the wire; unknown members are ignored."""
+    """A JSON object as it is on the wire; unknown members are ignored."""
 
 
 def malformed(what: str, error: object) -> DecodeError:
-    """The error of a body that is not what it should be."""
+    """The error for a body that is not what it should be."""
     return DecodeError(f"the body is not a valid {what}: {error}", code=Code.SYSTEM_ERROR)
 
 
@@ -48,7 +48,7 @@ def shape_decoder(
 ) -> Callable[[Buffer], T]:
     """A function from a body to its shape; `what` names the body in errors.
 
-    `lenient_bytes_max` bounds bodies that are not standard JSON, since they are slow to read.
+    `lenient_bytes_max` limits bodies that are not standard JSON, because reading them is slow.
     """
     strict = msgspec.json.Decoder(shape, strict=False).decode
 
@@ -56,19 +56,19 @@ def shape_decoder(
         try:
             return strict(body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            pass  # another spelling, or wrong: the lenient reader tells them apart
+            pass  # another spelling, or wrong: the lenient reader decides
         return convert(read(body, what, lenient_bytes_max), shape, what)
 
     return decode
 
 
 def reply_decoder(shape: type[T], what: str) -> Callable[[Buffer], T]:
-    """As `shape_decoder`, for answers, which may be long and are not read by a server's loop."""
+    """As `shape_decoder`, for replies, which may be long and are not read in a server's loop."""
     return shape_decoder(shape, what, lenient_bytes_max=LENIENT_REPLY_BYTES_MAX)
 
 
 def read(body: Buffer, what: str, lenient_bytes_max: int = LENIENT_REPLY_BYTES_MAX) -> Any:
-    """Plain values of a body."""
+    """The plain values of a body."""
     if len(body) > lenient_bytes_max:
         raise malformed(what, f"not standard JSON, and longer than {lenient_bytes_max} bytes")
     try:
@@ -93,7 +93,7 @@ def choice(
 ) -> ChoiceType:
     """An enum by its name in any case or, as C++ clients write it, by its ordinal in `order`.
 
-    `also` are further names, in capitals. Raises ValueError for what is none of these.
+    `also` are further names, in capitals. Raises ValueError for any other value.
     """
     if isinstance(given, str):
         name = given.strip().upper()
@@ -117,12 +117,12 @@ class QueueShape(Shape, kw_only=True):
     topic: str
 
     def model(self) -> MessageQueue:
-        """As a noun."""
+        """As a value of kourou.model."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
 
 def queue_shape(queue: MessageQueue) -> QueueShape:
-    """A queue as it is written."""
+    """The JSON form of a queue."""
     return QueueShape(broker_name=queue.broker_name, queue_id=queue.queue_id, topic=queue.topic)
 
 
@@ -136,11 +136,11 @@ def queue_key(queue: MessageQueue) -> ObjectKey:
 
 
 def queue_map(table: Mapping[Any, Any], value: type[T], what: str) -> dict[MessageQueue, T]:
-    """A map with queues as keys, its values as `value`."""
+    """A map with queues as keys and its values as `value`."""
     queues: dict[MessageQueue, T] = {}
     for key, member in table.items():
         if not isinstance(key, tuple):
-            # A map with no entry has no keys; one that was quoted as text is nobody's habit.
+            # A map with no entry has no keys, and no client quotes such a key as text.
             raise malformed(what, f"the key {key!r} is not a queue")
         queue = convert(dict(key), QueueShape, what).model()
         queues[queue] = convert(member, value, what)

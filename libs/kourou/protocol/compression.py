@@ -1,7 +1,8 @@
-"""Compressed bodies: zlib, LZ4 frames, Zstandard (fact sheet §4.4). Brokers never look inside.
+"""Compressed bodies: zlib, LZ4 frames, Zstandard. Brokers never decompress them.
 
-A compressed body may be a bomb. What maxMessageSize allows was a message before it was compressed,
-so that much is always let through; a body that grows beyond must do so in proportion to its size.
+A compressed body may be a decompression bomb. A message may have up to maxMessageSize before
+compression, so that size is always allowed; a larger result must be in proportion to the compressed
+size.
 
 Invariant: decompressing allocates no more than the limit, and raises nothing but Corrupt.
 """
@@ -27,9 +28,9 @@ _KIND_MASK = 7
 
 
 def compress(kind: Compression, body: bytes, level: int = LEVEL) -> bytes:
-    """The compressed body; whether it became smaller is for the caller to see.
+    """The compressed body; the caller checks whether it became smaller.
 
-    `level` counts for zlib and Zstandard; RocketMQ's LZ4 has none.
+    `level` applies to zlib and Zstandard; RocketMQ's LZ4 has none.
     """
     match kind:
         case Compression.LZ4:
@@ -41,13 +42,13 @@ def compress(kind: Compression, body: bytes, level: int = LEVEL) -> bytes:
 
 
 def size_limit(compressed_size: int, size_max: int) -> int:
-    """How much a body of this compressed size may grow to, in bytes; `size_max`: maxMessageSize."""
+    """The maximum decompressed size in bytes; `size_max`: maxMessageSize."""
     by_ratio = max(compressed_size * DECOMPRESS_RATIO_MAX, size_max)
     return min(by_ratio, size_max * DECOMPRESS_FACTOR_MAX)
 
 
 def decompress(sys_flag: int, body: bytes, *, size_max: int = BODY_SIZE_BYTES_MAX) -> bytes:
-    """The body as it was sent; the type stands in bits 8 to 10 of `sys_flag`.
+    """The body as it was sent; the type is in bits 8 to 10 of `sys_flag`.
 
     Raises Corrupt for bytes that are not of that type, that end early, or that grow beyond the
     limit.
@@ -75,10 +76,10 @@ def decompress(sys_flag: int, body: bytes, *, size_max: int = BODY_SIZE_BYTES_MA
 def pieces(
     sys_flag: int, body: bytes, piece_bytes: int, *, size_max: int = BODY_SIZE_BYTES_MAX
 ) -> Iterator[bytes]:
-    """As `decompress`, in pieces of 1 to `piece_bytes` bytes, each made when it is asked for.
+    """As `decompress`, in pieces of 1 to `piece_bytes` bytes, each produced on demand.
 
-    Who stops asking has inflated no more than that. Raises Corrupt where it comes upon the fault,
-    so whoever does not come so far may not hear of it.
+    A caller that stops early has decompressed no more than that. Raises Corrupt at the position of
+    the fault, so a caller that stops before it does not see the error.
     """
     kind = (sys_flag >> COMPRESSION_SHIFT) & _KIND_MASK
     limit = size_limit(len(body), size_max)
@@ -101,7 +102,7 @@ def pieces(
         raise Corrupt(f"body: it cannot be decompressed: {error}") from error
 
 
-# Each of these gives up to limit + 1 bytes, and whether the compressed form was complete.
+# Each of these returns up to limit + 1 bytes, and whether the compressed form was complete.
 
 
 def _inflate(body: bytes, limit: int) -> tuple[bytes, bool]:
@@ -123,20 +124,20 @@ def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
     if told > limit:
         raise Corrupt(f"body: it would grow to {told} bytes; at most {limit} are allowed")
     if told > 0:
-        # Room for what was told and no more; raises if the frame, its checksum included, is cut.
+        # Allocates exactly the declared size; raises if the frame, including its checksum, is cut.
         return zstandard.ZstdDecompressor().decompress(body), True
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
         data = reader.read(limit + 1)
     if len(data) > limit:
         return data, False
-    # A stream that does not say its size does not say either that it was cut: ask again, now that
+    # A stream without a declared size does not report that it was cut: decompress again, now that
     # the size is known to be harmless.
     whole = zstandard.ZstdDecompressor().decompressobj()
     whole.decompress(body)
     return data, whole.eof
 
 
-# Each of these gives its pieces, and raises Corrupt behind the last one of what was cut off.
+# Each of these yields its pieces, and raises Corrupt after the last one of a truncated input.
 
 
 def _inflate_pieces(body: bytes, piece_bytes: int) -> Iterator[bytes]:
@@ -173,7 +174,7 @@ def _unzstd_pieces(body: bytes, piece_bytes: int, limit: int) -> Iterator[bytes]
         while size <= limit and (piece := reader.read(piece_bytes)):
             size += len(piece)
             yield piece
-    # As in `_unzstd`: only the other face tells whether the frame was whole.
+    # As in `_unzstd`: only the other interface reports whether the frame was complete.
     whole = zstandard.ZstdDecompressor().decompressobj()
     whole.decompress(body)
     if not whole.eof:

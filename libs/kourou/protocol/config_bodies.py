@@ -1,7 +1,4 @@
-"""JSON bodies of configuration: topics, consumer groups, progress; and settings as properties text.
-
-Fact sheet §3.6, §3.7 and §5.7.
-"""
+"""JSON bodies of configuration: versions, topics, consumer groups, progress."""
 
 from __future__ import annotations
 
@@ -34,12 +31,12 @@ class DataVersionShape(Shape, kw_only=True):
     timestamp: Int64 | None = 0
 
     def model(self) -> DataVersion:
-        """As a noun."""
+        """As a value of kourou.model."""
         return DataVersion(self.timestamp or 0, self.counter or 0)
 
 
 def version_shape(version: DataVersion) -> DataVersionShape:
-    """A version as it is written."""
+    """The JSON form of a version."""
     return DataVersionShape(counter=version.counter, timestamp=version.timestamp)
 
 
@@ -47,12 +44,12 @@ _decode_version = shape_decoder(DataVersionShape, "data version")
 
 
 def decode_data_version(body: Buffer) -> DataVersion:
-    """The body of QUERY_DATA_VERSION (322), both ways."""
+    """The body of QUERY_DATA_VERSION (322), of the request and of the reply."""
     return _decode_version(body).model()
 
 
 def encode_data_version(version: DataVersion) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(version_shape(version))
 
 
@@ -71,7 +68,7 @@ class TopicConfigShape(Shape, kw_only=True):
     write_queue_nums: Int32 = 16
 
     def model(self) -> TopicConfig:
-        """As a noun."""
+        """As a value of kourou.model."""
         return TopicConfig(
             self.topic_name,
             self.read_queue_nums,
@@ -84,7 +81,7 @@ class TopicConfigShape(Shape, kw_only=True):
 
 
 def topic_shape(topic: TopicConfig) -> TopicConfigShape:
-    """A topic as it is written."""
+    """The JSON form of a topic."""
     return TopicConfigShape(
         order=topic.order,
         perm=topic.perm,
@@ -103,13 +100,13 @@ class TopicConfigsShape(Shape, kw_only=True):
     topic_config_table: dict[str, TopicConfigShape] | None = None
 
     def model(self) -> tuple[list[TopicConfig], DataVersion]:
-        """As nouns."""
+        """As values of kourou.model."""
         topics = [topic.model() for topic in (self.topic_config_table or {}).values()]
         return topics, DataVersion() if self.data_version is None else self.data_version.model()
 
 
 def topics_shape(topics: Iterable[TopicConfig], version: DataVersion) -> TopicConfigsShape:
-    """A table of topics as it is written."""
+    """The JSON form of a table of topics."""
     return TopicConfigsShape(
         data_version=version_shape(version),
         topic_config_table={topic.name: topic_shape(topic) for topic in topics},
@@ -120,12 +117,12 @@ _decode_topics = reply_decoder(TopicConfigsShape, "table of topics")
 
 
 def decode_topic_configs(body: Buffer) -> tuple[list[TopicConfig], DataVersion]:
-    """The answer of GET_ALL_TOPIC_CONFIG (21)."""
+    """The reply body of GET_ALL_TOPIC_CONFIG (21)."""
     return _decode_topics(body).model()
 
 
 def encode_topic_configs(topics: Iterable[TopicConfig], version: DataVersion) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(topics_shape(topics, version))
 
 
@@ -186,19 +183,19 @@ def decode_group_config(body: Buffer) -> GroupConfig:
 
 
 def encode_group_config(group: GroupConfig) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(_group_shape(group))
 
 
 def decode_group_configs(body: Buffer) -> tuple[list[GroupConfig], DataVersion]:
-    """The answer of GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+    """The reply body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
     shape = _decode_groups(body)
     groups = [group.model() for group in (shape.subscription_group_table or {}).values()]
     return groups, DataVersion() if shape.data_version is None else shape.data_version.model()
 
 
 def encode_group_configs(groups: Iterable[GroupConfig], version: DataVersion) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _GroupConfigsShape(
             data_version=version_shape(version),
@@ -210,7 +207,7 @@ def encode_group_configs(groups: Iterable[GroupConfig], version: DataVersion) ->
 # -- progress -------------------------------------------------------------------------------------
 
 Progress = tuple[str, str, Mapping[int, int]]
-"""(group, topic, queue id -> offset)."""
+"""(group, topic, queue ID -> offset)."""
 
 
 class _ConsumerOffsetsShape(Shape, kw_only=True):
@@ -226,7 +223,7 @@ _decode_delay_offsets = reply_decoder(_DelayOffsetsShape, "table of delay offset
 
 
 def decode_consumer_offsets(body: Buffer) -> list[tuple[str, str, dict[int, int]]]:
-    """The answer of GET_ALL_CONSUMER_OFFSET (43)."""
+    """The reply body of GET_ALL_CONSUMER_OFFSET (43)."""
     table = _decode_consumer_offsets(body).offset_table or {}
     progress = []
     for name, offsets in table.items():
@@ -238,7 +235,7 @@ def decode_consumer_offsets(body: Buffer) -> list[tuple[str, str, dict[int, int]
 
 
 def encode_consumer_offsets(progress: Iterable[Progress]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _ConsumerOffsetsShape(
             offset_table={
@@ -250,12 +247,12 @@ def encode_consumer_offsets(progress: Iterable[Progress]) -> bytes:
 
 
 def decode_delay_offsets(body: Buffer) -> dict[int, int]:
-    """The answer of GET_ALL_DELAY_OFFSET (45): delay level -> next queue index."""
+    """The reply body of GET_ALL_DELAY_OFFSET (45): delay level -> next offset of its queue."""
     return _by_number(_decode_delay_offsets(body).offset_table or {})
 
 
 def encode_delay_offsets(offsets: Mapping[int, int]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _DelayOffsetsShape(offset_table={str(level): index for level, index in offsets.items()})
     )

@@ -1,15 +1,15 @@
-"""Headers as RocketMQ's extension fields: text to text, as remoting frames carry them.
+"""Headers as RocketMQ's extension fields: text to text, as in remoting frames.
 
-Fact sheet §1.2 and §2. Reading is lenient where the meaning is clear: blanks around a number or
-boolean, a plus sign and leading zeros do not matter, an empty text or `null` means that it is
-absent, unknown fields are ignored. A boolean is true for `true` in any case and false for all else.
-Writing is strict: decimal integers, `true`/`false`, absent instead of null.
+Reading is lenient where the meaning is clear: spaces around a number or boolean, a plus sign and
+leading zeros do not matter, an empty text or `null` means absent, unknown fields are ignored. A
+boolean is true for `true` in any case and false for anything else. Writing is strict: decimal
+integers, `true`/`false`, absent instead of null.
 
-A flag of `1` means true here, too: a C++ client of 2019 marks its batches so, with code 10; Java
-takes it for false and stores one message with a packed body.
+A flag of `1` is also true: a C++ client of 2019 marks its batches this way, with code 10; Java
+reads it as false and stores one message with an encoded batch as its body.
 
-Only fields of scalar types travel; those of Kourou's own that are not (`RegisterBroker.listeners`)
-stay behind. State: none (what a class's fields are called is computed once).
+Only fields of scalar types can be sent; Kourou's own fields of other types
+(`RegisterBroker.listeners`) are omitted. State: none, except a cache of each class's field names.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ HeaderType = TypeVar("HeaderType", bound=Header)
 
 @cache
 def _fields_of(header: type[Header]) -> tuple[tuple[str, str], ...]:
-    """(attribute, field name) of every field that can travel, in declared order."""
+    """(attribute, field name) of every field that can be sent, in declared order."""
     return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(header))
 
 
 @cache
 def _kinds_of(header: type[Header]) -> dict[str, type]:
-    """What the fields that are no text are: bool, int, or object for what does not travel."""
+    """The types of fields that are not text: bool, int, or object for one that cannot be sent."""
     info = msgspec.inspect.type_info(header)
     assert isinstance(info, msgspec.inspect.StructType)
     kinds: dict[str, type] = {}
@@ -76,8 +76,8 @@ def encode_ext_fields(header: Header, *, letters: bool = False) -> dict[str, str
 def decode_ext_fields(code: int, fields: Mapping[str, str] | None) -> Request:
     """The request of `code` with these fields.
 
-    Raises BadRequest, with the code REQUEST_CODE_NOT_SUPPORTED where this carrier has no request of
-    that code, and otherwise naming the field that is missing or wrong.
+    Raises BadRequest, with the code REQUEST_CODE_NOT_SUPPORTED if remoting has no request of that
+    code, and otherwise naming the field that is missing or wrong.
     """
     spec = REQUESTS.get(code)
     if spec is None or not spec.remoting:
@@ -94,7 +94,7 @@ def decode_ext_fields(code: int, fields: Mapping[str, str] | None) -> Request:
 def decode_response_fields(
     fields: Mapping[str, str] | None, response_type: type[Response]
 ) -> Response:
-    """The fields of an answer; DecodeError when it is not what `response_type` says."""
+    """The fields of a reply. Raises DecodeError if it is not a `response_type`."""
     try:
         return _convert(fields or {}, response_type)
     except msgspec.ValidationError as error:
@@ -105,12 +105,12 @@ def _convert(fields: Mapping[str, str], header: type[HeaderType]) -> HeaderType:
     try:
         return msgspec.convert(fields, header, strict=False)
     except msgspec.ValidationError:
-        pass  # another spelling, or wrong: what the plain spelling is tells them apart
+        pass  # another spelling, or wrong: the plain spelling decides
     return msgspec.convert(_plainly(fields, header), header, strict=False)
 
 
 def _plainly(fields: Mapping[str, str], header: type[Header]) -> dict[str, str | bool]:
-    """The fields as a strict writer would have spelled them, as far as they have a meaning."""
+    """The fields in strict spelling, as far as they have a meaning."""
     kinds = _kinds_of(header)
     plain: dict[str, str | bool] = {}
     for name, text in fields.items():
@@ -130,7 +130,7 @@ def _plainly(fields: Mapping[str, str], header: type[Header]) -> dict[str, str |
 
 
 def _as_sent(error: Exception, spec: RequestSpec) -> str:
-    """The complaint in the sender's spelling."""
+    """The error message with the names that the sender used."""
     text = str(error)
     if spec.letters:
         for letter, name in SEND_LETTERS.items():

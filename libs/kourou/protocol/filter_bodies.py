@@ -6,7 +6,7 @@
                               "sizeBytes":91,"source":"def match(…"}, …]}, …],
      "servers":["10.0.0.7:20915", …]}
 
-`source` is there only where it was asked for.
+`source` is there only if it was requested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Shape(msgspec.Struct, rename="camel", kw_only=True, frozen=True, omit_defaults=True):
-    """A JSON object of ours; members that are not known are passed over."""
+    """A JSON object of Kourou's own; unknown members are ignored."""
 
 
 # -- the filters of a broker ----------------------------------------------------------------------
@@ -67,9 +67,9 @@ _filters = msgspec.json.Decoder(_FiltersShape)
 
 
 def encode_filters(filters: Iterable[FilterState], servers: Iterable[str] = ()) -> bytes:
-    """The body that answers GET_FILTERS; sources go along where the versions have them.
+    """The reply body of GET_FILTERS; it has the sources of versions that contain them.
 
-    `servers` are the addresses of the broker's filter servers, as the asker can dial them.
+    `servers` are the addresses of the broker's filter servers that the client can reach.
     """
     shapes = [_filter_shape(one) for one in filters]
     return _encode(_FiltersShape(filters=shapes, servers=list(servers)))
@@ -141,9 +141,9 @@ def _filter(shape: _FilterShape) -> FilterState:
 
 
 class TriedMessage(_Shape, kw_only=True, frozen=True):
-    """One message and what the filter says of it; `passed` None: it could not judge it.
+    """One message and the result of the filter; `passed` None: the filter failed.
 
-    `micros` is the time used inside the filter for it.
+    `micros` is the time spent in the filter for it.
     """
 
     queue_id: Int32
@@ -157,10 +157,10 @@ class TriedMessage(_Shape, kw_only=True, frozen=True):
 
 
 class FilterTrial(_Shape, kw_only=True, frozen=True):
-    """What came of TRY_FILTER. `version` is None where the source was given with the request.
+    """The result of TRY_FILTER. `version` is None if the source was in the request.
 
-    `messages` are oldest first. `micros` is the time used inside the filter, `start_micros` that
-    of starting its worker. `failure` is the kind of what ended the trial early, in one word.
+    `messages` are oldest first. `micros` is the time spent in the filter, `start_micros` the time
+    to start its worker. `failure` is the kind of failure that ended the run early, in one word.
     """
 
     topic: str
@@ -179,25 +179,27 @@ _trial = msgspec.json.Decoder(FilterTrial)
 
 
 def encode_filter_trial(trial: FilterTrial) -> bytes:
-    """The body that answers TRY_FILTER."""
+    """The reply body of TRY_FILTER."""
     return _encode(trial)
 
 
 def decode_filter_trial(body: Buffer) -> FilterTrial:
-    """The same as a value. Raises DecodeError."""
+    """The result in such a body. Raises DecodeError."""
     return _decode(body, _trial, "trial of a filter")
 
 
-# -- figures --------------------------------------------------------------------------------------
+# -- statistics
+# -------------------------------------------------------------------------------------
 
 
 class FilterFigures(_Shape, kw_only=True, frozen=True):
-    """What one version of a filter has done in one filter server since that started.
+    """The statistics of one version of a filter in one filter server since that started.
 
-    Counts of messages: `seen`, `passed`, `errors` (it raised, died or was late at them), `skipped`
-    and `unfiltered` (by policies skip and pass). `micros` is the time used inside the filter for
-    them. `bytes_in` came from the broker, `bytes_out` went to consumers. `starts` counts workers,
-    `strikes` is their number in force now. `failure` and `reason` are those of the last failure.
+    Counts of messages: `seen`, `passed`, `errors` (the filter raised, died or timed out), `skipped`
+    and `unfiltered` (by policies skip and pass). `micros` is the time spent in the filter for them.
+    `bytes_in` came from the broker, `bytes_out` went to consumers. `starts` counts worker starts,
+    `strikes` is the current number of strikes. `failure` and `reason` are those of the last
+    failure.
     """
 
     group: str
@@ -230,12 +232,12 @@ _statistics = msgspec.json.Decoder(_StatisticsShape)
 
 
 def encode_filter_statistics(figures: Sequence[FilterFigures]) -> bytes:
-    """The body that answers GET_FILTER_STATISTICS."""
+    """The reply body of GET_FILTER_STATISTICS."""
     return _encode(_StatisticsShape(filters=list(figures)))
 
 
 def decode_filter_statistics(body: Buffer) -> list[FilterFigures]:
-    """The same as values. Raises DecodeError."""
+    """The statistics of such a body. Raises DecodeError."""
     return _decode(body, _statistics, _STATISTICS).filters
 
 

@@ -1,4 +1,4 @@
-"""The ZeroMQ frame: how requests and replies travel between Kourou's own processes.
+"""The ZeroMQ frame of requests and replies between Kourou's own processes.
 
     frame  = head body*                    a ZeroMQ multipart message, at most FRAME_PARTS_MAX parts
     head   = prefix header                 one part
@@ -7,11 +7,12 @@
     header = the request's header, msgpack map
            | [remark, header | nil]        in a reply, msgpack array
 
-docs/formats/frame.md has a worked example and says what is good and bad about it.
+docs/formats/frame.md has a worked example and discusses the design.
 
-Decoders are made once for each header class. Errors blame the right side: bytes that are no frame
-are a DecodeError (there is nobody to answer); a frame whose header has a wrong field is a
-BadRequest, which names the field and is answered; whatever is wrong with a reply is a DecodeError.
+Decoders are created once for each header class. Errors depend on the cause: bytes that are not a
+frame are a DecodeError (no reply is possible); a frame whose header has a wrong field is a
+BadRequest, which names the field and is sent as the reply; anything wrong with a reply is a
+DecodeError.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _REPLY_WITHOUT_HEADER = 0xC0  # msgpack's nil, the last byte of such a reply
 
 
 class Kind(IntEnum):
-    """What a frame is: who waits for whom."""
+    """The kind of a frame; only a REQUEST expects a reply."""
 
     REQUEST = 1
     REPLY = 2
@@ -66,8 +67,8 @@ _KINDS = {int(kind): kind for kind in Kind}
 class Frame:
     """A frame whose prefix was checked; `header` is still msgpack, `body` the further parts.
 
-    `code` is a request code, or in a reply the response code. `deadline_ms` is what is left of the
-    sender's patience, 0 for none stated.
+    `code` is a request code, or in a reply the response code. `deadline_ms` is the time that the
+    sender still waits, 0 if not stated.
     """
 
     kind: Kind
@@ -92,7 +93,7 @@ def encode_request(
     trace: bytes = NO_TRACE,
     kind: Kind = Kind.REQUEST,
 ) -> bytes:
-    """The first part of a request. `deadline_ms` is relative; it is cut to DEADLINE_MS_MAX."""
+    """The first part of a request. `deadline_ms` is relative, and limited to DEADLINE_MS_MAX."""
     deadline = min(max(deadline_ms, 0), DEADLINE_MS_MAX)
     return _PREFIX.pack(
         MAGIC, VERSION, kind, 0, request.code, correlation, deadline, trace
@@ -106,7 +107,7 @@ def encode_reply(
     header: msgspec.Struct | None = None,
     trace: bytes = NO_TRACE,
 ) -> bytes:
-    """The first part of the answer to the request of `correlation`."""
+    """The first part of the reply to the request of `correlation`."""
     return _PREFIX.pack(MAGIC, VERSION, Kind.REPLY, 0, code, correlation, 0, trace) + _encode(
         (remark, header)
     )
@@ -123,7 +124,7 @@ def patch_deadline(head: Buffer, deadline_ms: int) -> bytes:
 
 
 def decode_frame(parts: Sequence[Buffer]) -> Frame:
-    """Check the prefix of a received frame; DecodeError if this is no frame of ours."""
+    """Check the prefix of a received frame. Raises DecodeError if it is not a Kourou frame."""
     if not 0 < len(parts) <= FRAME_PARTS_MAX:
         raise DecodeError(f"a frame has 1 to {FRAME_PARTS_MAX} parts, this one has {len(parts)}")
     head = memoryview(parts[0])
@@ -146,7 +147,7 @@ def decode_frame(parts: Sequence[Buffer]) -> Frame:
 
 
 def _check_long_header(kind: Kind, code: int, size: int) -> None:
-    """Coalesced sends and their answers list every message and may be longer than all others."""
+    """Coalesced sends and their replies list every message, so they may be longer."""
     if kind == Kind.REPLY:
         allowed = REPLY_HEADER_SIZE_BYTES_MAX
     elif code == SendRecords.code:
@@ -165,10 +166,10 @@ _decode_bare_reply = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
 
 
 def decode_request(frame: Frame) -> Request:
-    """The header of a request, ignoring fields it does not know.
+    """The header of a request; unknown fields are ignored.
 
-    Raises BadRequest, with the code REQUEST_CODE_NOT_SUPPORTED for a code of no request, and
-    otherwise naming the field that is missing or wrong.
+    Raises BadRequest, with the code REQUEST_CODE_NOT_SUPPORTED for an unknown code, and otherwise
+    naming the field that is missing or wrong.
     """
     decode = _REQUEST_DECODERS.get(frame.code)
     if decode is None:
@@ -185,10 +186,11 @@ def decode_request(frame: Frame) -> Request:
 def decode_reply(
     frame: Frame, response_type: type[Response] | None
 ) -> tuple[int, str, Response | None]:
-    """(code, remark, header) of a reply; the header is None where the answer has none.
+    """(code, remark, header) of a reply; the header is None if the reply has none.
 
-    Raises DecodeError when the reply is not what `response_type` says. A refusal need not: whoever
-    stored nothing has no message id to tell, so a header that lacks fields is taken for none.
+    Raises DecodeError if the reply is not a `response_type`. An error reply need not be one: a
+    server that stored nothing has no message ID to return, so a header that lacks fields counts as
+    absent.
     """
     try:
         if response_type is None or frame.header[-1] == _REPLY_WITHOUT_HEADER:
@@ -209,7 +211,7 @@ def decode_reply(
 
 
 def _remark_alone(frame: Frame) -> str | None:
-    """The remark of a reply whose header is not as it should be; None if there is none either."""
+    """The remark of a reply with a malformed header; None if the remark is malformed too."""
     try:
         remark: str = _decode_bare_reply(frame.header)[0]
     except (msgspec.MsgspecError, ValueError, RecursionError):

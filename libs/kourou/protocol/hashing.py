@@ -1,6 +1,6 @@
-"""The hashes that files and filters are built on: Java's string hash and the masked CRC-32.
+"""The hashes in RocketMQ's files and filters: Java's string hash and the masked CRC-32.
 
-Java hashes UTF-16 code units: h = 31·h + unit, wrapping at 32 bits: a dot product with powers of
+Java hashes UTF-16 code units: h = 31·h + unit, modulo 2**32, which is a dot product with powers of
 31.
 """
 
@@ -19,7 +19,7 @@ _POWERS_DOWN = [tuple(reversed(_POWERS[:length])) for length in range(_POWERS_MA
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode()`: signed 32 bits."""
+    """Java's `String.hashCode()`: signed 32 bits."""
     if text.isascii():
         value = _hash_units(text.encode())
     else:
@@ -42,7 +42,7 @@ def _hash_units(units: bytes | list[int]) -> int:
 
 @lru_cache(maxsize=65_536)
 def tags_code(tag: str | None) -> int:
-    """What a queue unit keeps of a tag; 0 for none."""
+    """The code of a tag in a queue unit; 0 for no tag."""
     return java_hash(tag) if tag else 0
 
 
@@ -52,7 +52,7 @@ def index_hash(key: str) -> int:
 
 
 def index_hash_of(value: int) -> int:
-    """A Java hash as a key index stores it: its absolute value, 0 for the one that has none."""
+    """A Java hash in the form of a key index: its absolute value, 0 for the one that has none."""
     return 0 if value == _INT_MIN else abs(value)
 
 

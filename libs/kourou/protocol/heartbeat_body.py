@@ -1,8 +1,8 @@
-"""The JSON bodies in which a client tells of itself: heartbeat (34), subscription check (46).
+"""The JSON bodies in which a client describes itself: heartbeat (34), subscription check (46).
 
-Fact sheet §3.3 and §3.4. Java and JavaScript clients name enums, C++ clients number them; version
-numbers may be texts; tag sets may be missing. A queue's place, a tag's hash and the like are taken
-as told; whether a subscription makes sense is not decided here (kourou.filtering).
+Java and JavaScript clients send enums by name, C++ clients by number; version numbers may be texts;
+tag sets may be missing. Values such as a tag's hash are accepted as sent; kourou.filtering decides
+whether a subscription is valid.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SubscriptionShape(Shape, kw_only=True):
     topic: str
 
     def model(self) -> Subscription:
-        """As a noun; codes are the sender's and not checked against the tags."""
+        """As a value of kourou.model; the sender's codes are not checked against the tags."""
         return Subscription(
             topic=self.topic,
             expression=self.sub_string or MATCH_ALL,
@@ -51,7 +51,7 @@ class SubscriptionShape(Shape, kw_only=True):
 
 
 def subscription_shape(subscription: Subscription) -> SubscriptionShape:
-    """A subscription as it is written; sets are sorted, so that equal ones look equal."""
+    """The JSON form of a subscription; sets are sorted, so that equal ones have equal bytes."""
     return SubscriptionShape(
         class_filter_mode=subscription.class_filter_mode,
         code_set=sorted(subscription.codes),
@@ -81,28 +81,28 @@ _DEPRECATED_FROM_WHERE = {
     "CONSUME_FROM_MIN_OFFSET": _LAST,
     "CONSUME_FROM_MAX_OFFSET": _LAST,
 }
-"""Clients still name them and treat all as CONSUME_FROM_LAST_OFFSET."""
+"""Clients still send these names and treat all as CONSUME_FROM_LAST_OFFSET."""
 
 _POP = {"CONSUME_POP": ConsumeType.CONSUME_PASSIVELY}
-"""A 5.x pop consumer is a passive one to us."""
+"""A 5.x pop consumer counts as a passive one."""
 
 
 def consume_type(given: str | int | None) -> ConsumeType:
-    """How a group consumes. ValueError if unknown."""
+    """How a group consumes. Raises ValueError if unknown."""
     if given is None:
         return ConsumeType.CONSUME_PASSIVELY
     return choice(ConsumeType, given, _CONSUME_TYPES, _POP)
 
 
 def message_model(given: str | int | None) -> MessageModel:
-    """Sharing or broadcasting. ValueError if unknown."""
+    """Clustering or broadcasting. Raises ValueError if unknown."""
     return (
         MessageModel.CLUSTERING if given is None else choice(MessageModel, given, _MESSAGE_MODELS)
     )
 
 
 def consume_from_where(given: str | int | None) -> ConsumeFromWhere:
-    """Where a group without progress begins. ValueError if unknown."""
+    """Where a group without stored offsets starts. Raises ValueError if unknown."""
     if given is None:
         return _LAST
     return choice(ConsumeFromWhere, given, _FROM_WHERE, _DEPRECATED_FROM_WHERE)
@@ -113,7 +113,7 @@ def consume_from_where(given: str | int | None) -> ConsumeFromWhere:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerData:
-    """What a client says of one consumer group it is in."""
+    """One consumer group in a client's heartbeat."""
 
     group: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -125,7 +125,7 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatBody:
-    """What a heartbeat says: who it is, where it produces and where it consumes."""
+    """The content of a heartbeat: client ID, producer groups and consumer groups."""
 
     client_id: str
     producer_groups: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ def _check_count(what: str, count: int, most: int) -> None:
 
 
 def encode_heartbeat(heartbeat: HeartbeatBody) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _HeartbeatShape(
             client_id=heartbeat.client_id,
@@ -218,7 +218,7 @@ def encode_heartbeat(heartbeat: HeartbeatBody) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionCheck:
-    """A consumer asks, before it starts, whether the broker takes its subscription."""
+    """A consumer's request, before it starts, whether the broker accepts its subscription."""
 
     client_id: str
     group: str
@@ -241,7 +241,7 @@ def decode_subscription_check(body: Buffer) -> SubscriptionCheck:
 
 
 def encode_subscription_check(check: SubscriptionCheck) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _CheckShape(
             client_id=check.client_id,

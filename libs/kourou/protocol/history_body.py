@@ -20,10 +20,10 @@ _STATE = "state of the control plane"
 
 
 class ToldEvent(msgspec.Struct, rename="camel", kw_only=True, frozen=True, omit_defaults=True):
-    """One control event where it stands in its stream.
+    """One control event with its offset in the stream.
 
-    `event` is its JSON object, with its type. `undoes` is the offset of the event that it takes
-    back, None if it takes back none. `at_ms` is wall time.
+    `event` is its JSON object, with its type. `undoes` is the offset of the event that it undoes,
+    or None. `at_ms` is wall time.
     """
 
     offset: Int64

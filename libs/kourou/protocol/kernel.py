@@ -1,7 +1,7 @@
-"""The record kernel that this process uses: the compiled one where it is, else the one in Python.
+"""The record kernel of this process: the compiled one if available, else the Python one.
 
-KOUROU_KERNEL=python takes the one in Python, KOUROU_KERNEL=compiled refuses to go on without the
-other. Both give the same bytes (tests/contract/test_kernel.py).
+KOUROU_KERNEL=python selects the Python kernel; KOUROU_KERNEL=compiled requires the compiled one.
+Both produce the same bytes (tests/contract/test_kernel.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHOICES = ("auto", "python", "compiled")
 
 
 def load(choice: str) -> ModuleType:
-    """The kernel module for a value of KOUROU_KERNEL; ConfigError if it cannot be had."""
+    """The kernel module for a value of KOUROU_KERNEL. Raises ConfigError if it is not available."""
     if choice not in CHOICES:
         raise ConfigError(f"KOUROU_KERNEL={choice} is not one of {', '.join(CHOICES)}")
     if choice == "python":
@@ -104,16 +104,22 @@ else:
 
 
 def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray, bytearray]:
-    """See kernel_python.project. The compiled kernel leaves records with labels beyond ASCII, which
-    Java hashes by UTF-16 units, to the one in Python."""
+    """See kernel_python.project.
+
+    The compiled kernel leaves records with labels beyond ASCII, which Java hashes by UTF-16 units,
+    to the Python kernel.
+    """
     found: tuple[bytearray, bytearray, bytearray, bytearray] | None
     found = _module.project(records, table)
     return kernel_python.project(records, table) if found is None else found
 
 
 def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) -> bytes:
-    """See kernel_python.edit. The compiled kernel leaves properties that are not the usual ones
-    (beyond ASCII, a name twice, a piece that is no property) to the one in Python."""
+    """See kernel_python.edit.
+
+    The compiled kernel leaves unusual properties (beyond ASCII, a name twice, a piece that is not a
+    property) to the Python kernel.
+    """
     found: bytes | None = _module.edit(properties, changes)
     return kernel_python.edit(properties, changes) if found is None else found
 
@@ -128,7 +134,9 @@ def move(
     reconsume_times: int = -1,
     prepared: int = 0,
 ) -> bytes | None:
-    """See kernel_python.move. The compiled kernel leaves to the one in Python what `edit` does."""
+    """See kernel_python.move. The compiled kernel leaves the same properties as in `edit` to
+    Python.
+    """
     given = (record, topic, queue_id, changes, cleared, added, reconsume_times, prepared)
     found: bytes | None = _module.move(*given)
     return kernel_python.move(*given) if found is None else found

@@ -1,7 +1,9 @@
-"""The record kernel in Python: what each function does, and the fallback without a compiler.
+"""The record kernel in Python: the specification of each function, and the fallback without a
+compiler.
 
-Numbers cross as buffers of native 64-bit integers. A *table* has `FIELDS` columns, one after the
-other, each with one number a record; `*_at` and `*_end` are indexes into the bytes, times are ms.
+Numbers are passed as buffers of native 64-bit integers. A *table* has `FIELDS` columns, one after
+the other, each with one number per record; `*_at` and `*_end` are indexes into the bytes, times are
+ms.
 """
 
 from __future__ import annotations
@@ -60,14 +62,14 @@ if TYPE_CHECKING:
 VERSION = 5
 
 Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
-"""Bytes, or an array of them or of native integers, in one piece."""
+"""Bytes, or an array of bytes or native integers, contiguous."""
 
 
 class UnitGroup(NamedTuple):
     """`number` units of one queue; `topic` is the number of its topic.
 
-    `first_offset` is -1 where the offsets do not follow one another. Positions of the log: where
-    the first record begins, where the last one ends.
+    `first_offset` is -1 if the offsets are not consecutive. `begins` and `ends` are log positions:
+    the start of the first record and the end of the last one.
     """
 
     topic: int
@@ -97,25 +99,28 @@ FIELDS = (
 )
 
 STRUCTURE, TOO_LARGE, TRANSACTIONAL, NO_CRC, DAMAGED = 1, 2, 3, 4, 5
-"""What may be wrong with a draft; 0 is nothing."""
+"""Problems of a draft; 0 is none."""
 
 TOO_LONG, NO_SPACE, NARROW = 6, 7, 8
-"""Why a draft cannot be appended: longer than a segment; the log has no room; no room in it for
-the broker's IPv6 address."""
+"""Why a draft cannot be appended: longer than a segment; no room in the log; no room in it for the
+broker's IPv6 address.
+"""
 
 OTHER_QUEUE, OTHER_TOPIC = 9, 10
-"""What a draft does not share with the lane that it claims."""
+"""The property of its queue (lane) that a draft does not have."""
 
 UNTILED = 16
-"""The sizes of drafts do not tile their bytes."""
+"""The sizes of drafts do not add up to their bytes."""
 
 CUT, LENGTHS, TOO_MANY, LONG_PROPERTIES, TOO_MANY_BYTES = 11, 12, 13, 14, 15
-"""What may be wrong with a batch: a message of it is cut off; its lengths do not agree; there are
-too many; its properties are too long; all drafts are."""
+"""Problems of a batch: a message is cut off; its lengths do not agree; there are too many; its
+properties are too long; the drafts have too many bytes.
+"""
 
 BAD, WHOLE, BODY = 0, 1, 2
-"""What `verify` says: the record is bad; it matches its checksum; its body matches its own, and
-there is none of the whole record."""
+"""Results of `verify`: the record is bad; it matches its checksum; only its body has a checksum,
+which matches.
+"""
 
 CRC_ROOM_FROM = PROPERTIES_SIZE_BYTES_MAX - CRC_PROPERTY_BYTES
 """A draft whose properties are at least this long may have had no room for the checksum."""
@@ -132,9 +137,9 @@ _TRAN_MSG = Property.TRAN_MSG.encode() + b"\x01"
 
 
 def read(records: Column, starts: Column, sizes: Column) -> tuple[bytearray, int]:
-    """The table of the records at these places, and -1; or the index of the first that is none.
+    """The table of the records at these places, and -1; or the index of the first invalid one.
 
-    Only the structure is checked. Places may lie anywhere.
+    Only the structure is checked. The places may be in any order.
     """
     view = _view(records)
     found: list[tuple[int, Parts]] = []
@@ -147,8 +152,7 @@ def read(records: Column, starts: Column, sizes: Column) -> tuple[bytearray, int
 
 
 def scan(records: Column) -> tuple[bytearray, int]:
-    """The table of the records back to back from byte 0, and where the first bytes are that are
-    none."""
+    """The table of the adjacent records from byte 0, and the index of the first byte after them."""
     view = _view(records)
     found: list[tuple[int, Parts]] = []
     at = 0
@@ -164,11 +168,11 @@ def scan(records: Column) -> tuple[bytearray, int]:
 def check_drafts(
     records: Column, sizes: Column, body_size_max: int
 ) -> tuple[bytearray, bytearray, int, int]:
-    """The table of drafts of these sizes, back to back; which of them may move; 0 and 0.
+    """The table of adjacent drafts of these sizes; which of them may move; 0 and 0.
 
-    Or, in place of the zeros, what is wrong and with which draft first; then the rest means
-    nothing. A draft may move if it may have to be stored in another topic first, because it is
-    delayed or part of a transaction.
+    In place of the zeros: the problem and the index of the first bad draft; then the other results
+    are meaningless. A draft may move if it may have to be stored in another topic first, because it
+    is delayed or part of a transaction.
     """
     view = _view(records)
     told = _numbers(sizes).tolist()
@@ -198,10 +202,10 @@ def check_lanes(
     queue_ids: Column,
     lane_of: Column | None = None,
 ) -> int:
-    """Has each record of a table the topic and the queue id of its lane? 0, OTHER_QUEUE or
-    OTHER_TOPIC.
+    """Check that each record of a table has the topic and the queue ID of its queue (lane).
 
-    `lane_of` has the number of each record's lane; None means 0 for all.
+    Returns 0, OTHER_QUEUE or OTHER_TOPIC. `lane_of` has the index of each record's lane; None means
+    0 for all.
     """
     view = _view(records)
     column, queues = _numbers(table), _numbers(queue_ids)
@@ -217,8 +221,9 @@ def check_lanes(
 
 
 def topics(records: Column, table: Column) -> tuple[list[bytes], bytearray | None]:
-    """The different topics of the records of a table, in the order in which they first occur, and
-    for each record the number of its topic; None if there is only one."""
+    """The distinct topics of a table's records, in order of first occurrence, and the index of each
+    record's topic; None if there is only one topic.
+    """
     column = _numbers(table)
     count = len(column) // len(FIELDS)
     numbers: dict[bytes, int] = {}
@@ -242,10 +247,10 @@ def draft(
     prepared: int,
     with_crc: bool,
 ) -> bytes | None:
-    """A record without its place; None if its properties are too long.
+    """A record without its position; None if its properties are too long.
 
-    The checksum property is appended where the properties leave room for it; one that they end with
-    already is replaced. The host bits of `sys_flag` follow from the hosts. OverflowError for a
+    The checksum property is appended if the properties leave room for it; an existing one at their
+    end is replaced. The host bits of `sys_flag` are set from the hosts. Raises OverflowError for a
     number that does not fit.
     """
     if not 0 < len(topic) <= TOPIC_LENGTH_MAX or len(born_host) not in (8, HOST_V6_BYTES):
@@ -289,11 +294,11 @@ def batch(
     count_max: int,
     bytes_max: int,
 ) -> tuple[bytearray, bytearray, bytearray, int, int]:
-    """The drafts of the messages of a batch body (kourou.protocol.batch_body), back to back; their
-    sizes; which of them may move; 0 and how many there are.
+    """The adjacent drafts of the messages of a batch body (kourou.protocol.batch_body); their
+    sizes; which of them may move; 0 and their number.
 
-    `shared` are properties behind those of each message. Or, in place of the 0, what is wrong, and
-    with which message.
+    `shared` are properties that are appended to those of each message. In place of the 0 and the
+    number: the problem, and the index of the message.
     """
     data = bytes(encoded)
     drafts: list[bytes] = []
@@ -332,10 +337,10 @@ def batch(
 
 
 def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) -> bytes:
-    """Encoded properties with these ones set, or taken out where the value is None.
+    """Encoded properties with these changes: set, or removed if the value is None.
 
-    One that is there keeps its place; others go behind. Pieces that are no property are dropped,
-    and so is the checksum. Raises MessageIllegal for a value that cannot be stored.
+    An existing property keeps its place; new ones are appended. Pieces that are not a property are
+    dropped, and so is the checksum. Raises MessageIllegal for a value that cannot be stored.
     """
     found = decode_properties(bytes(properties))
     for name, value in changes:
@@ -358,9 +363,9 @@ def move(
 ) -> bytes | None:
     """The record, or draft, as a draft for another queue; None if its properties become too long.
 
-    Its properties are edited (see `edit`). Of its flags those of `cleared` go and those of `added`
-    come, none of them one of the hosts' bits. `reconsume_times` replaces its own unless it is
-    negative. ValueError if it is no record, OverflowError for a number that does not fit.
+    Its properties are edited (see `edit`). The flags in `cleared` are removed and those in `added`
+    are set; neither may contain the hosts' bits. `reconsume_times` replaces its own unless it is
+    negative. Raises ValueError if it is not a record, OverflowError for a number that does not fit.
     """
     view = _view(record)
     parts = _parts(view, 0, len(view))
@@ -382,14 +387,14 @@ def move(
     )
     if made is None:
         return None
-    crc = parts.crc.to_bytes(4, "big")  # as it was: a damaged body must not become a whole one
+    crc = parts.crc.to_bytes(4, "big")  # unchanged: a damaged body must not become a valid one
     return made[:BODY_CRC_AT] + crc + made[BODY_CRC_AT + 4 :]
 
 
 def values(records: Sequence[Buffer], names: tuple[bytes, ...]) -> list[Values]:
-    """For each record, the value of its last property of each name; None where none has one.
+    """For each record, the value of its last property of each name; None if it has none.
 
-    ValueError if one of them is no record.
+    Raises ValueError if one of them is not a record.
     """
     found = []
     for record in records:
@@ -410,10 +415,10 @@ def verify(
     queue_id: int = 0,
     offsets: Column | None = None,
 ) -> bytearray:
-    """For each of these places, is a whole record there: BAD, WHOLE or BODY.
+    """For each of these places, whether a whole record is there: BAD, WHOLE or BODY.
 
-    With `positions` each must say that it lies there in the log; with a `topic` it must be of that
-    topic and queue, and have its one of `offsets`.
+    With `positions`, each record must have that log position; with a `topic`, it must be of that
+    topic and queue, and have its entry of `offsets`.
     """
     view = _view(records)
     good = bytearray()
@@ -445,15 +450,15 @@ def append(
     store_ms: int,
     host: bytes,
 ) -> tuple[bytearray, list[tuple[int, int, int]], list[tuple[int, int]], int, int, int]:
-    """Number, place and stamp drafts of these sizes, back to back in `records`, behind log
+    """Assign offsets and positions to adjacent drafts in `records`, and stamp them, after log
     position `end`.
 
-    `lane_of` has the number of each draft's queue; None means 0 for all. `next_offsets` has the
-    next offset of each queue and is moved. A record lies wholly inside a segment, and SEGMENT_TAIL
-    bytes are left behind it. Returns the table of the records as they are now; the runs that lie
-    back to back, as (first record, number of records, position); the fillers that close segments,
-    as (position, bytes); the log's end; 0 and 0. Or, in place of the zeros, why not and which draft
-    first; then nothing has changed. NO_SPACE: the log would end above `limit`. An IPv4 host is
+    `lane_of` has the index of each draft's queue; None means 0 for all. `next_offsets` has the next
+    offset of each queue and is advanced. A record is entirely inside a segment, followed by at
+    least SEGMENT_TAIL bytes. Returns the table of the stamped records; the contiguous runs, as
+    (first record, number of records, position); the fillers that close segments, as (position,
+    bytes); the log's end; 0 and 0. In place of the zeros: the problem and the index of the first
+    bad draft; then nothing has changed. NO_SPACE: the log would end above `limit`. An IPv4 host is
     widened for a draft with room for IPv6.
     """
     refused: tuple[bytearray, list[tuple[int, int, int]], list[tuple[int, int]], int]
@@ -505,8 +510,9 @@ def append(
 
 
 def _places(sizes: Sequence[int], end: int, segment_size: int) -> tuple[list[int], int]:
-    """Positions for records of these sizes behind `end`, and -1; or the first one that is too long
-    for a segment."""
+    """Positions for records of these sizes after `end`, and -1; or the index of the first one that
+    is too long for a segment.
+    """
     places: list[int] = []
     for index, size in enumerate(sizes):
         if size > segment_size - SEGMENT_TAIL_BYTES:
@@ -532,12 +538,12 @@ def _stamp_end(view: memoryview, at: int, parts: Parts, store_ms: int, host: byt
 
 
 def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray, bytearray]:
-    """What queues and key index keep of the records of a table.
+    """The data of a table's records for consume queues and the key index.
 
     Returns the hash of each record's tags (0 for none), and for each key of each record the hash of
     `topic#key` (32 bits, not negative), the record's position and its store time in ms. A record's
-    unique key comes first, then its business keys in the producer's order, repeated ones too. The
-    key index leaves out transactions that were rolled back.
+    unique key comes first, then its business keys in the producer's order, including duplicates.
+    The key index omits transactions that were rolled back.
     """
     view = _view(records)
     column = _numbers(table)
@@ -562,12 +568,12 @@ def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytea
 def index_entries(
     hashes: Column, positions: Column, store_ms: Column, slots: Column, number: int, begin_ms: int
 ) -> tuple[bytes, int]:
-    """The entries of an index file for some keys, the first of which gets this number.
+    """The entries of an index file for some keys; the first entry gets this number.
 
-    `slots` has for each slot the number of its newest entry (native 32-bit numbers), and is not
-    changed. `begin_ms` is the file's begin: of an empty one the end of the file before, 0 without
-    one. Returns the entries (20 bytes each) and how many are the first of their slot. ValueError
-    for a negative hash.
+    `slots` has the number of the newest entry of each slot (native 32-bit numbers), and is not
+    changed. `begin_ms` is the file's begin time: for an empty file the end time of the previous
+    file, 0 if there is none. Returns the entries (20 bytes each) and how many are the first of
+    their slot. Raises ValueError for a negative hash.
     """
     slot_at = _view(slots).cast("i")
     heads: dict[int, int] = {}
@@ -590,9 +596,9 @@ def index_entries(
 
 
 def link_slots(hashes: Column, number: int, slots: Column, pages: Column, page_slots: int) -> None:
-    """Let the slots of these keys name their entries, the first of which has this number.
+    """Point the slots of these keys to their entries, the first of which has this number.
 
-    `pages` has a byte for each `page_slots` slots, set to 1 where a slot was changed.
+    `pages` has a byte for each `page_slots` slots, set to 1 if a slot was changed.
     """
     slot_at, page_at = _view(slots).cast("i"), _view(pages)
     for at, key_hash in enumerate(_view(hashes).cast("i")):
@@ -606,11 +612,11 @@ def link_slots(hashes: Column, number: int, slots: Column, pages: Column, page_s
 def queue_units(
     table: Column, codes: Column, topic_of: Column | None = None
 ) -> tuple[bytearray, bytearray, list[UnitGroup], int]:
-    """The consume queue units of the records of a table, queue by queue.
+    """The consume queue units of the records of a table, grouped by queue.
 
-    `topic_of` has the number of each record's topic; None means 0 for all. Returns the units (20
-    bytes each) and their offsets, both in the order of the groups; the groups, in the order in
-    which they first occur; and how many records have no queue because its id is negative. Halves of
+    `topic_of` has the index of each record's topic; None means 0 for all. Returns the units (20
+    bytes each) and their offsets, both in the order of the groups; the groups, in order of first
+    occurrence; and the number of records with a negative queue ID, which have no queue. Halves of
     transactions have no unit.
     """
     column = _numbers(table)
@@ -657,9 +663,9 @@ def _parts(view: memoryview, at: int, size: int) -> Parts | None:
 
 
 def _item(data: bytes, at: int) -> tuple[int, int, int, int]:
-    """The message of a batch at `at`: 0, where its body and its properties begin, where it ends.
+    """The message of a batch at `at`: 0, the start of its body and of its properties, its end.
 
-    Or, in place of the 0, what is wrong with it.
+    In place of the 0: the problem.
     """
     if len(data) - at < ITEM_FIXED_BYTES:
         return CUT, 0, 0, 0

@@ -1,15 +1,15 @@
-"""JSON as RocketMQ's peers write it: read in every spelling, written in one.
+"""JSON as RocketMQ's clients and brokers write it: any spelling is read, one is written.
 
-Fact sheet §3.1 and §1.2 tell which spellings there are. The reader accepts, beyond the standard:
+In addition to the standard, the reader accepts:
 
     unquoted keys, numbers as keys     {brokerAddrs:{0:"127.0.0.1:10911"}}
     objects as keys                    {offsetTable:{{"brokerName":"b","queueId":3,"topic":"T"}:0}}
     single quotes, trailing commas, comments, a byte order mark, further escapes
 
 A scalar key is read as text (`"0"`), an object key as an `ObjectKey`. The writer emits standard
-JSON except where a mapping's keys are objects, for which the standard has no words.
+JSON except for mappings with objects as keys, for which the standard has no form.
 
-Every error is a DecodeError that names the byte place. Depth is bounded by the caller, since the
+Every error is a DecodeError that names the position. The caller limits the depth, because the
 reader recurses. State: none.
 """
 
@@ -48,14 +48,14 @@ _WORDS: dict[str, Any] = {
 
 
 def loads(data: bytes | bytearray | memoryview, *, depth_max: int = JSON_DEPTH_MAX) -> Any:
-    """The value of a JSON text; DecodeError if even a tolerant reader cannot make sense of it.
+    """The value of a JSON text. Raises DecodeError if even a tolerant reader cannot parse it.
 
-    Standard JSON takes a fast path, where depth is bounded by the interpreter instead.
+    Standard JSON takes a fast path, in which the interpreter limits the depth.
     """
     try:
         return _strict(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        pass  # not standard, or not JSON at all: the tolerant reader finds out
+        pass  # not standard, or not JSON at all: the tolerant reader decides
     try:
         text = str(data, "utf-8")
     except UnicodeDecodeError as error:
@@ -67,7 +67,7 @@ def loads(data: bytes | bytearray | memoryview, *, depth_max: int = JSON_DEPTH_M
 
 
 class _Reader:
-    """A recursive-descent reader over one text; `_at` is the place of the next character."""
+    """A recursive-descent reader over one text; `_at` is the index of the next character."""
 
     __slots__ = ("_at", "_depth_max", "_text")
 
@@ -77,7 +77,7 @@ class _Reader:
         self._at = 0
 
     def end(self) -> None:
-        """Nothing but blanks and comments may follow."""
+        """Only blanks and comments may follow."""
         if self._peek():
             raise self._error("something follows the end of the value")
 
@@ -212,7 +212,7 @@ class _Reader:
         return bare.group()
 
     def _peek(self) -> str:
-        """The next character that is no blank and no comment; empty at the end."""
+        """The next character that is not a blank or a comment; empty at the end."""
         text = self._text
         character = text[self._at : self._at + 1]
         if character in {" ", "\t", "\r", "\n", "\f", "\v", "\ufeff", "/"}:
@@ -228,7 +228,7 @@ class _Reader:
 
 
 def _without_lone_surrogates(text: str) -> str:
-    """Join surrogate pairs that were escaped apart; a half without the other becomes U+FFFD."""
+    """Join surrogate pairs that were escaped separately; an unpaired half becomes U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -240,9 +240,9 @@ def object_key(**members: str | int) -> ObjectKey:
 
 
 def dumps(value: Any) -> bytes:
-    """Standard JSON of plain values, but for mappings with `ObjectKey`s.
+    """Standard JSON of plain values, except for mappings with `ObjectKey`s.
 
-    A struct may stand as a value; its own mappings must not have object keys.
+    A struct may be a value; its own mappings must not have object keys.
     """
     return _text(value).encode()
 

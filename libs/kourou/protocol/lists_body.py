@@ -1,7 +1,4 @@
-"""JSON bodies that list clients, groups and locked queues.
-
-Fact sheet §3.4 and §3.5.
-"""
+"""JSON bodies that list clients, groups and locked queues."""
 
 from __future__ import annotations
 
@@ -49,12 +46,12 @@ _decode_consumer_ids = reply_decoder(_ConsumerIdsShape, "list of consumers")
 
 
 def decode_consumer_ids(body: Buffer) -> list[str]:
-    """The client ids of GET_CONSUMER_LIST_BY_GROUP (38)."""
+    """The client IDs of GET_CONSUMER_LIST_BY_GROUP (38)."""
     return _decode_consumer_ids(body).consumer_id_list or []
 
 
 def encode_consumer_ids(ids: Iterable[str]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(_ConsumerIdsShape(consumer_id_list=list(ids)))
 
 
@@ -71,7 +68,7 @@ def decode_group_list(body: Buffer) -> list[str]:
 
 
 def encode_group_list(groups: Iterable[str]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(_GroupListShape(group_list=list(groups)))
 
 
@@ -90,7 +87,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConnection:
-    """Who consumes in a group, how, and what: topic -> subscription (203)."""
+    """The consumers of a group, and how and what they consume: topic -> subscription (203)."""
 
     connections: Sequence[Connection] = ()
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
@@ -101,7 +98,7 @@ class ConsumerConnection:
 
 @dataclass(frozen=True, slots=True)
 class ProducerConnection:
-    """Who produces in a group (204)."""
+    """The producers of a group (204)."""
 
     connections: Sequence[Connection] = ()
 
@@ -145,7 +142,7 @@ def _connection_shapes(connections: Iterable[Connection]) -> list[_ConnectionSha
 
 
 def decode_consumer_connection(body: Buffer) -> ConsumerConnection:
-    """The answer of GET_CONSUMER_CONNECTION_LIST (203)."""
+    """The reply body of GET_CONSUMER_CONNECTION_LIST (203)."""
     shape = _decode_consumers(body)
     try:
         return ConsumerConnection(
@@ -160,7 +157,7 @@ def decode_consumer_connection(body: Buffer) -> ConsumerConnection:
 
 
 def encode_consumer_connection(consumers: ConsumerConnection) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _ConsumerConnectionShape(
             connection_set=_connection_shapes(consumers.connections),
@@ -175,13 +172,13 @@ def encode_consumer_connection(consumers: ConsumerConnection) -> bytes:
 
 
 def decode_producer_connection(body: Buffer) -> ProducerConnection:
-    """The answer of GET_PRODUCER_CONNECTION_LIST (204)."""
+    """The reply body of GET_PRODUCER_CONNECTION_LIST (204)."""
     shape = _decode_producers(body)
     return ProducerConnection([each.model() for each in shape.connection_set or ()])
 
 
 def encode_producer_connection(producers: ProducerConnection) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _ProducerConnectionShape(connection_set=_connection_shapes(producers.connections))
     )
@@ -214,7 +211,7 @@ _decode_producer_table = reply_decoder(_ProducerTableShape, "table of producers"
 
 
 def decode_producer_table(body: Buffer) -> dict[str, list[ProducerInfo]]:
-    """The answer of GET_ALL_PRODUCER_INFO (328): group -> its producers."""
+    """The reply body of GET_ALL_PRODUCER_INFO (328): group -> its producers."""
     return {
         group: [
             ProducerInfo(
@@ -231,7 +228,7 @@ def decode_producer_table(body: Buffer) -> dict[str, list[ProducerInfo]]:
 
 
 def encode_producer_table(table: Mapping[str, Iterable[ProducerInfo]]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _ProducerTableShape(
             data={
@@ -256,7 +253,7 @@ def encode_producer_table(table: Mapping[str, Iterable[ProducerInfo]]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LockBatch:
-    """Queues that one client of a group wants to lock (41) or unlock (42)."""
+    """Queues that a client of a group requests to lock (41) or unlock (42)."""
 
     group: str
     client_id: str
@@ -285,7 +282,7 @@ def decode_lock_batch(body: Buffer) -> LockBatch:
 
 
 def encode_lock_batch(batch: LockBatch) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _LockShape(
             client_id=batch.client_id,
@@ -296,10 +293,10 @@ def encode_lock_batch(batch: LockBatch) -> bytes:
 
 
 def decode_locked_queues(body: Buffer) -> tuple[MessageQueue, ...]:
-    """The answer of LOCK_BATCH_MQ (41): the queues that the client holds now."""
+    """The reply body of LOCK_BATCH_MQ (41): the queues that the client holds now."""
     return tuple(queue.model() for queue in _decode_locked(body).locked or ())
 
 
 def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(_LockedShape(locked=[queue_shape(queue) for queue in queues]))

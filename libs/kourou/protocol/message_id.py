@@ -1,7 +1,7 @@
-"""The two names of a message (fact sheet §4.6).
+"""The two IDs of a message.
 
-The *unique key* is made by the producer and stays with a message through retries. The *offset id*
-is the place of one stored copy: store host and log position.
+The producer creates the *unique key*, which the message keeps through retries. The *offset ID*
+identifies one stored copy: store host and log position.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def month_start_ms(now_ms: int) -> int:
 
 
 class UniqKeyGenerator:
-    """Makes RocketMQ's unique keys: ip, process, a discriminator, ms in the month, a counter.
+    """Generates RocketMQ's unique keys: IP, process, a discriminator, ms in the month, a counter.
 
-    `ip` has 4 or 16 bytes; `discriminator` tells two generators of one process apart (RocketMQ
-    takes the hash of its class loader). Not thread-safe.
+    `ip` has 4 or 16 bytes; `discriminator` distinguishes two generators of one process (RocketMQ
+    uses the hash of its class loader). Not thread-safe.
 
-    Within a month no key comes twice, whatever the clock does: the time in the keys never goes
-    back, and after 65,536 keys of one millisecond it goes on to the next.
+    Within a month every key is different, whatever the clock does: the time in the keys never goes
+    back, and after 65,536 keys in one millisecond the next millisecond is used.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class UniqKeyGenerator:
         return keys
 
     def _begin(self, now_ms: int) -> None:
-        """Keys have another time from now on: this one, or the next of those that were used."""
+        """Start a new time for keys: the current one, or the next after those already used."""
         time_ms = self._time_ms = max(now_ms, self._time_ms + 1)
         self._used = 0
         if not self._month_start_ms <= time_ms < self._month_end_ms:
@@ -87,10 +87,10 @@ class UniqKeyGenerator:
 
 
 def uniq_key_time_ms(key: str, now_ms: int) -> int | None:
-    """When a unique key was made, in epoch ms; None for a text that is no such key.
+    """When a unique key was created, in epoch ms; None for a text that is not such a key.
 
-    The key counts from the start of its month, so the month is guessed: the latest one that does
-    not put the key into the future of `now_ms`.
+    The key counts from the start of its month, so the month is inferred: the latest one that does
+    not put the key after `now_ms`.
     """
     if len(key) not in (32, 56):
         return None
@@ -105,12 +105,12 @@ def uniq_key_time_ms(key: str, now_ms: int) -> int | None:
 
 
 def encode_offset_id(host: Host, position: int) -> str:
-    """The id of the copy that `host` stores at `position`: 32 hex digits (IPv4) or 56 (IPv6)."""
+    """The ID of the copy that `host` stores at `position`: 32 hex digits (IPv4) or 56 (IPv6)."""
     return (encode_host(host) + position.to_bytes(8, "big")).hex().upper()
 
 
 def decode_offset_id(text: str) -> tuple[Host, int]:
-    """The inverse; raises BadRequest for a text that is no offset id."""
+    """The inverse of `encode_offset_id`. Raises BadRequest for a text that is not an offset ID."""
     try:
         raw = bytes.fromhex(text)
     except ValueError:

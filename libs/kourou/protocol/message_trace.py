@@ -1,16 +1,16 @@
-"""Records of message traces, as RocketMQ's clients write and read them (fact sheet §4.9).
+"""Records of message traces, as RocketMQ's clients write and read them.
 
 A trace message is an ordinary message whose body is text: fields joined by 0x01, every record
-ended by 0x02. Its keys are the ids and keys of the messages that it tells of, so that the key index
-finds it.
+followed by 0x02. Its keys are the IDs and keys of the messages in it, so that the key index finds
+it.
 
     Pub              time region group topic id tags keys storeHost bodyLength cost kind offsetId ok
     SubBefore        time region group requestId id retryTimes keys
     SubAfter         requestId id cost ok keys contextCode [time group]
     EndTransaction   time region group topic id tags keys storeHost kind transactionId state check
 
-Java writes the word `null` for what is not there; it is read as an empty text. Records of a kind
-that is not known, or with too few fields, are passed over: a trace tells what it can.
+Java writes the word `null` for a missing value; it is read as an empty text. Records of an unknown
+kind, or with too few fields, are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NULL = "null"
 
 
 class TraceKind(IntEnum):
-    """What a message was when it was sent; the numbers are Java's ordinals."""
+    """The kind of a message when it was sent; the numbers are Java's ordinals."""
 
     NORMAL = 0
     HALF = 1
@@ -45,7 +45,7 @@ class ContextCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A message was sent, or could not be: `Pub`. Times are epoch ms, the cost ms."""
+    """A message was sent, or sending failed: `Pub`. Times are epoch ms, the cost ms."""
 
     timestamp_ms: int
     region: str
@@ -77,7 +77,7 @@ class Consuming:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """A handler has ended: `SubAfter`. Old clients tell neither time (0) nor group."""
+    """A handler has ended: `SubAfter`. Old clients send neither time (0) nor group."""
 
     request_id: str
     message_id: str
@@ -110,11 +110,11 @@ class TransactionEnded:
 TraceRecord = Published | Consuming | Consumed | TransactionEnded
 
 
-# -- out ------------------------------------------------------------------------------------------
+# -- encoding -------------------------------------------------------------------------------------
 
 
 def encode_record(record: TraceRecord) -> str:
-    """One record as text, its end included. Separators inside a field become spaces."""
+    """One record as text, including its end. Separators inside a field become spaces."""
     match record:
         case Published():
             fields: Sequence[object] = (
@@ -186,15 +186,15 @@ def _flag(value: bool) -> str:
 
 
 def keys_of(record: TraceRecord) -> Iterable[str]:
-    """What a trace message with this record is found by: the message's id and its keys."""
+    """The keys of a trace message with this record: the message's ID and its keys."""
     return (record.message_id, *record.keys.split())
 
 
-# -- in -------------------------------------------------------------------------------------------
+# -- decoding -------------------------------------------------------------------------------------
 
 
 def decode_trace(body: bytes) -> list[TraceRecord]:
-    """The records of a trace message's body, in its order."""
+    """The records of a trace message's body, in order."""
     found: list[TraceRecord] = []
     for line in body.decode("utf-8", "replace").split(RECORD):
         record = _record(line.split(FIELD))
@@ -223,7 +223,7 @@ def _record(fields: list[str]) -> TraceRecord | None:
                 return _consumed(fields)
             case "EndTransaction" if len(fields) >= _END_LEAST:
                 return _transaction_ended(fields)
-    except ValueError:  # a number that is none: somebody else's record, and no use to us
+    except ValueError:  # an invalid number: a record of another program, ignored
         return None
     return None
 
@@ -232,7 +232,7 @@ _PUB_LEAST, _BEFORE_LEAST, _AFTER_LEAST, _END_LEAST = 12, 8, 6, 13
 
 
 def _published(fields: list[str]) -> Published:
-    """Clients before 4.3 tell neither the offset id nor, with 13 fields, more than the success."""
+    """Clients before 4.3 send no offset ID and, with 13 fields, only the success."""
     rest = fields[12:]
     success = rest[-1] if len(rest) == 1 else (rest[1] if len(rest) > 1 else "true")
     return Published(

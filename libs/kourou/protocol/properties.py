@@ -1,12 +1,12 @@
-"""A message's properties as one string of bytes (fact sheet §4.5).
+"""A message's properties as one byte string.
 
     properties = *( name 0x01 value 0x02 )      the last 0x02 may be missing
 
-There is no escaping, so a name or value can hold neither separator, and an empty value cannot
-survive: RocketMQ's parser drops such pieces. Encoding refuses them; decoding drops them as RocketMQ
-does. Where a name comes twice the last one wins, which RocketMQ's own batches rely on.
+There is no escaping, so a name or value cannot contain either separator, and an empty value cannot
+be stored: RocketMQ's parser drops such pieces. Encoding refuses them; decoding drops them as
+RocketMQ does. If a name occurs twice, the last value counts, which RocketMQ's own batches rely on.
 
-Encoding leaves `__CRC32#` out: it protects one record's bytes and means nothing in another's.
+Encoding omits `__CRC32#`: it protects one record's bytes and means nothing in another's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kourou.errors import MessageIllegal
 from kourou.model.message import Property
 
 Values: TypeAlias = "tuple[bytes | None, ...]"
-"""The values of some properties of one message, as they are stored; None for a missing one."""
+"""The stored values of some properties of one message; None for a missing one."""
 
 NAME_END = 1
 PROPERTY_END = 2
@@ -30,7 +30,7 @@ _CRC_NAME = Property.CRC32.value
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The string for these properties, in their order, without a trailing separator.
 
-    Raises MessageIllegal for an empty name or value, for one with a separator in it and for text
+    Raises MessageIllegal for an empty name or value, for one that contains a separator and for text
     that is not Unicode (a lone surrogate).
     """
     if _CRC_NAME in properties:
@@ -64,9 +64,10 @@ def _refuse(properties: Mapping[str, str]) -> None:
 
 
 def decode_properties(raw: bytes | bytearray | memoryview) -> dict[str, str]:
-    """Every well-formed property; pieces without a name or a value are dropped; the last one wins.
+    """Every well-formed property; pieces without a name or a value are dropped; the last one
+    counts.
 
-    Bytes that are not UTF-8 become U+FFFD, as in Java: a message must not be lost for its label.
+    Bytes that are not UTF-8 become U+FFFD, as in Java: a message must not be lost for a label.
     """
     text = str(raw, "utf-8", "replace")
     if not text:
@@ -74,7 +75,7 @@ def decode_properties(raw: bytes | bytearray | memoryview) -> dict[str, str]:
     if text[-1] == "\x02":
         text = text[:-1]
     try:
-        # The way of all well-formed strings; a piece without a separator makes dict() refuse.
+        # The fast path for well-formed strings; dict() fails on a piece without a separator.
         properties = dict([piece.split("\x01", 1) for piece in text.split("\x02")])
         if "" not in properties and "" not in properties.values():
             return properties
@@ -106,13 +107,14 @@ def find_property(raw: bytes | bytearray | memoryview, name: bytes) -> bytes | N
 
 
 def find_properties(raw: bytes | bytearray | memoryview, names: Sequence[bytes]) -> Values:
-    """`find_property` for each of several names."""
+    """The values of `find_property` for several names."""
     return tuple(find_property(raw, name) for name in names)
 
 
 def labels(properties: bytes) -> tuple[bytes, list[bytes]]:
     """The tags (b"" for none) and the keys of these encoded properties: the unique key, then the
-    business keys. Where a name comes twice its last value that is not empty counts."""
+    business keys. If a name occurs twice, its last non-empty value counts.
+    """
     tag = unique = business = b""
     for piece in properties.split(b"\x02"):
         head = piece[:5]

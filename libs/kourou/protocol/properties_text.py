@@ -3,11 +3,11 @@
     line      = blank | comment | entry
     comment   = [spaces] ("#" | "!") anything
     entry     = [spaces] key (spaces | [spaces] ("=" | ":") [spaces]) value
-    escapes   = \\t \\n \\r \\f \\uXXXX; a backslash before any other character stands for it
+    escapes   = \\t \\n \\r \\f \\uXXXX; a backslash before any other character is removed
 
-A line that ends in an odd number of backslashes goes on in the next, whose leading spaces vanish.
-Text is UTF-8 (RocketMQ reads its files that way on today's machines). A key given twice keeps its
-last value, as in Java.
+A line that ends in an odd number of backslashes continues in the next one, without its leading
+spaces. Text is UTF-8 (RocketMQ reads its files as UTF-8 on current systems). If a key occurs twice,
+its last value counts, as in Java.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ESCAPES = {
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The entries of a properties text, in file order; ConfigError names a malformed line."""
+    """The entries of a properties text, in file order. Raises ConfigError for a malformed line."""
     entries: dict[str, str] = {}
     for number, line in _logical_lines(text):
         key, value = _split(line)
@@ -136,7 +136,7 @@ def _escape(text: str, is_key: bool) -> str:
 
 
 def decode_properties_text(body: bytes | bytearray | memoryview) -> dict[str, str]:
-    """The entries of a body; ConfigError if it is too long, no UTF-8, or has a malformed line."""
+    """The entries of a body. Raises ConfigError if it is too long, not UTF-8, or malformed."""
     if len(body) > PROPERTIES_TEXT_BYTES_MAX:
         raise ConfigError(
             f"the settings are {len(body)} bytes long; "
@@ -150,5 +150,5 @@ def decode_properties_text(body: bytes | bytearray | memoryview) -> dict[str, st
 
 
 def encode_properties_text(entries: Mapping[str, str]) -> bytes:
-    """The same as a body, sorted by key."""
+    """The body for these entries, sorted by key."""
     return write_properties(dict(sorted(entries.items()))).encode()

@@ -1,14 +1,14 @@
-"""One stored message, byte for byte (docs/formats/record.md; fact sheet §4.1).
+"""One stored message, byte for byte (docs/formats/record.md).
 
-A *draft* is a whole record whose queue offset, position, store time and store host are zero; a
+A *draft* is a whole record whose queue offset, position, store time and store host are zero. A
 broker *stamps* these four and the checksum, and from then on the bytes never change. The checksum
 of the whole record is its last property, as RocketMQ 5 writes it:
 
     __CRC32# 0x01 d0 d1 … d9 0x02      CRC-32 & 0x7FFFFFFF of all bytes before these twenty,
                                        ten decimal digits, the least significant first
 
-Invariants:  what `encode_draft` makes, `check_record` accepts once it is stamped
-             whatever the bytes are, only Corrupt, DecodeError or MessageIllegal is raised
+Invariants:  `check_record` accepts the output of `encode_draft` once it is stamped
+             for any bytes, only Corrupt, DecodeError or MessageIllegal is raised
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ def encode_draft(
     prepared_transaction_offset: int = 0,
     with_crc: bool = True,
 ) -> bytes:
-    """A record without its place. `properties` as encoded; times in ms; hosts as `encode_host`.
+    """A record without its position. `properties` as encoded; times in ms; hosts as `encode_host`.
 
-    The checksum property is appended where the properties leave room for it; one that they end with
-    already (bytes taken from a stored record) is replaced. The host bits of `sys_flag` follow from
-    the hosts. Raises MessageIllegal for fields that the layout cannot hold.
+    The checksum property is appended if the properties leave room for it; an existing one at their
+    end (in bytes from a stored record) is replaced. The host bits of `sys_flag` are set from the
+    hosts. Raises MessageIllegal for fields that the layout cannot hold.
     """
     if not 0 < len(topic) <= TOPIC_LENGTH_MAX:
         raise MessageIllegal(f"the topic has {len(topic)} bytes; 1 to {TOPIC_LENGTH_MAX} fit")
@@ -146,10 +146,10 @@ def stamp(
     store_host: bytes,
     queue_id: int | None = None,
 ) -> None:
-    """Give the draft at `at` its place and its checksum; the draft is known to be well formed.
+    """Set the position and the checksum of the well-formed draft at `at`.
 
-    `queue_id` replaces the one it carries, where the broker chooses the queue. An IPv4 store host
-    is widened for a draft with room for IPv6; raises MessageIllegal for the opposite.
+    `queue_id` replaces the draft's own if the broker chooses the queue. An IPv4 store host is
+    widened for a draft with room for IPv6. Raises MessageIllegal for the opposite.
     """
     sys_flag = int.from_bytes(buf[at + SYS_FLAG_AT : at + SYS_FLAG_AT + 4], "big")
     stored_at = at + STORE_TIMESTAMP_AT
@@ -178,7 +178,7 @@ def stamp(
 
 
 def _props_at(buf: bytearray, body_length_at: int) -> int:
-    """Where the properties begin: a body may end in what looks like the checksum property."""
+    """The start of the properties: a body may end in what looks like the checksum property."""
     body_length = int.from_bytes(buf[body_length_at : body_length_at + 4], "big")
     topic_length_at = body_length_at + 4 + body_length
     return topic_length_at + 1 + buf[topic_length_at] + 2
@@ -189,7 +189,7 @@ def _props_at(buf: bytearray, body_length_at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRecord:
-    """A record whose structure and checksums hold."""
+    """A record whose structure and checksums are valid."""
 
     size: int
     queue_id: int
@@ -207,22 +207,22 @@ class Blank:
 
 
 def encode_blank(size: int) -> bytes:
-    """The eight bytes that begin a filler of `size` bytes."""
+    """The first eight bytes of a filler of `size` bytes."""
     return _BLANK.pack(size, BLANK_MAGIC)
 
 
 def record_size(buf: Buffer, at: int) -> int:
-    """TOTALSIZE of what begins at `at`; raises Corrupt if not even that is there."""
+    """The TOTALSIZE field at `at`. Raises Corrupt if the bytes are too few for it."""
     if at < 0 or len(buf) - at < 4:
         raise Corrupt(f"size: {max(0, len(buf) - at)} bytes are too few for a record")
     return int.from_bytes(buf[at : at + 4], "big")
 
 
 def verify_parts(view: memoryview, at: int, parts: Parts) -> None:
-    """Test the checksum of a record: that of all its bytes if it has one, else that of its body.
+    """Verify the checksum of a record: that of all its bytes if it has one, else that of its body.
 
-    Raises Corrupt. A checksum property with a byte or two wrong counts as damaged: a damaged record
-    must not pass as one that never had one.
+    Raises Corrupt. A checksum property with one or two wrong bytes counts as damaged: a damaged
+    record must not pass as one that never had a checksum.
     """
     end = at + parts.size
     mark = end - CRC_PROPERTY_BYTES
@@ -239,10 +239,10 @@ def verify_parts(view: memoryview, at: int, parts: Parts) -> None:
 
 
 def check_record(buf: Buffer, at: int, end: int, position: int | None) -> CheckedRecord | Blank:
-    """Check what begins at `at` and must end by `end`; `position` is where it ought to lie.
+    """Check the record at `at`, which must end by `end`; `position` is its expected log position.
 
-    Tests magic, every length, the position, the topic's spelling and the checksums. Raises Corrupt
-    whose text begins with the field that is wrong.
+    Checks magic, every length, the position, the topic's encoding and the checksums. Raises Corrupt
+    whose text begins with the wrong field.
     """
     end = min(end, len(buf))
     if 0 <= at <= end - _BLANK.size:
@@ -278,11 +278,11 @@ def decode_record(
     decompress: bool = True,
     body_size_max: int = BODY_SIZE_BYTES_MAX,
 ) -> StoredMessage:
-    """The record at `at` as a message; the body is decompressed unless told otherwise.
+    """The record at `at` as a message; the body is decompressed unless `decompress` is False.
 
-    The checksum property protects the bytes and is not shown among the properties. `body_size_max`
-    is the maxMessageSize by which the growth of a compressed body is bounded. Raises Corrupt or
-    DecodeError for bytes that are no record, or fail their checksum with `verify`.
+    The checksum property protects the bytes and is not returned among the properties.
+    `body_size_max` is the maxMessageSize that limits the size of a decompressed body. Raises
+    Corrupt or DecodeError for bytes that are not a record, or fail their checksum with `verify`.
     """
     with memoryview(buf) as view:
         return _decode(view, at, len(view), verify, decompress, body_size_max)
@@ -295,9 +295,9 @@ def decode_many(
     decompress: bool = True,
     body_size_max: int = BODY_SIZE_BYTES_MAX,
 ) -> list[StoredMessage]:
-    """The messages of a pull's body: stored records back to back, and nothing else.
+    """The messages of a pull's body: adjacent stored records, and nothing else.
 
-    Raises as `decode_record`, for the first record that is wrong.
+    Raises as `decode_record`, for the first bad record.
     """
     messages: list[StoredMessage] = []
     take = messages.append
@@ -343,7 +343,7 @@ def _decode(
 
 
 def _topic_of(raw: bytes) -> str:
-    """A topic's name; a hot path decodes the same few names again and again, so they are kept."""
+    """A topic's name, cached because the same few names are decoded again and again."""
     known = _topics.get(raw)
     if known is None:
         try:

@@ -1,6 +1,6 @@
 """Many records at once: the rules of kourou.protocol.record, applied to whole batches.
 
-Invariants:  whatever the bytes are, only MessageIllegal (drafts) or Corrupt (stored) is raised
+Invariants:  for any bytes, only MessageIllegal (drafts) or Corrupt (stored) is raised
              a batch that `check_drafts` accepts can be appended without further checks
 """
 
@@ -47,7 +47,7 @@ _TEXTS = {
 }
 
 
-# -- what a client sends --------------------------------------------------------------------------
+# -- drafts from clients ------------------------------------------------------------------------
 
 
 def check_drafts(
@@ -55,12 +55,12 @@ def check_drafts(
     sizes: Longs | Sequence[int],
     body_size_max: int = BODY_SIZE_BYTES_MAX,
 ) -> RecordColumns:
-    """The broker's test of a client's batch: drafts of these sizes, back to back, and nothing else.
+    """Check a client's batch: adjacent drafts of these sizes, and nothing else.
 
     Every length field must agree, every body must match its checksum and not exceed
-    `body_size_max`, the checksum property must have its place. Raises MessageIllegal that names the
-    index of the first bad message. `elsewhere` of the columns says which drafts may be delayed or
-    part of a transaction.
+    `body_size_max`, and the checksum property must have its place. Raises MessageIllegal that names
+    the index of the first bad message. `elsewhere` of the result lists the drafts that may be
+    delayed or part of a transaction.
     """
     try:
         told = sizes if isinstance(sizes, array) else array("q", sizes)
@@ -87,14 +87,14 @@ def check_drafts(
     return found
 
 
-# -- what a store reads ---------------------------------------------------------------------------
+# -- stored records -----------------------------------------------------------------------------
 
 
 def verify_batch(found: RecordColumns, positions: Longs | None = None) -> Marks:
-    """Which records hold their checksums and lie where they say.
+    """Which records match their checksums and have the right position.
 
-    The place is compared with `positions`, else with `base + starts` where the columns have a base.
-    The checksum is that of the whole record where there is one, else that of the body.
+    The position is compared with `positions`, else with `base + starts` if the columns have a base.
+    The checksum is that of the whole record if there is one, else that of the body.
     """
     if positions is None and found.base is not None:
         positions = found.starts + found.base

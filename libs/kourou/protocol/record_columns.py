@@ -1,6 +1,6 @@
-"""Many records as columns: one numpy array a field, made by the record kernel.
+"""Many records as columns: one numpy array per field, made by the record kernel.
 
-Invariants:  every place in `RecordColumns` lies inside its blob, whatever the bytes were
+Invariants:  every index in `RecordColumns` is inside its blob, for any bytes
              IPv4, IPv6 and mixed batches give the same columns
 """
 
@@ -45,14 +45,14 @@ _SIZE_MAGIC = struct.Struct(">II")
 
 
 def sliding(blob: Bytes, dtype: np.dtype[np.void] | str) -> npt.NDArray[Any]:
-    """A view whose element i is the value that begins at byte i: to gather and scatter at once."""
+    """A view whose element i is the value that begins at byte i, to gather and scatter at once."""
     kind = np.dtype(dtype)
     room = len(blob) - kind.itemsize + 1
     return np.ndarray((max(room, 0),), kind, blob, 0, (1,))
 
 
 class ScanStop(Enum):
-    """Why a walk along records ended."""
+    """Why a scan of records ended."""
 
     END = "the buffer ends with a record's end"
     CUT = "the next record is not wholly in the buffer"
@@ -64,10 +64,9 @@ class ScanStop(Enum):
 class RecordColumns:
     """Fields of many records. `*_at` and `starts` are indexes into `blob`; times are ms.
 
-    `base` is the position of byte 0 of the blob in the log, None where that means nothing. `stop`
-    and `next_at` say why and where a walk ended. `elsewhere` are the checked drafts that may have
-    to be stored in another topic first (kernel_python.check_drafts). Arrays are not to be
-    written to.
+    `base` is the log position of byte 0 of the blob, or None if it has none. `stop` and `next_at`
+    say why and where a scan ended. `elsewhere` has the checked drafts that may have to be stored in
+    another topic first (kernel_python.check_drafts). Arrays must not be written to.
     """
 
     __slots__ = (
@@ -102,7 +101,7 @@ class RecordColumns:
 
     @property
     def blob(self) -> Bytes:
-        """The bytes that the records lie in."""
+        """The bytes that contain the records."""
         if self._blob is None:
             self._blob = as_array(self.raw)
         return self._blob
@@ -123,12 +122,12 @@ class RecordColumns:
 
     @property
     def starts(self) -> Longs:
-        """Where the records begin."""
+        """Starts of the records."""
         return self._row(_START)
 
     @property
     def sizes(self) -> Longs:
-        """Bytes of the records."""
+        """Sizes of the records in bytes."""
         return self._row(_SIZE)
 
     @property
@@ -138,7 +137,7 @@ class RecordColumns:
 
     @property
     def queue_ids(self) -> Longs:
-        """Queue ids."""
+        """Queue IDs."""
         return self._row(_QUEUE_ID)
 
     @property
@@ -153,7 +152,7 @@ class RecordColumns:
 
     @property
     def positions(self) -> Longs:
-        """Where the records say that they lie in the log."""
+        """The log positions in the records."""
         return self._row(_POSITION)
 
     @property
@@ -163,12 +162,12 @@ class RecordColumns:
 
     @property
     def born_timestamps(self) -> Longs:
-        """When the producers made them, in ms."""
+        """When the producers created them, in ms."""
         return self._row(_BORN)
 
     @property
     def store_timestamps(self) -> Longs:
-        """When a broker took them, in ms."""
+        """When a broker stored them, in ms."""
         return self._row(_STORED)
 
     @property
@@ -183,49 +182,49 @@ class RecordColumns:
 
     @property
     def body_at(self) -> Longs:
-        """Where the bodies begin."""
+        """Starts of the bodies."""
         return self._row(_BODY_AT)
 
     @property
     def body_len(self) -> Longs:
-        """Bytes of the stored bodies."""
+        """Sizes of the stored bodies in bytes."""
         return self._row(_BODY_END) - self._row(_BODY_AT)
 
     @property
     def topic_at(self) -> Longs:
-        """Where the topics begin."""
+        """Starts of the topics."""
         return self._row(_BODY_END) + 1
 
     @property
     def topic_len(self) -> Longs:
-        """Bytes of the topics."""
+        """Sizes of the topics in bytes."""
         return self._row(_TOPIC_END) - self._row(_BODY_END) - 1
 
     @property
     def props_at(self) -> Longs:
-        """Where the properties begin."""
+        """Starts of the properties."""
         return self._row(_TOPIC_END) + 2
 
     @property
     def props_len(self) -> Longs:
-        """Bytes of the properties: they go on to the record's end."""
+        """Sizes of the properties in bytes: they extend to the record's end."""
         return self.starts + self.sizes - self._row(_TOPIC_END) - 2
 
     @property
     def _numbers(self) -> memoryview:
-        """The table as plain integers: less work than an array for a few of them."""
+        """The table as plain integers: cheaper than an array for a few of them."""
         return memoryview(cast("Buffer", self.raw_table)).cast("B").cast("q")
 
     @property
     def span(self) -> tuple[int, int]:
-        """The positions where the first record begins and the last one ends."""
+        """The start of the first record and the end of the last one, as positions."""
         numbers, count = self._numbers, self._count
         ends = numbers[(_POSITION + 1) * count - 1] + numbers[(_SIZE + 1) * count - 1]
         return numbers[_POSITION * count], ends
 
     @property
     def newest_ms(self) -> int:
-        """When a broker took the last record."""
+        """When a broker stored the last record."""
         return self._numbers[(_STORED + 1) * self._count - 1]
 
     def record(self, index: int) -> memoryview:
@@ -235,7 +234,7 @@ class RecordColumns:
         return memoryview(cast("Buffer", self.raw))[start : start + numbers[count + index]]
 
     def topics(self) -> tuple[list[bytes], Longs | None]:
-        """The different topics, and for each record which of them; None if there is only one."""
+        """The distinct topics, and each record's index into them; None if there is only one."""
         topics, topic_of = kernel.topics(self.raw, self.raw_table)
         return topics, None if topic_of is None else np.frombuffer(topic_of, np.int64)
 
@@ -265,22 +264,22 @@ class RecordColumns:
 
 
 def as_table(table: bytearray) -> Longs:
-    """A table of the kernel as rows of numbers, one a field."""
+    """A table of the kernel as rows of numbers, one per field."""
     return np.frombuffer(table, np.int64).reshape(len(FIELDS), -1)
 
 
 def as_longs(numbers: Longs) -> Longs:
-    """These numbers as the kernel reads them: in one piece, 64 bits each."""
+    """These numbers as the kernel reads them: contiguous, 64 bits each."""
     return np.ascontiguousarray(numbers, np.int64)
 
 
 def as_array(buf: Buffer | Bytes) -> Bytes:
-    """The buffer as bytes of numpy, not copied."""
+    """The buffer as a numpy array of bytes, not copied."""
     return buf if isinstance(buf, np.ndarray) else np.frombuffer(buf, dtype=np.uint8)
 
 
 def problem_of(blob: Bytes, start: int, size: int) -> str:
-    """What is wrong with the bytes at this place, which are no record of this size."""
+    """The problem of the bytes at this place, which are not a record of this size."""
     if start < 0 or size < 0 or start + size > len(blob):
         return "it is outside the given bytes"
     try:
@@ -293,7 +292,7 @@ def problem_of(blob: Bytes, start: int, size: int) -> str:
 def columns(
     buf: Buffer | Bytes, starts: Longs, sizes: Longs, base_position: int | None = None
 ) -> RecordColumns:
-    """Columns of stored records at known places; raises Corrupt naming the first bad one.
+    """Columns of stored records at known places. Raises Corrupt that names the first bad one.
 
     Only the structure is checked; `verify_batch` checks checksums and positions.
     """
@@ -314,9 +313,9 @@ def scan(
     *,
     strict: bool = True,
 ) -> RecordColumns:
-    """Columns of the records that lie back to back from byte 0, up to a filler, zeros or the end.
+    """Columns of the adjacent records from byte 0, up to a filler, zeros or the end.
 
-    `stop` says why the walk ended and `next_at` where. `strict` raises Corrupt if that is a damaged
+    `stop` says why the scan ended and `next_at` where. `strict` raises Corrupt if that is a damaged
     or cut record; otherwise the records before it are returned. With `starts` the records at those
     places are read instead. Only the structure is checked.
     """
@@ -337,7 +336,7 @@ def scan(
 
 
 def _stop(blob: Bytes, at: int) -> ScanStop:
-    """What lies at `at`, where no whole record begins."""
+    """What is at `at`, where no whole record begins."""
     if len(blob) - at < _SIZE_MAGIC.size:
         return ScanStop.CUT if blob[at:].any() else ScanStop.ZERO
     size, magic = _SIZE_MAGIC.unpack_from(blob.data, at)

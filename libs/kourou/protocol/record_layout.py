@@ -1,9 +1,9 @@
-"""Where each field of a stored record lies (docs/formats/record.md; fact sheet §4.1).
+"""The layout of a stored record (docs/formats/record.md).
 
 All integers are big-endian and signed. Two fields have two widths: a host is 8 bytes (IPv4) or 20
-(IPv6), as two bits of SYSFLAG say, and what follows it moves by 12.
+(IPv6), depending on two bits of SYSFLAG, and the fields after it move by 12.
 
-Invariant: no length that was read from the bytes is used before it was checked against the size.
+Invariant: a length read from the bytes is checked against the size before it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAGIC_V2 = 0xDAA320AB
 """RocketMQ 5.1 and later, for topics of more than 127 bytes; 4.9 and Kourou refuse it."""
 BLANK_MAGIC = 0xCBD43194
 CRC_MASK = 0x7FFFFFFF
-"""Checksums are kept without their top bit, since Java has no unsigned integers."""
+"""Checksums are stored without their top bit, because Java has no unsigned integers."""
 
 BODY_CRC_AT = 8
 QUEUE_ID_AT = 12
@@ -72,7 +72,7 @@ assert len(CRC_PLACEHOLDER) == CRC_PROPERTY_BYTES
 
 @lru_cache(maxsize=4096)
 def encode_host(host: Host) -> bytes:
-    """Address and port as a record has them: 8 bytes for IPv4, 20 for IPv6; a name becomes 0.0.0.0.
+    """Address and port as in a record: 8 bytes for IPv4, 20 for IPv6; a name becomes 0.0.0.0.
 
     Raises BadRequest for a port outside 0 to 65535.
     """
@@ -92,18 +92,18 @@ def _host_of(raw: bytes) -> Host:
         return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}", int.from_bytes(raw[4:], "big")
     if len(raw) == HOST_V6_BYTES:
         address = ipaddress.IPv6Address(raw[:16])
-        # A widened IPv4 address is shown as what it is, as Java does.
+        # A widened IPv4 address is returned as IPv4, as Java does.
         return str(address.ipv4_mapped or address), int.from_bytes(raw[16:], "big")
     raise DecodeError(f"a host has 8 or 20 bytes, this one has {len(raw)}")
 
 
 def decode_host(raw: Buffer) -> Host:
-    """The inverse of `encode_host`; raises DecodeError for another length than 8 or 20."""
+    """The inverse of `encode_host`. Raises DecodeError for a length other than 8 or 20."""
     return _host_of(bytes(raw))
 
 
 def widen_host(host: bytes) -> bytes:
-    """An IPv4 host in the width of an IPv6 one (`::ffff:a.b.c.d`); an IPv6 host as it is."""
+    """An IPv4 host in the width of an IPv6 one (`::ffff:a.b.c.d`); an IPv6 host unchanged."""
     return _MAPPED + host if len(host) == HOST_V4_BYTES else host
 
 
@@ -121,7 +121,7 @@ def crc_value(crc: int) -> bytes:
 
 
 def resembles_crc(tail: bytes) -> bool:
-    """Are these twenty bytes a checksum property of which at most two bytes are wrong?"""
+    """True if these twenty bytes are a checksum property with at most two wrong bytes."""
     if tail[:2] != b"__" and tail[-1] != 2 and tail[2:8] != b"CRC32#":
         return False
     same = sum(a == b for a, b in zip(tail, CRC_MARK, strict=False))
@@ -156,9 +156,9 @@ class Parts(NamedTuple):
 
 
 def parts_of(buf: Buffer, at: int, end: int) -> Parts:
-    """Walk the record that begins at `at` and must end by `end` (a place inside the buffer).
+    """Parse the record that begins at `at` and must end by `end` (an index inside the buffer).
 
-    Raises Corrupt that names the field that is wrong; checksums are not looked at.
+    Raises Corrupt that names the wrong field; checksums are not checked.
     """
     if at < 0 or end > len(buf) or end - at < RECORD_FIXED_BYTES:
         raise Corrupt(f"size: {max(0, min(end, len(buf)) - at)} bytes are too few for a record")
@@ -196,12 +196,12 @@ def parts_of(buf: Buffer, at: int, end: int) -> Parts:
 
 
 def _extra(sys_flag: int) -> int:
-    """By how many bytes IPv6 hosts move what follows them."""
+    """The number of bytes by which IPv6 hosts move the fields after them."""
     return V6_EXTRA_BYTES * (bool(sys_flag & BORN_V6) + bool(sys_flag & STORE_V6))
 
 
 def _head_v6(buf: Buffer, at: int, sys_flag: int) -> tuple[Any, ...]:
-    """What `HEAD_V4` unpacks, of a record with at least one IPv6 host."""
+    """What `HEAD_V4` unpacks, for a record with at least one IPv6 host."""
     born_bytes = HOST_V6_BYTES if sys_flag & BORN_V6 else HOST_V4_BYTES
     store_bytes = HOST_V6_BYTES if sys_flag & STORE_V6 else HOST_V4_BYTES
     stored_at = at + BORN_HOST_AT + born_bytes
@@ -224,9 +224,9 @@ def _wrong_magic(magic: int) -> str:
 def encode_head(
     first: tuple[int, ...], born_host: bytes, store_host: bytes, last: tuple[int, int, int]
 ) -> bytes:
-    """Everything before the body of a draft: its store time is zero.
+    """Everything before the body of a draft; its store time is zero.
 
-    `first` are the fields up to the born host, `last` those behind the store host.
+    `first` are the fields up to the born host, `last` those after the store host.
     """
     if len(born_host) + len(store_host) == 2 * HOST_V4_BYTES:
         return HEAD_V4.pack(*first, born_host, 0, store_host, *last)

@@ -1,7 +1,7 @@
-"""The same message as a draft for another queue (fact sheet §4.8).
+"""The same message as a draft for another queue.
 
-Body, born time and host, flags, failed attempts and keys are the message's own and are kept.
-Offset, position, store time and store host are those of one copy; the new copy gets its own.
+Body, born time and host, flags, failed attempts and keys belong to the message and are kept.
+Offset, position, store time and store host belong to one copy; the new copy gets its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kourou.protocol.record_layout import Buffer
 
 Lane = tuple[str, int]
 Changes = tuple[tuple[bytes, bytes | None], ...]
-"""Names and new values of properties, encoded; None takes one out."""
+"""Names and new values of properties, encoded; None removes one."""
 
 _REAL_TOPIC = Property.REAL_TOPIC.encode()
 _REAL_QUEUE = Property.REAL_QID.encode()
@@ -31,9 +31,9 @@ def moved_draft(
     reconsume_times: int = -1,
     prepared: int = 0,
 ) -> bytes:
-    """The record, or draft, as a draft for `lane`, with these changes of its properties.
+    """The record, or draft, as a draft for the queue `lane`, with these changes of its properties.
 
-    A property that is there keeps its place, others go behind. `cleared` and `added` are bits of
+    An existing property keeps its place, new ones are appended. `cleared` and `added` are bits of
     the flags, without those of the hosts; `reconsume_times` replaces its own unless it is negative.
     Raises MessageIllegal for a topic or properties that do not fit.
     """
@@ -50,9 +50,9 @@ def moved_draft(
 
 
 def real_lane(properties: bytes) -> Lane | None:
-    """Where a message of these encoded properties was sent to before it was put elsewhere.
+    """The queue that a message with these encoded properties was originally sent to.
 
-    None if they do not say, or not a queue that can be.
+    None if they do not say, or if that is not a possible queue.
     """
     topic = find_property(properties, _REAL_TOPIC)
     queue = find_property(properties, _REAL_QUEUE)

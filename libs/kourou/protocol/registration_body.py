@@ -5,8 +5,8 @@
                  sized JSON list of filter servers              sized = length(4) bytes, big-endian
     topic line = name read write perm filterType [attributes]   single spaces
 
-Fact sheet §3.6. The compressed form loses `order` and the system flag of every topic, as RocketMQ's
-does; so ours is sent plain. Brokers before version 37 send the bare table of topics instead.
+The compressed form loses `order` and the system flag of every topic, as RocketMQ's does; so Kourou
+sends the plain form. Brokers before version 37 send only the table of topics instead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """What a broker tells name servers about itself every 30 s."""
+    """What a broker sends to name servers about itself every 30 s."""
 
     topics: tuple[TopicConfig, ...] = ()
     version: DataVersion = field(default_factory=DataVersion)
@@ -54,12 +54,12 @@ _decode_servers = shape_decoder(list[str], "list of filter servers")
 
 
 def body_checksum(body: Buffer) -> int:
-    """What goes with the body as `body_crc32`: CRC-32 without its top bit, as sent."""
+    """The checksum of the body as sent, for `body_crc32`: CRC-32 without its top bit."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
 def check_body_checksum(body: Buffer, expected: int) -> None:
-    """BadRequest if a body is not what its sender sent; an expected 0 skips the check."""
+    """Raise BadRequest if a body differs from what was sent; an expected 0 skips the check."""
     if expected and body_checksum(body) != expected:
         raise BadRequest("the registration's body does not match its checksum")
 
@@ -79,13 +79,13 @@ def encode_registration(registration: BrokerRegistration, *, compressed: bool = 
 def decode_registration(
     body: Buffer, *, compressed: bool = False, sender_version: int | None = None
 ) -> BrokerRegistration:
-    """What a body says. `sender_version` is the remoting version of the broker, None for ours."""
+    """The registration in a body. `sender_version`: the broker's remoting version, or None."""
     if sender_version is not None and sender_version < BARE_TABLE_BELOW_VERSION:
         topics, version = decode_topic_configs(body)
         return BrokerRegistration(tuple(topics), version)
     if compressed:
         return _decompressed(body)
-    if not body:  # a broker without topics may say nothing at all
+    if not body:  # a broker without topics may send an empty body
         return BrokerRegistration()
     shape = _decode_plain(body)
     wrapper = shape.topic_config_serialize_wrapper
@@ -133,7 +133,7 @@ def _inflate(body: Buffer) -> bytes:
 
 
 class _SizedReader:
-    """Pieces behind their lengths."""
+    """Reads pieces that follow their lengths."""
 
     __slots__ = ("_at", "_data")
 
@@ -142,7 +142,7 @@ class _SizedReader:
         self._at = 0
 
     def count(self) -> int:
-        """A number of pieces; each has at least its length."""
+        """A number of pieces; each has at least its length field."""
         number = self._number()
         if number * _INT.size > len(self._data) - self._at:
             raise malformed(_WHAT, f"it claims {number} topics")

@@ -1,17 +1,17 @@
 """The RocketMQ 4.x remoting frame, with both of its header types.
 
     frame       = total_length(4) header_word(4) header body
-    total_length  counts everything behind itself
+    total_length  counts everything after itself
     header_word = header type(1) header length(3)            big-endian
     header      = JSON object | binary header                 types 0 and 1
 
-Fact sheet §1; docs/formats/frame.md shows both headers in hex. Reading a JSON header is as lenient
-as RocketMQ's own reader, writing is standard JSON.
+docs/formats/frame.md shows both headers in hex. Reading a JSON header is as lenient as RocketMQ's
+own reader; writing is standard JSON.
 
-Every error is a DecodeError, after which the connection can only be closed: a stream that was cut
-wrong once has no further frame. A JSON header that can be read, and so can its `opaque`, is no such
-error even if other members make no sense: the command says so in `problem`, whoever serves it calls
-`check` and answers with the BadRequest, and the connection goes on.
+Every error is a DecodeError, after which the connection must be closed: once a stream was split
+wrongly, no further frame can be found. A JSON header that can be parsed, with a valid `opaque`, is
+no such error even if other members are invalid: the command has a `problem`; the server calls
+`check`, replies with the BadRequest, and the connection continues.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from kourou.protocol.request import Int32
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 VERSION_4_9_8 = 409
-"""What our servers answer: Java clients refuse SQL filters below 232 (fact sheet §1.5)."""
+"""The version in Kourou's replies: Java clients refuse SQL filters below 232."""
 
 
 class HeaderType(IntEnum):
-    """How a header is written; a reply is written as its request was."""
+    """The encoding of a header; a reply uses that of its request."""
 
     JSON = 0
     BINARY = 1
 
 
 class Language(IntEnum):
-    """What the other side is written in; CPP changes the form of one body (fact sheet §2.5)."""
+    """The language of the other side; CPP changes the form of one body (`encode_offset_table`)."""
 
     JAVA = 0
     CPP = 1
@@ -73,8 +73,8 @@ _LANGUAGE_NAMES = dict(Language.__members__)
 class RemotingCommand:
     """A request or response, its header still as text fields.
 
-    `ext_fields` is None where the header has no such object; an empty body equals none. `problem`
-    says what could not be understood; such a field has its default, and `opaque` is right.
+    `ext_fields` is None if the header has no such object; an empty body equals none. `problem` says
+    what is invalid; such a field has its default, and `opaque` is correct.
     """
 
     code: int
@@ -89,18 +89,18 @@ class RemotingCommand:
     problem: str = ""
 
     def check(self) -> None:
-        """Raise BadRequest if a part of the header could not be understood."""
+        """Raise BadRequest if a part of the header is invalid."""
         if self.problem:
             raise BadRequest(self.problem)
 
     @property
     def is_response(self) -> bool:
-        """Is this an answer to a request of the receiver?"""
+        """True if this is a reply to a request of the receiver."""
         return bool(self.flag & FLAG_RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        """Does the sender want no answer?"""
+        """True if the sender expects no reply."""
         return bool(self.flag & FLAG_ONEWAY)
 
 
@@ -118,7 +118,7 @@ def encode_command(command: RemotingCommand) -> bytes:
 
 
 def encode_head(command: RemotingCommand, body_size: int) -> bytes:
-    """The frame of a command up to its body, which leaves behind it in one piece or in several."""
+    """The frame of a command up to its body, which is sent separately in one piece or more."""
     if command.header_type == HeaderType.JSON:
         header = _encode_json_header(command)
     else:
@@ -132,7 +132,7 @@ def frame_lengths(header_type: int, header_size: int, body_size: int) -> bytes:
 
 
 def decode_command(frame: bytes | bytearray | memoryview) -> RemotingCommand:
-    """The command of one whole frame, length word included."""
+    """The command of one whole frame, including its length word."""
     view = memoryview(frame)
     if len(view) < _LENGTHS.size:
         raise DecodeError(f"a frame has at least {_LENGTHS.size} bytes, this one has {len(view)}")
@@ -147,7 +147,7 @@ def decode_command(frame: bytes | bytearray | memoryview) -> RemotingCommand:
 
 
 def decode_header(header_type: int, header: bytes) -> RemotingCommand:
-    """The command of a header alone, without its body."""
+    """The command of a header, without its body."""
     if header_type == HeaderType.JSON:
         return _decode_json_header(header)
     return _decode_binary_header(header)
@@ -158,7 +158,7 @@ def read_lengths(
 ) -> tuple[int, int, int]:
     """(frame size, header type, header size) of the frame that starts at `at`.
 
-    At least LENGTHS_BYTES must be there; they are checked before the rest of the frame has come.
+    At least LENGTHS_BYTES must be there; they are checked before the rest of the frame has arrived.
     """
     total, word = _LENGTHS.unpack_from(buffer, at)
     size: int = total + _LENGTH_BYTES
@@ -185,10 +185,10 @@ def _split_word(word: int, total: int) -> tuple[HeaderType, int]:
 
 
 class FrameReader:
-    """Cuts what a connection receives into commands. State: the bytes of one unfinished frame.
+    """Splits the received bytes of a connection into commands. State: one incomplete frame.
 
-    After bad bytes `error` is set, and every further `feed` raises it. Commands that were whole
-    before the bad bytes are still returned, so a caller looks at `error` after handling them.
+    After bad bytes `error` is set, and every later `feed` raises it. Commands that were complete
+    before the bad bytes are still returned, so a caller checks `error` after handling them.
     """
 
     __slots__ = ("_buffer", "_frame_size_max", "error")
@@ -200,11 +200,11 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """How much of an unfinished frame is held."""
+        """The bytes of an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
-        """The commands that are complete now; DecodeError if there is none but bad bytes."""
+        """The commands that are complete now. Raises DecodeError if there are only bad bytes."""
         if self.error is not None:
             raise self.error
         buffer = self._buffer
@@ -221,7 +221,7 @@ class FrameReader:
                 at += size
         except DecodeError as error:
             self.error = error
-            self._buffer = bytearray()  # the error's traceback may still look into the old one
+            self._buffer = bytearray()  # the error's traceback may still refer to the old one
             if not commands:
                 raise
             return commands
@@ -244,7 +244,7 @@ class _JsonOut(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True)
 
 
 class _JsonIn(msgspec.Struct, rename="camel", kw_only=True):
-    """A header as RocketMQ's own clients write it; other spellings take the lenient way."""
+    """A header as RocketMQ's own clients write it; others are read leniently."""
 
     code: Int32
     ext_fields: dict[str, str] | None = None
@@ -295,7 +295,7 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
 
 
 def _lenient_json_header(header: bytes) -> RemotingCommand:
-    """Member by member. DecodeError where nobody could be answered: no object, or no opaque."""
+    """Read each member. Raises DecodeError if no reply is possible: no object, or no opaque."""
     value = lenient_json.loads(header)
     if not isinstance(value, dict):
         raise DecodeError("the frame's header is malformed: it is not a JSON object")
@@ -324,9 +324,9 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 def _integer(value: Any) -> int | None:
-    """A 32-bit number in every spelling that RocketMQ reads; None for absent, ValueError if none.
+    """A 32-bit number in every spelling that RocketMQ reads; None if absent.
 
-    A boolean is 1 or 0, as in Java's reader.
+    A boolean is 1 or 0, as in Java's reader. Raises ValueError if it is not such a number.
     """
     if isinstance(value, str):
         bare = value.strip()
@@ -395,7 +395,7 @@ def _plain_text(value: float | bool | str) -> str:
 
 
 def _language(named: Any) -> Language:
-    """The language of a name or number; whatever is unknown is served as OTHER."""
+    """The language of a name or number; an unknown one is treated as OTHER."""
     if isinstance(named, str):
         name = named.strip().upper()
         if not _WHOLE_NUMBER.fullmatch(name):
@@ -457,7 +457,7 @@ def _decode_binary_header(header: bytes) -> RemotingCommand:
 
 
 def _sized_text(header: bytes, at: int, end: int) -> tuple[str | None, int]:
-    """A text behind its 4-byte length; an empty one equals none."""
+    """A text after its 4-byte length; an empty one equals none."""
     (length,) = _INT.unpack_from(header, at)
     start = at + _INT.size
     if length < 0 or start + length > end:

@@ -1,4 +1,4 @@
-"""The JSON body of GET_REPLICAS: what one broker knows of a log's members.
+"""The JSON body of GET_REPLICAS: one broker's view of the replicas of a log.
 
 {"cluster":"DefaultCluster","brokerName":"broker-a","brokerId":0,"brokerRole":"SYNC_MASTER",
  "leads":true,"epoch":64,"leader":"broker-a/0","first":0,"end":4096,"flushed":4096,
@@ -18,8 +18,9 @@ from kourou.protocol.request import Int64
 class FollowerTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     """One follower, as its leader sees it. Positions and lags in bytes.
 
-    `lag_ms`: so long ago it had all that the leader had; None if never since it attached. `member`
-    is its name in a Raft group, "" where there is none; nobody is `in_sync` there, majorities are.
+    `lag_ms`: time since it had everything the leader had; None if never since it attached. `member`
+    is its name in a Raft group, "" outside of one; `in_sync` is False in a Raft group, where
+    majorities count.
     """
 
     broker_id: Int64
@@ -34,13 +35,13 @@ class FollowerTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
 
 
 class ReplicasTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """One broker's view. `broker_role` is that of whoever leads.
+    """One broker's view. `broker_role` is that of the leader.
 
-    `leads` with `epoch` 0: nobody ever followed. `fenced`: another leader's epoch is this one, and
-    this broker stores nothing more; 0: it is not so. A follower's own copy is told by `state`,
-    `reason`, `lag_bytes` and `lag_ms`; a leader's are empty. `member` is this broker's name in a
-    Raft group, "" where there is none; then `state` is its role there, and `leader` is "" while
-    nobody is known to lead.
+    `leads` with `epoch` 0: the log never had a follower. `fenced`: the epoch of another leader,
+    because of which this broker stores nothing more; 0 if there is none. `state`, `reason`,
+    `lag_bytes` and `lag_ms` describe a follower's own replica; a leader's are empty. `member` is
+    this broker's name in a Raft group, "" outside of one; there `state` is its role, and `leader`
+    is "" while no leader is known.
     """
 
     cluster: str
@@ -71,12 +72,12 @@ _decode = msgspec.json.Decoder(ReplicasTold).decode
 
 
 def encode_replicas(told: ReplicasTold) -> bytes:
-    """The body of an answer."""
+    """The body of a reply."""
     return _encode(told)
 
 
 def decode_replicas(body: Buffer) -> ReplicasTold:
-    """What a broker told. Raises DecodeError."""
+    """A broker's reply. Raises DecodeError."""
     try:
         return _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,11 +1,11 @@
-"""What every request is, and the integer widths that its fields keep on the wire.
+"""The base classes of all requests, and the integer widths of their fields on the wire.
 
-A header class is named after its RocketMQ code in camel case (PULL_MESSAGE is `PullMessage`), its
-fields are the snake case of the RocketMQ extension fields (`queueOffset` is `queue_offset`), and
-the fields of Kourou's own are optional, so that a request without them is RocketMQ's request. A
-field that RocketMQ may leave out is None when absent; one it always writes has RocketMQ's default.
+A header class is named after its RocketMQ code in camel case (PULL_MESSAGE is `PullMessage`). Its
+fields are the RocketMQ extension fields in snake case (`queueOffset` is `queue_offset`). Kourou's
+own fields are optional, so that a request without them is a RocketMQ request. A field that RocketMQ
+may omit is None if absent; one that it always writes has RocketMQ's default.
 
-Values are checked where bytes come in (decode), never where our own code builds a header.
+Values are checked when bytes are decoded, never when Kourou itself builds a header.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from typing import Annotated, ClassVar, NamedTuple
 import msgspec
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""An integer that RocketMQ holds in a Java `int`."""
+"""An integer that RocketMQ stores in a Java `int`."""
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""An integer that RocketMQ holds in a Java `long`."""
+"""An integer that RocketMQ stores in a Java `long`."""
 
 
 class Header(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """Fields beside a body. Unknown fields are ignored when one is decoded."""
+    """The fields of a request or reply, without its body. Unknown fields are ignored."""
 
 
 class Request(Header, kw_only=True, frozen=True):
-    """A request: `code` says which, `kourou.protocol.table.REQUESTS[code]` says everything else."""
+    """A request; `kourou.protocol.table.REQUESTS[code]` has its specification."""
 
     code: ClassVar[int]
 
 
 class Response(Header, kw_only=True, frozen=True):
-    """The fields of a successful answer."""
+    """The fields of a successful reply."""
 
 
 class Body(StrEnum):
-    """What the bytes beside a header are."""
+    """The kind of a body."""
 
     NONE = "none"
-    MESSAGE = "message"  # one message's body, or an encoded batch where the header says so
-    DRAFTS = "drafts"  # records without their place, back to back
-    RECORDS = "records"  # stored records, back to back
-    LOG = "log"  # bytes of the commit log as they lie: whole records and blanks
+    MESSAGE = "message"  # one message's body, or an encoded batch if the header says so
+    DRAFTS = "drafts"  # adjacent records without their positions
+    RECORDS = "records"  # adjacent stored records
+    LOG = "log"  # bytes of the commit log: whole records and fillers
     JSON = "json"
     PROPERTIES = "properties"  # Java properties text, `key=value` lines
-    SOURCE = "source"  # the text of a filter program
+    SOURCE = "source"  # the source text of a filter
 
 
 class Resource(StrEnum):
-    """What a request touches, in the sense of the allow rules."""
+    """The resource of a request, for the allow rules."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -62,7 +62,7 @@ class Resource(StrEnum):
 
 
 class Action(StrEnum):
-    """What a request does to its resource."""
+    """The action of a request on its resource."""
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
@@ -74,14 +74,14 @@ class Action(StrEnum):
 
 
 class Rule(NamedTuple):
-    """Who may send a request: whoever is allowed `action` on `resource`."""
+    """The permission to send a request: `action` on `resource`."""
 
     resource: Resource
     action: Action
 
 
 class Answerer(StrEnum):
-    """The kinds of processes that answer requests."""
+    """The kinds of processes that handle requests."""
 
     NAMESRV = "namesrv"
     BROKER = "broker"
@@ -94,10 +94,10 @@ class Answerer(StrEnum):
 class RequestSpec:
     """One row of the request table.
 
-    `answers` are the response codes given on purpose beside SUCCESS and SYSTEM_ERROR, which any
+    `answers` are the response codes in addition to SUCCESS, SYSTEM_ERROR and others that any
     request may get. `letters` marks RocketMQ's V2 sends, whose extension fields are single letters.
     `remoting` is False for Kourou's own codes, which exist in ZeroMQ frames only. `oneway` is True
-    where the sender never waits for an answer.
+    if the sender never waits for a reply.
     """
 
     code: int

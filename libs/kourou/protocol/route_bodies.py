@@ -1,7 +1,4 @@
-"""JSON bodies of the name server: routes, clusters, topic lists, key/value tables.
-
-Fact sheet §3.2.
-"""
+"""JSON bodies of the name server: routes, clusters, topic lists, key/value tables."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ class _QueueDataShape(Shape, kw_only=True):
     perm: Int32
     read_queue_nums: Int32
     topic_sys_flag: Int32 | UnsetType = UNSET
-    topic_syn_flag: Int32 | UnsetType = UNSET  # how it was misspelled up to 4.8
+    topic_syn_flag: Int32 | UnsetType = UNSET  # the misspelled name, up to 4.8
     write_queue_nums: Int32
 
     def model(self) -> QueueData:
@@ -71,7 +68,7 @@ def decode_topic_route(body: Buffer) -> TopicRoute:
 
 
 def encode_topic_route(route: TopicRoute, *, strict: bool = True) -> bytes:
-    """The same route as a body; broker ids are bare numbers where it need not be standard JSON."""
+    """The body for this route; broker IDs are bare numbers unless it must be standard JSON."""
     conf = route.order_topic_conf
     body = _encode(
         _RouteShape(
@@ -131,7 +128,7 @@ _decode_cluster = reply_decoder(_ClusterShape, "cluster info")
 
 
 def decode_cluster_info(body: Buffer) -> ClusterInfo:
-    """The answer of GET_BROKER_CLUSTER_INFO (106)."""
+    """The reply body of GET_BROKER_CLUSTER_INFO (106)."""
     shape = _decode_cluster(body)
     return ClusterInfo(
         {name: broker.model() for name, broker in (shape.broker_addr_table or {}).items()},
@@ -140,7 +137,7 @@ def decode_cluster_info(body: Buffer) -> ClusterInfo:
 
 
 def encode_cluster_info(info: ClusterInfo) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _ClusterShape(
             broker_addr_table={name: _broker_shape(each) for name, each in info.brokers.items()},
@@ -168,7 +165,7 @@ def decode_topic_list(body: Buffer) -> tuple[list[str], str | None]:
 
 
 def encode_topic_list(topics: Iterable[str], broker_addr: str | None = None) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _TopicListShape(
             broker_addr=UNSET if broker_addr is None else broker_addr, topic_list=list(topics)
@@ -184,11 +181,11 @@ _decode_kv_table = reply_decoder(_KvTableShape, "key/value table")
 
 
 def decode_kv_table(body: Buffer) -> dict[str, str]:
-    """A table of texts: one namespace (219), order settings (103), runtime figures (28)."""
+    """A table of texts: one namespace (219), order settings (103), runtime information (28)."""
     table = _decode_kv_table(body).table or {}
     return {key: value for key, value in table.items() if value is not None}
 
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode({"table": dict(table)})

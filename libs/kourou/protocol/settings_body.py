@@ -1,4 +1,4 @@
-"""The JSON body of GET_BROKER_CONFIG where it is asked to describe its settings.
+"""The JSON body of GET_BROKER_CONFIG with `described`: a broker's settings with descriptions.
 
 {"settings":[{"name":"maxMessageSize","value":"4194304","configured":"4194304","kind":"integer",
               "about":"…","changeable":true,"whyNot":"","minimum":1,"maximum":…,"choices":[]}]}
@@ -17,9 +17,9 @@ from kourou.protocol.request import Int64
 class SettingTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     """One setting of a broker.
 
-    `value` is in force, `configured` is that of its file, or the default: they differ where an
+    `value` is the effective value, `configured` that of the file, or the default: they differ if an
     operator changed it. `kind` is boolean, integer or text. `changeable`: while the broker runs;
-    `why_not` says why it is not. `minimum` and `maximum` are None where nothing bounds it.
+    `why_not` is the reason if it is not. `minimum` and `maximum` are None if there is no limit.
     """
 
     name: str
@@ -43,12 +43,12 @@ _decode = msgspec.json.Decoder(_SettingsShape).decode
 
 
 def encode_settings_told(settings: Iterable[SettingTold]) -> bytes:
-    """The body of an answer."""
+    """The body of a reply."""
     return _encode(_SettingsShape(list(settings)))
 
 
 def decode_settings_told(body: Buffer) -> list[SettingTold]:
-    """What a broker told. Raises DecodeError."""
+    """The settings in such a body. Raises DecodeError."""
     try:
         return _decode(body).settings
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

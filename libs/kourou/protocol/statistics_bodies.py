@@ -1,7 +1,7 @@
-"""JSON bodies of figures: queues' bounds, groups' progress, counters, and offset resets.
+"""JSON bodies of statistics: queues' bounds, groups' progress, counters, and offset resets.
 
-Fact sheet §3.9. Most of them are maps with queues as keys, for which standard JSON has no form;
-they are written as RocketMQ writes them.
+Most of them are maps with queues as keys, for which standard JSON has no form; they are written as
+RocketMQ writes them.
 """
 
 from __future__ import annotations
@@ -44,40 +44,40 @@ class TopicOffset(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
 
 
 class OffsetWrapper(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """A queue's end beside a group's progress; `last_timestamp` is that of the last consumed."""
+    """A queue's end and a group's offset in it; `last_timestamp` is that of the last consumed."""
 
     broker_offset: Int64
     consumer_offset: Int64
     last_timestamp: Int64 = 0
 
 
-# -- topic and group figures ----------------------------------------------------------------------
+# -- topic and group statistics -------------------------------------------------------------------
 
 _TOPIC_STATS = "topic statistics"
 _CONSUME_STATS = "consumer group statistics"
 
 
 def decode_topic_stats(body: Buffer) -> dict[MessageQueue, TopicOffset]:
-    """The answer of GET_TOPIC_STATS_INFO (202)."""
+    """The reply body of GET_TOPIC_STATS_INFO (202)."""
     top = members(read(body, _TOPIC_STATS), _TOPIC_STATS)
     return queue_map(submap(top, "offsetTable", _TOPIC_STATS), TopicOffset, _TOPIC_STATS)
 
 
 def encode_topic_stats(table: Mapping[MessageQueue, TopicOffset]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return lenient_json.dumps({"offsetTable": _keyed(table)})
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStats:
-    """A group's progress by queue, and how many messages a second it consumes."""
+    """A group's progress by queue, and how many messages per second it consumes."""
 
     offsets: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
 
 
 def decode_consume_stats(body: Buffer) -> ConsumeStats:
-    """The answer of GET_CONSUME_STATS (208)."""
+    """The reply body of GET_CONSUME_STATS (208)."""
     return _consume_stats(read(body, _CONSUME_STATS))
 
 
@@ -91,13 +91,13 @@ def _consume_stats(value: Any) -> ConsumeStats:
 def encode_consume_stats(
     table: Mapping[MessageQueue, OffsetWrapper], consume_tps: float = 0.0
 ) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return lenient_json.dumps({"consumeTps": consume_tps, "offsetTable": _keyed(table)})
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConsumeStats:
-    """Every group's statistics at one broker, one entry a topic, and the sum of all lags."""
+    """Every group's statistics at one broker, one entry per topic, and the sum of all lags."""
 
     broker_addr: str
     groups: dict[str, list[ConsumeStats]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ _ALL_STATS = "list of consumer group statistics"
 
 
 def decode_broker_consume_stats(body: Buffer) -> BrokerConsumeStats:
-    """The answer of GET_BROKER_CONSUME_STATS (317)."""
+    """The reply body of GET_BROKER_CONSUME_STATS (317)."""
     top = members(read(body, _ALL_STATS), _ALL_STATS)
     groups: dict[str, list[ConsumeStats]] = {}
     for entry in items(top, "consumeStatsList", _ALL_STATS):
@@ -124,7 +124,7 @@ def decode_broker_consume_stats(body: Buffer) -> BrokerConsumeStats:
 
 
 def encode_broker_consume_stats(stats: BrokerConsumeStats) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     entries = [
         {
             group: [
@@ -147,7 +147,7 @@ def _keyed(table: Mapping[MessageQueue, Any]) -> dict[Any, Any]:
     return {queue_key(queue): value for queue, value in table.items()}
 
 
-# -- offsets to take from now on ------------------------------------------------------------------
+# -- resets ---------------------------------------------------------------------------------------
 
 
 class _ResetShape(Shape, kw_only=True):
@@ -161,7 +161,7 @@ _RESET = "table of offsets"
 
 
 def decode_offset_table(body: Buffer) -> dict[MessageQueue, int]:
-    """The answer of 222 and the body of 220, in the map form or the list form of C++ clients."""
+    """The reply body of 222 and the body of 220, in map form or in the list form of C++ clients."""
     table = members(read(body, _RESET), _RESET).get("offsetTable")
     if isinstance(table, list):
         rows = convert(table, list[_ResetShape], _RESET)
@@ -170,7 +170,7 @@ def decode_offset_table(body: Buffer) -> dict[MessageQueue, int]:
 
 
 def encode_offset_table(table: Mapping[MessageQueue, int], *, list_form: bool = False) -> bytes:
-    """The same as a body; C++ clients understand only the list form."""
+    """The body for these values; C++ clients understand only the list form."""
     if not list_form:
         return lenient_json.dumps({"offsetTable": _keyed(table)})
     rows = [
@@ -190,13 +190,13 @@ _decode_corrections = reply_decoder(_CorrectionShape, "table of correction offse
 
 
 def decode_correction_offsets(body: Buffer) -> dict[int, int]:
-    """The answer of QUERY_CORRECTION_OFFSET (308): queue id -> offset."""
+    """The reply body of QUERY_CORRECTION_OFFSET (308): queue ID -> offset."""
     table = _decode_corrections(body).correction_offsets or {}
     return {int(number): offset for number, offset in table.items()}
 
 
 def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     table = {str(number): offset for number, offset in offsets.items()}
     return _encode(_CorrectionShape(correction_offsets=table))
 
@@ -221,7 +221,7 @@ class QueueTimeSpan(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
 
     @property
     def queue(self) -> MessageQueue:
-        """Which queue this is about."""
+        """The queue of this time span."""
         return self.message_queue.model()
 
 
@@ -233,12 +233,12 @@ _decode_time_spans = reply_decoder(_TimeSpansShape, "list of time spans")
 
 
 def decode_time_spans(body: Buffer) -> list[QueueTimeSpan]:
-    """The answer of QUERY_CONSUME_TIME_SPAN (303)."""
+    """The reply body of QUERY_CONSUME_TIME_SPAN (303)."""
     return _decode_time_spans(body).consume_time_span_set or []
 
 
 def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:
-    """The same as a body, without the texts that are not known."""
+    """The body for these values, without missing texts."""
     rows = []
     for span in spans:
         row = msgspec.to_builtins(span)
@@ -249,7 +249,7 @@ def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:
 def time_span(
     queue: MessageQueue, *, first_ms: int, last_ms: int, consumed_ms: int, delay_ms: int
 ) -> QueueTimeSpan:
-    """A time span without texts, which depend on a time zone and are the caller's to add."""
+    """A time span without texts, which depend on a time zone and are added by the caller."""
     return QueueTimeSpan(
         consume_time_stamp=consumed_ms,
         delay_time=delay_ms,
@@ -263,7 +263,7 @@ def time_span(
 
 
 class StatsItem(msgspec.Struct, kw_only=True, frozen=True):
-    """A counter over one period: sum, a second's share of it, average of a single count."""
+    """A counter over one period: sum, sum per second, average per count."""
 
     avgpt: float = 0.0
     sum: Int64 = 0
@@ -282,10 +282,10 @@ _decode_broker_stats = reply_decoder(BrokerStats, "broker statistics")
 
 
 def decode_broker_stats(body: Buffer) -> BrokerStats:
-    """The answer of VIEW_BROKER_STATS_DATA (315)."""
+    """The reply body of VIEW_BROKER_STATS_DATA (315)."""
     return _decode_broker_stats(body)
 
 
 def encode_broker_stats(stats: BrokerStats) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(stats)

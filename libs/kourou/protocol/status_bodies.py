@@ -1,7 +1,7 @@
-"""JSON bodies in which consumers tell how they are, and looks into one queue.
+"""JSON bodies of consumers' status, and of units of one queue.
 
-Fact sheet §3.9: codes 221, 223, 307, 309, 321, and the message that a broker stores when it moved a
-group's offset.
+Codes 221, 223, 307, 309, 321, and the message that a broker stores when it corrected a group's
+offset.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from kourou.protocol.request import Int32, Int64
 _encode = msgspec.json.Encoder().encode
 
 
-# -- where a group's members stand ----------------------------------------------------------------
+# -- offsets of a group's consumers ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """Offsets by queue of the answering member, or by client id of every member asked."""
+    """Offsets by queue of the consumer that replies, or of each queried consumer by client ID."""
 
     queues: dict[MessageQueue, int] = field(default_factory=dict)
     members: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ _STATUS = "consumer status"
 
 
 def decode_consumer_status(body: Buffer) -> ConsumerStatus:
-    """The answer of 221 (from a member) and 223 (from a broker)."""
+    """The reply body of 221 (from a consumer) and 223 (from a broker)."""
     top = members(read(body, _STATUS), _STATUS)
     by_client = submap(top, "consumerTable", _STATUS)
     return ConsumerStatus(
@@ -65,7 +65,7 @@ def _offsets(table: Mapping[Any, Any]) -> dict[MessageQueue, int]:
 
 
 def encode_consumer_status(status: ConsumerStatus) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return lenient_json.dumps(
         {
             "consumerTable": {client: _keyed(each) for client, each in status.members.items()},
@@ -78,11 +78,11 @@ def _keyed(table: Mapping[MessageQueue, Any]) -> dict[Any, Any]:
     return {queue_key(queue): value for queue, value in table.items()}
 
 
-# -- how one member runs --------------------------------------------------------------------------
+# -- one consumer ---------------------------------------------------------------------------------
 
 
 class ProcessQueueInfo(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """What a member holds of one queue. RocketMQ spells `droped` so; times are epoch ms."""
+    """A consumer's state of one queue. `droped` is RocketMQ's spelling; times are epoch ms."""
 
     cached_msg_count: Int32 = 0
     cached_msg_max_offset: Int64 = 0
@@ -101,7 +101,7 @@ class ProcessQueueInfo(msgspec.Struct, rename="camel", kw_only=True, frozen=True
 
 
 class ConsumeStatus(msgspec.Struct, kw_only=True, frozen=True):
-    """Rates of one topic: messages a second, ms a message, failures of the last hour."""
+    """Rates of one topic: messages per second, ms per message, failures in the last hour."""
 
     consume_failed_msgs: Int64 = msgspec.field(default=0, name="consumeFailedMsgs")
     consume_failed_tps: float = msgspec.field(default=0.0, name="consumeFailedTPS")
@@ -113,7 +113,7 @@ class ConsumeStatus(msgspec.Struct, kw_only=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRunningInfo:
-    """A member's settings (`PROP_…`), subscriptions, queues and rates by topic."""
+    """A consumer's settings (`PROP_…`), subscriptions, queues and rates by topic."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscriptions: tuple[Subscription, ...] = ()
@@ -126,7 +126,7 @@ _RUNNING = "consumer running info"
 
 
 def decode_consumer_running_info(body: Buffer) -> ConsumerRunningInfo:
-    """The answer of GET_CONSUMER_RUNNING_INFO (307)."""
+    """The reply body of GET_CONSUMER_RUNNING_INFO (307)."""
     top = members(read(body, _RUNNING), _RUNNING)
     properties = convert(submap(top, "properties", _RUNNING), dict[str, str | None], _RUNNING)
     wanted = convert(items(top, "subscriptionSet", _RUNNING), list[SubscriptionShape], _RUNNING)
@@ -140,7 +140,7 @@ def decode_consumer_running_info(body: Buffer) -> ConsumerRunningInfo:
 
 
 def encode_consumer_running_info(info: ConsumerRunningInfo) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     value: dict[str, Any] = {
         "mqTable": _keyed(info.queues),
         "properties": info.properties,
@@ -153,7 +153,7 @@ def encode_consumer_running_info(info: ConsumerRunningInfo) -> bytes:
 
 
 class DirectResult(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """What came of one message consumed on demand; `consume_result` is `CR_SUCCESS` or the like."""
+    """The result of one message consumed on demand; `consume_result` is `CR_SUCCESS` or similar."""
 
     auto_commit: bool = True
     consume_result: str | None = None
@@ -166,20 +166,20 @@ _decode_direct = reply_decoder(DirectResult, "result of a direct consumption")
 
 
 def decode_direct_result(body: Buffer) -> DirectResult:
-    """The answer of CONSUME_MESSAGE_DIRECTLY (309)."""
+    """The reply body of CONSUME_MESSAGE_DIRECTLY (309)."""
     return _decode_direct(body)
 
 
 def encode_direct_result(result: DirectResult) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(_without_nulls(result))
 
 
-# -- looks into one queue -------------------------------------------------------------------------
+# -- units of one queue -------------------------------------------------------------------------
 
 
 class QueueUnit(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """One unit of a queue, and whether the group asked for would get its message."""
+    """One unit of a queue, and whether the requested group would get its message."""
 
     bit_map: str | None = None
     eval: bool = True
@@ -213,7 +213,7 @@ _decode_queue_look = reply_decoder(_QueueLookShape, "look into a queue")
 
 
 def decode_queue_look(body: Buffer) -> QueueLook:
-    """The answer of QUERY_CONSUME_QUEUE (321)."""
+    """The reply body of QUERY_CONSUME_QUEUE (321)."""
     shape = _decode_queue_look(body)
     wanted, filter_data = shape.subscription_data, shape.filter_data
     return QueueLook(
@@ -226,7 +226,7 @@ def decode_queue_look(body: Buffer) -> QueueLook:
 
 
 def encode_queue_look(look: QueueLook) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     value: dict[str, Any] = {
         "maxQueueIndex": look.max_index,
         "minQueueIndex": look.min_index,
@@ -244,12 +244,12 @@ def _without_nulls(struct: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-# -- a group's offset was moved -------------------------------------------------------------------
+# -- a group's offset was corrected ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMoved:
-    """A pull asked for an offset that the queue does not hold, and was sent elsewhere."""
+    """A pull requested an offset outside the queue, and got another one instead."""
 
     group: str
     queue: MessageQueue
@@ -276,7 +276,7 @@ def decode_offset_moved(body: Buffer) -> OffsetMoved:
 
 
 def encode_offset_moved(moved: OffsetMoved) -> bytes:
-    """The same as a body."""
+    """The body for these values."""
     return _encode(
         _OffsetMovedShape(
             consumer_group=moved.group,

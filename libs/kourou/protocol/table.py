@@ -1,7 +1,7 @@
-"""The request table: every request there is, on one page.
+"""The request table: all requests in one module.
 
-One row a code: who answers it, what may be answered beside success and SYSTEM_ERROR, which bodies
-go with it, and which allow rule guards it. Fact sheet §2 has the words; codes from 30000 are ours.
+One row per code: which process handles it, its response codes in addition to success and
+SYSTEM_ERROR, its bodies, and its allow rule. Codes from 30000 are Kourou's own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MANAGE_ACCESS = Rule(Resource.ACCESS, Action.MANAGE)
 READ_ACCESS = Rule(Resource.ACCESS, Action.READ)
 
 ACCESS_CONTROL_CODES = range(50, 55)
-"""RocketMQ's requests about access control lists; the table has those that Kourou will answer."""
+"""RocketMQ's requests about access control lists; the table has those that Kourou will support."""
 
 ACL_UPDATE_FAILED = 209
 ACL_DELETE_FAILED = 210
@@ -85,16 +85,18 @@ ANSWERS_OF_ALL = frozenset(
         Code.SERVICE_NOT_AVAILABLE,
     }
 )
-"""What any request may get; the rows do not repeat it. The last: who starts, or only follows."""
+"""What any request may get; the rows do not repeat it. The last is for a starting broker or a
+follower.
+"""
 
 UNKNOWN = (Code.OUTCOME_UNKNOWN,)
-"""The store failed while the answer waited for the disk."""
+"""The store failed while the reply waited for the disk."""
 
 STORED_BUT = (Code.FLUSH_DISK_TIMEOUT, Code.SLAVE_NOT_AVAILABLE, Code.FLUSH_SLAVE_TIMEOUT)
-"""The message is stored; only a promise about it could not be kept in time."""
+"""The message is stored, but a guarantee about it could not be met in time."""
 
 REFUSED = (Code.SYSTEM_BUSY, Code.FLOW_CONTROL, Code.DISK_FULL, Code.STORE_FAULTED)
-"""Nothing is wrong with the request; the broker cannot take it now."""
+"""The request is valid; the broker cannot accept it now."""
 
 SEND_ANSWERS = (
     *STORED_BUT,
@@ -112,7 +114,7 @@ HISTORY_ANSWERS = (
     Code.QUERY_NOT_FOUND,
     Code.MESSAGE_CORRUPT,
 )
-"""Looking back needs the event database."""
+"""History requires the event database."""
 
 RECORDED = (
     Code.SYSTEM_BUSY,
@@ -121,13 +123,13 @@ RECORDED = (
     Code.OUTCOME_UNKNOWN,
     Code.FLUSH_DISK_TIMEOUT,
 )
-"""A decision is recorded in the log before it is answered."""
+"""A decision is recorded in the log before the reply."""
 
 DECISION_ANSWERS = (Code.NO_PERMISSION, Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST)
-"""What the decision says that an undo comes down to."""
+"""The errors of the decision that an undo amounts to."""
 
 KEY_VALUE_ANSWERS = (Code.SYSTEM_BUSY, Code.METADATA_UNAVAILABLE, Code.MESSAGE_CORRUPT)
-"""A name server records a change in its own event store before it answers."""
+"""A name server records a change in its own event store before it replies."""
 
 PULL_ANSWERS = (
     Code.SYSTEM_BUSY,
@@ -434,7 +436,7 @@ _NAMESRV = (
 
 
 def _table(rows: Iterable[RequestSpec]) -> Mapping[int, RequestSpec]:
-    """The rows by code. A row that contradicts itself or another does not start."""
+    """The rows by code. Fails at import if a row contradicts itself or another."""
     table: dict[int, RequestSpec] = {}
     for spec in rows:
         assert spec.code not in table, f"{spec.name} repeats code {spec.code}"
@@ -464,7 +466,7 @@ REQUESTS: Mapping[int, RequestSpec] = _table(
 
 
 def not_supported(code: int) -> str:
-    """What is said to a request that nobody here answers; the blank is RocketMQ's."""
+    """The remark for an unsupported request; the leading blank is RocketMQ's."""
     text = f" request type {code} not supported"
     if code in ACCESS_CONTROL_CODES:
         text += ": this version of Kourou has no access control lists; nothing was changed"

@@ -1,1 +1,1 @@
-"""Who leads a log, who has how much of it, and when enough have it: pure, without hands."""
+"""Replication as pure logic, without I/O: leadership, replica progress, and commitment."""

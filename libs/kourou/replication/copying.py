@@ -1,29 +1,31 @@
-"""A static follower's side: which bytes of its leader it takes, and what it says of them.
+"""The follower's side of static replication: which bytes it accepts, and how it acknowledges them.
 
-State: soft; what it has is in the store, and which epochs those bytes are of in the log itself.
+State: soft; the bytes are in the store, and their epochs in the log itself.
 
     DETACHED     no connection to the leader
-    ATTACHING    asked; the answer says from where on both logs are the same
-    FOLLOWING    chunks are taken
-    REFUSED      may not follow, `reason` says why; asked again now and then
+    ATTACHING    attach request sent; the reply has the position up to which both logs agree
+    FOLLOWING    accepts chunks
+    REFUSED      may not follow, `reason` says why; tries again periodically
 
     state        event                     state
     any          connected                 ATTACHING
     any          disconnected              DETACHED
     ATTACHING    attached                  FOLLOWING
     ATTACHING    refused, or it would      REFUSED
-                 have to cut what counted
-    ATTACHING    the leader's log begins   REFUSED, until it has begun anew there
-                 above what both have
-    FOLLOWING    silence, an unfit epoch   ATTACHING
-    FOLLOWING    the leader's log begins   ATTACHING
-                 above this one's end
+                 have to truncate
+                 acknowledged data
+    ATTACHING    the leader's log starts   REFUSED, until the log restarts there
+                 above the common part
+    FOLLOWING    silence, a wrong epoch    ATTACHING
+    FOLLOWING    the leader's log starts   ATTACHING
+                 above the end of this one
     ATTACHING    silence                   ATTACHING
-    REFUSED      the next try              ATTACHING
+    REFUSED      the next attempt          ATTACHING
 
-Invariants:  written <= taken; bytes are taken in order, without a gap, each once
+Invariants:  written <= taken; bytes are accepted in order, without a gap, each once
              `confirmed` <= written, and never decreases
-             what counted for a sender (SYNC_MASTER) is never cut without an operator's word
+             data acknowledged to a producer (SYNC_MASTER) is truncated only with an operator's
+             consent
 """
 
 from __future__ import annotations
@@ -36,15 +38,15 @@ from kourou.replication.epochs import Epochs
 from kourou.replication.lag import Lag
 
 SILENT_MS = 5_000
-"""A leader tells every second where it stands; after this silence it is asked again."""
+"""A leader sends its positions every second; after this silence the follower attaches again."""
 
 
 NOT_COPIED_MS = 1_000
-"""A store that had no room is not asked again sooner."""
+"""After a failed write, chunks are ignored for this long."""
 
 
 class Step(Enum):
-    """How far a follower is with its leader."""
+    """The state of a follower."""
 
     DETACHED = auto()
     ATTACHING = auto()
@@ -54,7 +56,9 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Append these bytes of the leader; `damage` says why they are no readable records, if so."""
+    """Append these bytes of the leader; `damage`: why they are not readable records, "" if they
+    are.
+    """
 
     position: int
     end: int
@@ -64,16 +68,16 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class CutTo:
-    """What lies from `position` on is not the leader's: it must go before anything is taken."""
+    """Truncate the log at `position`, before anything is appended: the rest is not the leader's."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class BeginAt:
-    """The leader's log begins at `position`: this one must go, and an empty one begin there.
+    """Discard the log and start an empty one at `position`, where the leader's log starts.
 
-    Both had the same bytes up to `common`; what lies beyond is no leader's any more.
+    Both logs had the same bytes up to `common`; later bytes belong to no leader any more.
     """
 
     position: int
@@ -89,20 +93,20 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who follows whom."""
+    """The identity of a follower."""
 
     cluster: str
     broker_name: str
     broker_id: int
     accept_cut_at: int | None = None
-    """An operator accepts that what counted from this position on is lost."""
+    """An operator accepts the loss of acknowledged data from this position on."""
 
 
 class Copying:
-    """One follower's copy of a log that begins at `first`; all of `epochs` is on disk.
+    """One follower's replica of a log that starts at `first`; all of `epochs` is on disk.
 
-    `promised`: by what the log says, senders may have been promised this copy of all below that
-    position; the owner keeps it so.
+    `promised`: according to the log, all data below that position may have been acknowledged to
+    producers because of this replica; the owner keeps it up to date.
     """
 
     def __init__(self, member: Member, epochs: Epochs, first: int, *, promised: int = 0) -> None:
@@ -120,34 +124,34 @@ class Copying:
         self._round = 0
         self._ack_due = False
         self._deaf_to_ms = 0
-        self._signed_ms: int | None = None  # the leader's last sign of life
+        self._signed_ms: int | None = None  # the leader's last message
         self._lag = Lag()
         self.flush_wanted = False
 
     @property
     def epochs(self) -> Epochs:
-        """The history of what was taken; not to be changed."""
+        """The history of the accepted bytes; must not be changed."""
         return self._epochs
 
     @property
     def taken(self) -> int:
-        """Where the next chunk must begin."""
+        """The position where the next chunk must start."""
         return self._epochs.end
 
     @property
     def confirmed(self) -> int:
-        """What lies below is confirmed, and here."""
+        """Data below is committed, and written here."""
         return min(self._confirmed, self.written)
 
     @property
     def lag_bytes(self) -> int:
-        """How much the leader has that is not here, as far as is known."""
+        """Bytes that the leader has and this replica does not, as far as is known."""
         return max(0, self.leader_end - self.written)
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """So long ago all that the leader had was here; None if never, as far as is known.
+        """Time since this replica had everything the leader had; None if never, or unknown.
 
-        A leader at rest is believed to be so until its next heartbeat.
+        An idle leader counts as idle until its next heartbeat.
         """
         silent_ms = self.silent_ms(now_ms)
         if silent_ms is not None and self.step is Step.FOLLOWING and self.lag_bytes == 0:
@@ -155,7 +159,7 @@ class Copying:
         return self._lag.ms(now_ms)
 
     def silent_ms(self, now_ms: int) -> int | None:
-        """How long the leader was not heard; None if it is taken for dead."""
+        """Time since the leader's last message; None if it is considered offline."""
         if self.step is Step.DETACHED or self._signed_ms is None:
             return None
         silent_ms = now_ms - self._signed_ms
@@ -164,16 +168,16 @@ class Copying:
     # -- attaching --------------------------------------------------------------------------------
 
     def connected(self, now_ms: int) -> Say:
-        """There is a connection to the leader: ask for its log."""
+        """A connection to the leader exists: request its log."""
         self._signed_ms = now_ms
         return self._ask(now_ms)
 
     def disconnected(self) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         self.step = Step.DETACHED
 
     def tick(self, now_ms: int) -> list[Say]:
-        """Ask again where nothing was heard."""
+        """Send the request again after a silence."""
         if self.step is Step.DETACHED or now_ms - self.heard_ms < SILENT_MS:
             return []
         return [self._ask(now_ms)]
@@ -194,9 +198,11 @@ class Copying:
         )
 
     def attached(self, now_ms: int, answer: Attached) -> list[CutTo | BeginAt]:
-        """The leader's answer. What it makes this follower cut is cut before it asks again.
+        """Handle the leader's reply. If the log must be truncated, that happens before the next
+        request.
 
-        To begin anew takes more than this follower has: should that fail, it asks again later.
+        Restarting the log needs more than this follower has; if it fails, the request is repeated
+        later.
         """
         member = self._member
         who = answer.broker_name, answer.broker_id
@@ -234,7 +240,7 @@ class Copying:
     # -- bytes ------------------------------------------------------------------------------------
 
     def chunk(self, now_ms: int, chunk: LogChunk, data: memoryview) -> list[Take | Say]:
-        """Bytes of the leader, or where it stands. Answers are told by `turn`, but refusals."""
+        """Handle a chunk or heartbeat; returns refusals. `turn` returns the acknowledgements."""
         if self.step is not Step.FOLLOWING or chunk.group != self._member.broker_name:
             return []
         self._signed_ms = now_ms
@@ -248,7 +254,7 @@ class Copying:
         self.leader_end = chunk.leader_end
         self._lag.noted(now_ms, self.written, chunk.leader_end)
         if chunk.first_position > self.taken:
-            return [self._ask(now_ms)]  # whose answer says what is to be done
+            return [self._ask(now_ms)]  # the reply says what to do
         at = chunk.position
         if at > self.taken or self._epochs.epoch_at(at) != chunk.previous_epoch:
             return [self._refusal(at)]
@@ -266,14 +272,15 @@ class Copying:
         return [Take(at, chunk.end, data, chunk.damage)]
 
     def copied(self, end: int) -> None:
-        """The store has what was taken up to `end`."""
+        """The store has written all bytes up to `end`."""
         self.written = max(self.written, min(end, self.taken))
         self._ack_due = True
 
     def not_copied(self, now_ms: int, end: int) -> None:
-        """The store could not take all; its log ends at `end`.
+        """The store could not write everything; its log ends at `end`.
 
-        Nothing is answered for a while: both would talk as fast as they can, and to no end.
+        Chunks are ignored for a while: otherwise both sides would exchange messages at full speed
+        without any progress.
         """
         self._deaf_to_ms = now_ms + NOT_COPIED_MS
         self._ack_due = False
@@ -282,20 +289,20 @@ class Copying:
         self.written = min(self.written, end)
 
     def flushed_to(self, position: int) -> None:
-        """What lies below is on this follower's disk."""
+        """Data below is on this follower's disk."""
         if position > self.flushed:
             self.flushed = position
             self._ack_due = True
 
     def wants_flush(self) -> bool:
-        """Does the leader wait for this disk? Asked once a turn."""
+        """True if the leader waits for a flush here. Called once per loop iteration."""
         wanted = self.flush_wanted and self.flushed < self.written
         if wanted:
             self.flush_wanted = False
         return wanted
 
     def turn(self) -> list[Say]:
-        """What is to be said at the end of a turn: one answer to all that came."""
+        """Messages at the end of a loop iteration: one acknowledgement for all chunks."""
         if not self._ack_due or self.step is not Step.FOLLOWING:
             return []
         self._ack_due = False

@@ -1,15 +1,16 @@
-"""Which number does the next epoch of a static leader have?
+"""The number of the next epoch of a static leader.
 
-Nobody votes in a static pair, so two brokers that both think they lead must never open the same
-epoch, and one that was promoted must outdo the old leader however often that one starts again.
+There is no vote in a static pair. So two brokers that both consider themselves leader must never
+open the same epoch, and a promoted broker must always have a higher epoch than the old leader,
+however often that one restarts.
 
     epoch = promotion * 2**32 + start * 64 + brokerId
 
-A leader opens one at each start, with its own brokerId; a promotion begins the next 2**32 behind
-all that was heard of. A log that never had a follower stays at epoch 0.
+A leader opens one at each start, with its own brokerId; a promotion starts the next multiple of
+2**32 above all known epochs. A log that never had a follower stays at epoch 0.
 
-Two members that are promoted without hearing of one another open epochs of one promotion. Its first
-epoch tells them apart, however often either starts again: the higher brokerId outdoes the other.
+Two replicas that are promoted without knowledge of each other open epochs of the same promotion.
+Its first epoch distinguishes them, however often either restarts: the higher brokerId wins.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 STARTS = 64
-"""brokerIds below this are told apart."""
+"""brokerIds below this are distinguished."""
 PROMOTION = 2**32
 
 
 def next_epoch(newest: int, broker_id: int, *, promoted: bool = False) -> int:
-    """The epoch to open where `newest` is the highest that was heard of."""
+    """The epoch to open if `newest` is the highest known one."""
     assert 0 <= broker_id < STARTS, broker_id
     promotions, rest = divmod(newest, PROMOTION)
     start = rest // STARTS + 1
@@ -32,18 +33,18 @@ def next_epoch(newest: int, broker_id: int, *, promoted: bool = False) -> int:
 
 
 def promotion_of(epochs: Iterable[int]) -> int:
-    """The epoch with which the newest promotion of a log began, of all its epochs; 0: none did."""
+    """The epoch with which the newest promotion of a log began, among all its epochs; 0: none."""
     known = list(epochs)
     newest = max(known, default=0) // PROMOTION
     return min(epoch for epoch in known if epoch // PROMOTION == newest) if newest else 0
 
 
 def are_rivals(one: int, other: int) -> bool:
-    """Did two members begin the same promotion, so that no restart makes either outdo the other?"""
+    """True if two replicas began the same promotion, so that no restart gives either precedence."""
     same = one // PROMOTION == other // PROMOTION > 0
     return same and one % STARTS != other % STARTS
 
 
 def last_of_promotion(epoch: int) -> int:
-    """Above all that can be opened in its promotion."""
+    """The highest epoch number of the same promotion."""
     return (epoch // PROMOTION + 1) * PROMOTION - 1

@@ -1,18 +1,18 @@
-"""Which leader wrote which bytes of a log: the history by which two logs are compared.
+"""The epochs of a log: which leader wrote which bytes. Two logs are compared by this history.
 
-An epoch is a period with at most one leader, and its bytes are only ever appended, by that leader.
-So if two logs have the same epoch at a position, all bytes below it are the same (*log matching*),
-and where two logs part is found by comparing a few pairs of integers.
+An epoch is a period with at most one leader, and only that leader appends its bytes. So if two logs
+have the same epoch at a position, all bytes below it are the same (Raft's *log matching*), and the
+position where two logs diverge is found by comparing a few pairs of integers.
 
     epochs   0 .......... 3 ........... 5 ......
     starts   0            100           260        end = 300
 
-Epoch 0 is all that was written before any epoch was opened; a broker that never had a follower
-stays there. The epoch *at* a position is that of the byte before it: epoch_at(100) is 0, and a log
-that ends at 300 may go on where `epoch_at(300)` is 5.
+Epoch 0 is everything written before any epoch was opened; a broker that never had a follower stays
+there. The epoch *at* a position is that of the byte before it: epoch_at(100) is 0, and a log that
+ends at 300 can be continued where `epoch_at(300)` is 5.
 
-Invariants: epochs and starts both ascend strictly; no start lies beyond `end`.
-State: projection of the EpochOpened records of the log.
+Invariants: epochs and starts both ascend strictly; no start is beyond `end`. State: projection of
+the EpochOpened records of the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BEFORE_ALL_EPOCHS: tuple[EpochStart, ...] = ((0, 0),)
 
 
 class Run(NamedTuple):
-    """Bytes of one epoch that lie together: from `start` up to `end`."""
+    """Adjacent bytes of one epoch: from `start` up to `end`."""
 
     epoch: int
     start: int
@@ -42,8 +42,8 @@ class Run(NamedTuple):
 class Epochs:
     """The history of one log, up to its end.
 
-    `pairs` are as `opened()` gives them, or read from a file or message: Corrupt if they are not
-    ascending or lie beyond `end`.
+    `pairs` come from `opened()`, a file or a message. Raises Corrupt if they do not ascend or are
+    beyond `end`.
     """
 
     __slots__ = ("_epochs", "_starts", "end")
@@ -67,13 +67,13 @@ class Epochs:
         return start > self._starts[-1] or start == self._starts[-1] == 0
 
     def _add(self, epoch: int, start: int) -> None:
-        if start == self._starts[-1]:  # epoch 0, or one that was opened and wrote nothing
+        if start == self._starts[-1]:  # epoch 0, or one that was opened without writing anything
             self._epochs[-1] = epoch
         else:
             self._epochs.append(epoch)
             self._starts.append(start)
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------
 
     @property
     def last(self) -> int:
@@ -91,12 +91,12 @@ class Epochs:
         return self._epochs[index] if index >= 0 else 0
 
     def run_from(self, position: int) -> Run:
-        """The bytes from `position` (below the end) on that are of one epoch."""
+        """The bytes of one epoch from `position` (below the end) on."""
         index = bisect_right(self._starts, position) - 1
         return Run(self._epochs[index], position, self._end_of(index))
 
     def start_of(self, epoch: int) -> int | None:
-        """Where `epoch` starts; None if it is none of this log's."""
+        """The start of `epoch`; None if this log does not have it."""
         index = bisect_left(self._epochs, epoch)
         known = index < len(self._epochs) and self._epochs[index] == epoch
         return self._starts[index] if known else None
@@ -109,9 +109,9 @@ class Epochs:
     def told(
         self, below: int | None = None, count: int = EPOCHS_TOLD_MAX
     ) -> tuple[EpochStart, ...]:
-        """The newest `count` epochs that start below `below` (the end, if None), as messages do.
+        """The newest `count` epochs that start below `below` (the end, if None), for messages.
 
-        Whoever is told all of them sees the first start at 0.
+        If they are all epochs of the log, the first start is 0.
         """
         last = bisect_left(self._starts, max(1, self.end if below is None else below))
         first = max(0, last - count)
@@ -125,8 +125,9 @@ class Epochs:
     def common(self, other: Sequence[EpochStart], other_end: int) -> int:
         """The largest position up to which both histories agree.
 
-        `other` is what another log's `told()` gave. If those are not all of its epochs, and none of
-        them is one of ours, the answer is no more than where to look next: see `is_certain`.
+        `other` is the result of another log's `told()`. If it does not have all epochs of that log,
+        and none of them is in this one, the result is only the position to compare next: see
+        `is_certain`.
         """
         end = other_end
         for epoch, start in reversed(other or BEFORE_ALL_EPOCHS):
@@ -137,25 +138,25 @@ class Epochs:
         return min(end, self.end)
 
     def is_certain(self, other: Sequence[EpochStart]) -> bool:
-        """Whether `common` names a position where both logs surely agree."""
+        """True if `common` returns a position up to which both logs certainly agree."""
         told = other or BEFORE_ALL_EPOCHS
         return told[0][1] == 0 or any(self.start_of(epoch) is not None for epoch, _ in told)
 
     # -- changes ---------------------------------------------------------------------------------
 
     def open(self, epoch: int, start: int) -> None:
-        """`epoch` begins at the end of the log; the one before may have written nothing."""
+        """Start `epoch` at the end of the log; the previous one may have written nothing."""
         assert epoch > self._epochs[-1], f"epoch {epoch} opened after {self._epochs[-1]}"
         assert start == self.end, f"epoch {epoch} opened at {start}, the log ends at {self.end}"
         self._add(epoch, start)
 
     def extend(self, end: int) -> None:
-        """Bytes of the newest epoch were appended up to `end`."""
+        """Extend the newest epoch: bytes were appended up to `end`."""
         assert end >= self.end, f"the log ends at {self.end}, beyond {end}"
         self.end = end
 
     def cut(self, end: int) -> None:
-        """What lies from `end` on is no longer there, nor are epochs that start there."""
+        """Remove everything from `end` on, including epochs that start there."""
         assert 0 <= end <= self.end, f"cut at {end}, the log ends at {self.end}"
         keep = max(1, bisect_left(self._starts, end))
         del self._epochs[keep:], self._starts[keep:]
@@ -164,5 +165,5 @@ class Epochs:
             self._epochs[0] = 0
 
     def copy(self) -> Epochs:
-        """The same history; changing one leaves the other alone."""
+        """An independent copy of this history."""
         return Epochs(self.opened(), self.end)

@@ -1,16 +1,16 @@
-"""Whose copies does a sender wait for? (brokerRole=SYNC_MASTER)
+"""The in-sync replicas that a producer's reply waits for (brokerRole=SYNC_MASTER).
 
-State: soft; a leader starts with an empty set and fills it with the followers that keep up.
+State: soft; a leader starts with an empty set and adds followers that keep up.
 
-A follower keeps up while it has had, within `timeout_ms`, all that the leader had at some moment of
-that time. So neither a log that grows all the time nor one at rest makes a good follower late.
+A follower keeps up if, within the last `timeout_ms`, it had everything that the leader had at some
+moment of that period. So neither a growing nor an idle log makes a healthy follower count as late.
 
-    joins    it keeps up, and lacks no more than `fallbehind_max` bytes
-    leaves   it is not attached any more; or it lacks more than that (haSlaveFallbehindMax); or it
+    joins    it keeps up, and lacks at most `fallbehind_max` bytes
+    leaves   it is no longer attached; or it lacks more than that (haSlaveFallbehindMax); or it
              did not keep up (slaveTimeout)
 
-Invariants:  whoever is not attached is not in the set after `judge`
-             `copied` is the least that any member has
+Invariants:  only attached followers are in the set after `judge`
+             `copied` is the lowest position of any follower in the set
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kourou.replication.lag import Lag
 
 @dataclass(slots=True)
 class _Copy:
-    """What it has, and since when it lacks something, since it attached."""
+    """What a follower has, and its lag since it attached."""
 
     has: int = 0
     lag: Lag = field(default_factory=Lag)
@@ -31,7 +31,7 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The set is another one now: brokerIds, ascending."""
+    """The set changed: brokerIds, ascending."""
 
     members: tuple[int, ...]
     before: tuple[int, ...]
@@ -39,7 +39,7 @@ class Change:
 
 
 class InSync:
-    """The set of one leader. Positions in bytes, times monotonic ms, members by brokerId."""
+    """The set of one leader. Positions in bytes, times in monotonic ms, followers by brokerId."""
 
     def __init__(self, fallbehind_max: int, timeout_ms: int) -> None:
         self.fallbehind_max = fallbehind_max
@@ -49,32 +49,32 @@ class InSync:
 
     @property
     def copied(self) -> int:
-        """Every member has what lies below; 0 without members."""
+        """Every follower in the set has everything below; 0 if the set is empty."""
         return min((self._copies[member].has for member in self.members), default=0)
 
     def attached(self, member: int) -> None:
-        """It follows from now on; what it has it will say."""
+        """The follower attached; what it has is reported later."""
         self._copies[member] = _Copy()
 
     def detached(self, member: int) -> None:
-        """It is gone; the next `judge` takes it out."""
+        """The follower disconnected; the next `judge` removes it."""
         self._copies.pop(member, None)
 
     def heard(self, now_ms: int, member: int, has: int, end: int) -> None:
-        """An attached follower has all below `has`; the leader's log ends at `end`."""
+        """An attached follower has everything below `has`; the leader's log ends at `end`."""
         copy = self._copies[member]
         copy.has = max(copy.has, has)
         copy.lag.noted(now_ms, has, end)
 
     def lag_ms(self, now_ms: int, member: int, end: int) -> int | None:
-        """So long ago an attached member had all that there was; None if never."""
+        """Time since an attached follower had everything the log had; None if never."""
         copy = self._copies.get(member)
         if copy is None or copy.lag.kept_up_ms is None:
             return None
         return 0 if copy.has >= end else copy.lag.ms(now_ms)
 
     def judge(self, now_ms: int, end: int) -> Change | None:
-        """Who belongs to the set now; None if nothing changes."""
+        """Update the set; None if nothing changes."""
         before, told = self.members, []
         kept: list[int] = []
         for member in before:
@@ -107,5 +107,5 @@ class InSync:
 
 
 def named(members: Sequence[int]) -> str:
-    """For people."""
+    """The brokerIds as text for messages."""
     return ", ".join(map(str, members)) or "none"

@@ -1,27 +1,28 @@
-"""What a leader knows of one follower's log, and what it may send to it next.
+"""A leader's view of one follower's log, and what may be sent to it next.
 
     state      the leader sends
-    PROBE      one chunk, then none until it is answered; empty ones now and then
-    REPLICATE  chunks, as long as what is in flight stays within a window
-    CATCH_UP   heartbeats only: the follower is far behind and fetches the log from whom it likes
+    PROBE      one chunk, then none until it is acknowledged; empty ones periodically
+    REPLICATE  chunks, as long as the bytes in flight stay within a window
+    CATCH_UP   heartbeats only: the follower is far behind and fetches the log from any replica
 
     state      event      state       the follower ...
     PROBE      ACCEPTED   REPLICATE   has the leader's bytes up to `next`
-    PROBE      REFUSED    PROBE       told its epochs: it is asked again, further down
+    PROBE      REFUSED    PROBE       sent its epochs: the next probe is at a lower position
     PROBE      SILENT     PROBE
     REPLICATE  ACCEPTED   REPLICATE
-    REPLICATE  REFUSED    PROBE       missed a chunk, or was started again without its newest bytes
-    REPLICATE  SILENT     PROBE       does not answer: what is in flight counts as lost
-    any        FAR        CATCH_UP    is behind by more than chunks should carry
+    REPLICATE  REFUSED    PROBE       missed a chunk, or restarted without its newest bytes
+    REPLICATE  SILENT     PROBE       does not answer: chunks in flight count as lost
+    any        FAR        CATCH_UP    is further behind than chunks should make up for
     CATCH_UP   NEAR       PROBE       has caught up
     CATCH_UP   ACCEPTED, REFUSED, SILENT   CATCH_UP
 
-A refusal leads to PROBE even where the place at which both logs part is certain: each chunk of a
-full window is refused on its own, and were each refusal answered by a window, they would multiply.
+A refusal leads to PROBE even if the position where both logs diverge is certain: each chunk of a
+full window is refused separately, and if each refusal caused a window of chunks, they would
+multiply.
 
-Invariants: flushed <= written <= sent, written <= next; only `refused` lowers any of them. What a
-follower claims counts only as far as it was sent to it in this epoch.
-State: soft; a leader learns it again from the first answer.
+Invariants: flushed <= written <= sent, written <= next; only `refused` lowers any of them. A
+follower's claim counts only up to what was sent to it in this epoch. State: soft; a leader learns
+it again from the first acknowledgement.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to a follower."""
+    """Events of a follower."""
 
     ACCEPTED = auto()
     REFUSED = auto()
@@ -65,7 +66,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 
 
 class Progress:
-    """One follower, as its leader sees it in one epoch; positions in bytes, times monotonic ms."""
+    """One follower in one epoch of its leader; positions in bytes, times in monotonic ms."""
 
     __slots__ = (
         "_probe_at",
@@ -86,17 +87,18 @@ class Progress:
         self.state = State.PROBE
         #: The position of the next chunk.
         self.next = next_position
-        #: Where the highest chunk sent in this epoch ended: no claim beyond it is believed.
+        #: The end of the highest chunk sent in this epoch: a claim beyond it is not accepted.
         self.sent = 0
         #: The follower's log equals the leader's up to here ...
         self.written = 0
         #: ... and survives a crash of the follower up to here.
         self.flushed = 0
-        #: The highest round that it has answered.
+        #: The highest round that it has acknowledged.
         self.round = 0
-        #: When it was last heard; when the leader began, if never.
+        #: Time of its last message; the leader's start if there was none.
         self.heard_ms = now_ms
-        # While probing: no chunk with bytes may be sent; where the last one began, in which round.
+        # While probing: true if no chunk with bytes may be sent; the last probe's position and
+        # round.
         self._probing = False
         self._probe_at = -1
         self._probe_round = -1
@@ -104,21 +106,23 @@ class Progress:
     def _move(self, event: Event) -> None:
         self.state = TRANSITIONS[self.state, event]
 
-    # -- what may be sent ------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
-        """Bytes sent and not yet known to be written."""
+        """Bytes sent and not yet acknowledged as written."""
         return self.next - self.written
 
     def room(self, window_bytes: int) -> int:
-        """How many bytes may be sent now; while probing, a chunk may."""
+        """How many bytes may be sent now; while probing, one chunk."""
         if self.state is State.REPLICATE:
             return max(0, window_bytes - self.in_flight)
         return window_bytes if self.state is State.PROBE and not self._probing else 0
 
     def ships(self, end: int, answered_as: int = 0) -> None:
-        """A chunk that ends at `end` (an empty one: at `next`) is sent in round `answered_as`."""
+        """Record that a chunk ending at `end` (an empty one: at `next`) is sent in round
+        `answered_as`.
+        """
         if self.state is State.PROBE:
             self._probing = True
             self._probe_at = self.next
@@ -127,13 +131,13 @@ class Progress:
         self.sent = max(self.sent, end)
 
     def fetches(self, end: int) -> None:
-        """It may fetch from other members what lies below `end`."""
+        """The follower may fetch everything below `end` from other replicas."""
         self.sent = max(self.sent, end)
 
-    # -- what was heard --------------------------------------------------------------------------
+    # -- receiving --------------------------------------------------------------------------------
 
     def accepted(self, now_ms: int, answered: int, written: int, flushed: int) -> bool:
-        """An answer to a chunk of round `answered`; True if it tells of new bytes."""
+        """Handle an acknowledgement of round `answered`; True if it reports new bytes."""
         self.heard_ms = max(self.heard_ms, now_ms)
         self.round = max(self.round, answered)
         written = min(written, self.sent)
@@ -147,17 +151,18 @@ class Progress:
         return news
 
     def refused(self, now_ms: int, answered: int, common: int, certain: bool) -> bool:
-        """A chunk of round `answered` was refused; the logs agree up to `common`, if `certain`.
+        """Handle the refusal of a chunk of round `answered`; the logs agree up to `common`, if
+        `certain`.
 
-        False where the refusal is older than what is known since, and nothing is to be sent again.
-        A follower below what it had flushed has lost its disk: it starts anew, and what was
-        confirmed stays so.
+        False if the refusal is outdated and nothing must be sent again. A follower whose log ends
+        below what it had flushed has lost its disk: it starts again, and committed data stays
+        committed.
         """
         self.heard_ms = max(self.heard_ms, now_ms)
         if answered < self.round or (answered == self.round and common < self.flushed):
             return False
         if self._probing and common == self._probe_at and answered <= self._probe_round:
-            return False  # of a chunk that was sent before the probe
+            return False  # the refused chunk was sent before the probe
         self.round = answered
         self.next = common
         self.written = min(self.written, common)
@@ -167,21 +172,22 @@ class Progress:
         return True
 
     def silent(self) -> None:
-        """It did not answer for long: chunks in flight are taken for lost."""
+        """The follower has not answered for long: chunks in flight count as lost."""
         self.next = self.written or self.next
         self._move(Event.SILENT)
         self._probing = True
 
-    # -- how far behind --------------------------------------------------------------------------
+    # -- distance ---------------------------------------------------------------------------------
 
     def lag(self, end: int) -> int:
-        """Bytes of a log up to `end` that it has not written."""
+        """Bytes of a log that ends at `end` that it has not written."""
         return max(0, end - self.written)
 
     def judge_distance(self, end: int, first_position: int, catch_up_bytes: int) -> None:
-        """Far or near, by where a log begins and ends that it may fetch from others.
+        """Decide between FAR and NEAR, given the start and end of the log available from others.
 
-        Near is less than half as far, so that a follower at the border does not go to and fro.
+        NEAR requires less than half the distance of FAR, so that a follower near the limit does not
+        alternate.
         """
         if self.state is State.CATCH_UP:
             self.next = max(self.written, first_position)

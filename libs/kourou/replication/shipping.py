@@ -1,16 +1,16 @@
-"""A static leader's side: who follows this log, and what each follower is sent.
+"""The leader's side of static replication: attached followers, and what each of them is sent.
 
-State: soft. A leader that starts again is asked anew by whoever followed it.
+State: soft. After a restart of the leader, its followers attach again.
 
-A chunk is at most CHUNK_BYTES_MAX of log bytes of one epoch and one segment, cut at records. An
-answer makes room for the next chunk, so what a follower is sent never waits for a timer. An epoch's
-bytes leave only when the record that opened it is on the leader's own disk (`opened_end`): what a
-loss of power takes from the leader then always belongs to an epoch that another one follows, and
-that is how a follower finds out which of its bytes the leader never had again.
+A chunk is at most CHUNK_BYTES_MAX of log bytes of one epoch and one segment, split at records. An
+acknowledgement makes room for the next chunk, so sending never waits for a timer. An epoch's bytes
+are sent only after the record that opened it is on the leader's own disk (`opened_end`): data that
+a power loss takes from the leader then always belongs to an epoch that is followed by another one,
+and so a follower finds out which of its bytes the leader no longer has.
 
-Invariants:  nothing is sent before the epoch that it belongs to is flushed here
-             one connection follows for one brokerId; a newer one takes its place
-             once a higher epoch was heard of, nothing is sent any more (`fenced`)
+Invariants:  nothing is sent before its epoch is flushed here
+             one connection follows for one brokerId; a newer one replaces it
+             once a higher epoch is known, nothing is sent any more (`fenced`)
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from kourou.replication.epochs import Epochs
 from kourou.replication.progress import Progress, State
 
 HEARTBEAT_MS = 1_000
-"""A follower at rest is told so often where the leader stands."""
+"""The leader sends its positions to an idle follower this often."""
 SILENT_MS = 5_000
-"""Who does not answer for so long is asked anew what it has."""
+"""A follower that does not answer for this long is probed again."""
 _CHUNKS_PER_TURN = 16
-"""One follower that catches up must not keep all others waiting."""
+"""A follower that catches up must not keep all others waiting."""
 
 
 class Chunk(Protocol):
-    """Log bytes: `end` lies behind the filler, if one closes the segment; see kourou.store."""
+    """Log bytes: `end` is after the filler, if one closes the segment; see kourou.store."""
 
     @property
     def data(self) -> memoryview:
@@ -47,26 +47,26 @@ class Chunk(Protocol):
 
     @property
     def end(self) -> int:
-        """Where the log goes on."""
+        """The position where the log continues."""
         ...
 
     @property
     def damage(self) -> str:
-        """Why these are no readable records; "" for good ones."""
+        """Why these are not readable records; "" for good ones."""
         ...
 
 
 class ChunkSource(Protocol):
-    """The log that is shipped."""
+    """The log that is replicated."""
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
-        """Whole records from `position` on; empty where nothing is written yet."""
+        """Whole records from `position` on; empty if nothing is written there yet."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """One message to one follower; `to` is what it attached with."""
+    """One message to one follower; `to` identifies its connection."""
 
     to: Hashable
     chunk: LogChunk
@@ -75,7 +75,7 @@ class Shipment:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where the leader's log begins, how far it is written and on disk, and what may be read."""
+    """The start of the leader's log, its written end, its flushed end, and its committed end."""
 
     first: int
     end: int
@@ -85,7 +85,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class Follower:
-    """One attached follower. Times are monotonic ms; `told_confirmed` is what it knows of that."""
+    """An attached follower. Times are monotonic ms; `told_confirmed`: the last one sent to it."""
 
     to: Hashable
     broker_id: int
@@ -95,7 +95,7 @@ class Follower:
 
 
 class Shipping:
-    """Ships one log in one epoch. `opened_end`: where the record ends that opened it."""
+    """Replicates one log in one epoch. `opened_end`: the end of the record that opened it."""
 
     def __init__(self, cluster: str, broker_name: str, source: ChunkSource, epochs: Epochs) -> None:
         self._cluster = cluster
@@ -110,25 +110,25 @@ class Shipping:
 
     @property
     def epoch(self) -> int:
-        """The leader's own."""
+        """The leader's own epoch."""
         return self.epochs.newest
 
     @property
     def followers(self) -> Sequence[Follower]:
-        """Everybody who is attached."""
+        """All attached followers."""
         return list(self._followers.values())
 
     def __bool__(self) -> bool:
         return bool(self._followers)
 
     def follower(self, to: Hashable) -> Follower | None:
-        """Who follows over this connection."""
+        """The follower of this connection."""
         return self._followers.get(to)
 
-    # -- who follows ------------------------------------------------------------------------------
+    # -- followers --------------------------------------------------------------------------------
 
     def refusal(self, attach: Attach) -> str:
-        """Why whoever asks for the log does not get it, whatever its bytes; "" if it may."""
+        """Why an attach request is refused, regardless of its bytes; "" if it is accepted."""
         theirs, ours = (
             attach.cluster + "/" + attach.broker_name,
             self._cluster + "/" + self._broker_name,
@@ -149,14 +149,14 @@ class Shipping:
         return ""
 
     def attach(self, now_ms: int, to: Hashable, attach: Attach, bounds: Bounds) -> Attached:
-        """Somebody asks for the log, from where both logs part on; `refusal` has let it pass."""
+        """Attach a follower that `refusal` accepted, from the position where both logs diverge."""
         self._extend(bounds)
         common = self.epochs.common(attach.epochs, attach.end)
         refusal, begin_at = "", 0
         if not self.epochs.is_certain(attach.epochs):
             refusal = "none of its epochs is one of this leader's"
         elif common < bounds.first:
-            begin_at = bounds.first  # nobody has any longer what it lacks
+            begin_at = bounds.first  # no replica has the data that it lacks any more
         if not refusal and not begin_at:
             for former in [one for one in self.followers if one.broker_id == attach.broker_id]:
                 del self._followers[former.to]
@@ -172,13 +172,13 @@ class Shipping:
         )
 
     def detach(self, to: Hashable) -> Follower | None:
-        """The connection is gone; returns who followed over it."""
+        """The connection is closed; returns its follower."""
         return self._followers.pop(to, None)
 
-    # -- answers ----------------------------------------------------------------------------------
+    # -- acknowledgements -------------------------------------------------------------------------
 
     def answered(self, now_ms: int, to: Hashable, ack: ChunkAck) -> Follower | None:
-        """A follower tells what it has; None if it is nobody's word, or that of another epoch."""
+        """Handle an acknowledgement; None if it is of an unknown connection or of another epoch."""
         if ack.epoch > self.epoch and ack.group == self._broker_name:
             self.fenced = max(self.fenced, ack.epoch)
         follower = self._followers.get(to)
@@ -192,10 +192,10 @@ class Shipping:
             follower.progress.refused(now_ms, ack.round, common, certain)
         return follower
 
-    # -- shipping ---------------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     def ship(self, now_ms: int, bounds: Bounds, *, flush: bool) -> list[Shipment]:
-        """What may leave now: chunks as far as there is room, and heartbeats that are due."""
+        """What can be sent now: chunks as far as there is room, and heartbeats that are due."""
         if self.fenced or bounds.flushed < self.opened_end:
             return []
         self._extend(bounds)
@@ -222,7 +222,7 @@ class Shipping:
                 break
             shipments.append(self._shipment(follower, bounds, chunk, run.epoch, flush))
         quiet_ms = now_ms - follower.sent_ms
-        # Readers of the follower are as far behind as what it knows to be confirmed.
+        # The follower's readers lag behind until it knows the new committed position.
         news = follower.told_confirmed < bounds.confirmed and progress.state is State.REPLICATE
         if not shipments and (quiet_ms >= HEARTBEAT_MS or news):
             if now_ms - progress.heard_ms >= SILENT_MS:

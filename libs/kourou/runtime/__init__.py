@@ -1,1 +1,1 @@
-"""What every service is made of: the contract of a core, shared inputs and effects, settings."""
+"""The common part of every service: the contract of a core, shared inputs and effects, settings."""

@@ -1,7 +1,7 @@
-"""Which settings were changed while the broker ran?
+"""The settings that were changed while the broker ran.
 
-State: projection of SettingChanged; owned and changed in place by `evolve`. History and undo come
-from the events: each holds the value before.
+State: projection of SettingChanged; owned and changed in place by `evolve`. History and undo use
+the events: each contains the previous value.
 
 Invariants:  a request that names several keys changes all of them or none
              a changed value that the registry no longer allows has no effect
@@ -42,7 +42,7 @@ def evolve(settings: Settings, event: SettingChanged, at_ms: int) -> None:
 
 
 def effective(settings: Settings, spec: SettingSpec) -> Scalar:
-    """The value in force: the changed one where the registry still allows it, else the file's."""
+    """The effective value: the changed one if the registry still allows it, else the file's."""
     changed = settings.values.get(spec.name)
     if changed is None or not spec.dynamic or type(changed) is not type(spec.configured):
         return spec.configured
@@ -57,8 +57,8 @@ def decide_change(
 ) -> list[Event]:
     """Change several keys at once; if one is refused, none is changed.
 
-    A key of RocketMQ that Kourou does not have is passed over where its value promises nothing.
-    Raises ConfigError or NoPermission.
+    A RocketMQ key that Kourou does not have is skipped if its value turns the feature off. Raises
+    ConfigError or NoPermission.
     """
     if not changes:
         raise BadRequest("no setting is given", hint="give lines of the form key=value")

@@ -1,12 +1,12 @@
-"""How services think: what happened goes in, what to do comes out.
+"""The contract of a core: inputs go in, effects come out.
 
     effects = core.handle(now_ms, inputs)
 
 An *input* is something that happened (requests received, disk flushed, clock ticked). An *effect*
-is something to do (append, flush, send). The core has no asyncio, socket, file, clock or chance;
-the loop (kourou.service.loop) has nothing else. One task calls `handle` with everything that has
-arrived, then performs the effects in their order, so there are no locks and a batch is the unit of
-work.
+is something to do (append, flush, send). The core has no asyncio, sockets, files, clock or
+randomness; the loop (kourou.service.loop) has all of them and makes no decisions. One task calls
+`handle` with everything that has arrived, then executes the effects in order. So there are no
+locks, and a batch is the unit of work.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ Effect = TypeVar("Effect", covariant=True)
 
 
 class Core(Protocol[Input, Effect]):
-    """A service's decisions, as a state machine without hands."""
+    """The decisions of a service, as a state machine without I/O."""
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
-        """Take what happened since the last call, in order; return what to do, in order.
+        """Process everything that happened since the last call, in order; return the effects, in
+        order.
 
-        `now_ms` is monotonic milliseconds for every timeout; wall time travels inside inputs that
-        need it.
+        `now_ms` is monotonic milliseconds for every timeout; inputs contain wall time where it is
+        needed.
         """
         ...

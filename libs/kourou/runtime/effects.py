@@ -1,4 +1,4 @@
-"""What any core asks of the world: the effects that all services share."""
+"""The effects that the cores of all services share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kourou.runtime.peer import Peer
 
 @dataclass(slots=True)
 class Reply:
-    """Answer one request."""
+    """Reply to one request."""
 
     to: ReplyTo
     code: int = Code.SUCCESS
@@ -26,7 +26,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Notify:
-    """Tell a client something it did not ask for; no answer is expected."""
+    """Send a client a notification; no reply is expected."""
 
     peer: Peer
     request: Request
@@ -35,9 +35,9 @@ class Notify:
 
 @dataclass(slots=True)
 class AskClient:
-    """Ask a client something and bring its answer back as ClientAnswered with this token.
+    """Send a client a request and return its reply as ClientAnswered with this token.
 
-    Made by engine.asking, which also knows when waiting ends: a carrier only transmits.
+    engine.asking creates it and handles the timeout; a transport only transmits it.
     """
 
     token: int
@@ -49,6 +49,6 @@ class AskClient:
 
 @dataclass(frozen=True, slots=True)
 class LogWarning:
-    """Tell the operator, in the log."""
+    """Write a warning to the log, for the operator."""
 
     text: str

@@ -1,4 +1,4 @@
-"""What can happen to any service: the inputs that all cores share."""
+"""The inputs that the cores of all services share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TRACE_BYTES = 25
 
 @dataclass(slots=True)
 class ReplyTo:
-    """Where an answer goes: the peer, its correlation id, and whether it wants one at all.
+    """The destination of a reply: the peer, its correlation ID, and whether it expects a reply.
 
-    `trace` is the trace context of the request, which its answer repeats; empty when absent.
+    `trace` is the trace context of the request, which its reply repeats; empty if absent.
     """
 
     peer: Peer
@@ -28,19 +28,21 @@ class ReplyTo:
 
     @property
     def traced(self) -> bool:
-        """Does the request belong to a trace that is recorded? The last bit of its context says."""
+        """True if the request belongs to a recorded trace, by the last bit of its context."""
         return len(self.trace) == TRACE_BYTES and bool(self.trace[-1] & 1)
 
     @property
     def language(self) -> str:
-        """What the asker is written in, in RocketMQ's words; frames of ours come from Python."""
+        """The language of the client, as RocketMQ names it; clients that use Kourou's frames are
+        Python.
+        """
         return "PYTHON"
 
     @property
     def version(self) -> int:
-        """The remoting version that the asker states (fact sheet §1.5).
+        """The remoting version of the client.
 
-        Whoever speaks frames of ours can do what a RocketMQ 4.9.8 can.
+        A client that uses Kourou's frames has the features of RocketMQ 4.9.8.
         """
         return VERSION_4_9_8
 
@@ -50,7 +52,7 @@ class Received:
     """A request arrived.
 
     `wall_ms` is the wall clock at receipt; `deadline_ms` is monotonic and absolute, 0 for none;
-    `trace` is the 25-byte trace context of the frame, empty when absent.
+    `trace` is the 25-byte trace context of the frame, empty if absent.
     """
 
     to: ReplyTo
@@ -63,7 +65,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A connection is gone, with everything that hung on it."""
+    """A connection is closed."""
 
     peer: Peer
 
@@ -72,7 +74,7 @@ class Disconnected:
 class Tick:
     """Time passed; sent several times a second. `wall_ms` is the wall clock.
 
-    `monotonic_ms` is monotonic time, read together with it; 0 where it is that of the turn.
+    `monotonic_ms` is monotonic time, read together with it; 0 if it is that of the `handle` call.
     """
 
     wall_ms: int
@@ -81,10 +83,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswered:
-    """A client has answered what this broker asked it, or could not: `error` says why.
+    """A client replied to this broker's request, or could not be reached: `error` says why.
 
-    `fields` are the fields of the answer's header by their RocketMQ names; texts where the client
-    came in over remoting.
+    `fields` are the fields of the reply's header by their RocketMQ names; texts if the client uses
+    remoting.
     """
 
     token: int

@@ -1,19 +1,19 @@
-"""Who is on the other end of a connection, as much as a decision may know of it."""
+"""The other end of a connection, as far as decisions may depend on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MEMBERS = "members"
-"""The listener on which those who copy a log meet; clients are refused there."""
+"""The listener for replicas of a log; it refuses clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One connection's far end. `id` is unique for the life of the process and never reused.
+    """The other end of one connection. `id` is unique within the process and never reused.
 
-    `carrier` names the transport ("zmq", "tcp", "local") for statistics only: no decision looks at
-    it. `listener` is the name of the listener the connection came in on.
+    `carrier` names the transport ("zmq", "tcp", "local") for statistics only: no decision depends
+    on it. `listener` is the name of the listener that accepted the connection.
     """
 
     id: int

@@ -1,10 +1,10 @@
-"""Which settings may be changed while the broker runs, and to what?
+"""The settings that may be changed while the broker runs, and their allowed values.
 
-State: none; a registry is made once at start and does not change.
+State: none; a registry is created once at startup and does not change.
 
-An allow-list and not a block-list: a key that nobody thought of is refused. And a rule above the
-list: keys that say where files lie, whom to connect to, what to run or who may do what cannot be
-put on it by mistake, since building the registry asserts it. RocketMQ's CVE-2023-33246 is why.
+It is an allow-list, not a block-list: any other key is refused. In addition, keys that determine
+file locations, connections, executed code or permissions cannot be added to it by mistake, because
+building the registry asserts that. The reason is RocketMQ's CVE-2023-33246.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class SettingSpec:
-    """One key: its type is that of `configured`, the value it has from the file or by default.
+    """One key: its type is that of `configured`, the value from the file or the default.
 
-    `minimum` and `maximum` bound integers (both included); `choices`, when given, are all the texts
-    that are allowed; `pattern`: what a whole text must match. `dynamic` False: read at start only.
+    `minimum` and `maximum` limit integers (both included); `choices`, if given, are all allowed
+    texts; `pattern`: what the whole text must match. `dynamic` False: read at startup only.
     """
 
     name: str
@@ -83,7 +83,7 @@ class SettingSpec:
 
 
 def never_remote(name: str) -> str | None:
-    """What a key decides that nobody may decide from afar; None for an ordinary key."""
+    """What a key determines if it must never be changed remotely; None for an ordinary key."""
     reason = _NEVER_REMOTE_NAMES.get(name)
     if reason is not None:
         return reason
@@ -95,7 +95,7 @@ def never_remote(name: str) -> str | None:
 
 
 class SettingsRegistry:
-    """The keys that this service knows, by name."""
+    """The keys of this service, by name."""
 
     __slots__ = ("_by_name",)
 
@@ -118,8 +118,8 @@ class SettingsRegistry:
     def dynamic(self, name: str) -> SettingSpec:
         """The specification of a key that may be changed now.
 
-        Raises NoPermission (16) for what is never set from afar, ConfigError for the rest; the text
-        says why, and for a name that no key has the nearest that can be changed.
+        Raises NoPermission (16) for a key that can never be changed remotely, ConfigError for
+        others; the text says why, and for an unknown name the most similar dynamic key.
         """
         shown = name if len(name) <= SETTING_NAME_LENGTH_MAX else name[:SETTING_NAME_LENGTH_MAX]
         reason = never_remote(shown)
@@ -140,7 +140,7 @@ class SettingsRegistry:
         return spec
 
     def told(self, spec: SettingSpec, value: str) -> SettingTold:
-        """One of its keys with the value in force, for whoever wants to change it."""
+        """One of its keys with the effective value, for a user who wants to change it."""
         why_not = ""
         try:
             self.dynamic(spec.name)

@@ -1,7 +1,7 @@
 """The store: RocketMQ's commit log, consume queues and key index on disk, and their recovery.
 
-Begin with `store.Store`, which composes the rest. The log is `commit_log`, where it ends after a
-crash is found by `survey` and acted on by `recovery`; what follows from the log is `dispatch`,
-`queue_table`, `key_index`; what readers get goes through `reads` and `verified`. `disk` is all that
-it asks of a file system, `paths` knows every file name.
+Start reading at `store.Store`, which composes the rest. `commit_log` is the log; after a crash,
+`survey` finds its end and `recovery` acts on it. `dispatch`, `queue_table` and `key_index` are the
+projections of the log. Readers go through `reads` and `verified`. `disk` is the interface to the
+file system, and `paths` defines every file name.
 """

@@ -1,23 +1,26 @@
-"""Beginning a member's log at another place than 0: where its leader's begins, or later.
+"""Restarting a follower's log at another position: the start of the leader's log, or later.
 
-State: the intent, `<root>/kourou/beginning`, is log: written, it is carried out whatever happens.
+State: the intent, `<root>/kourou/beginning`, is log: once written, it is always carried out.
 Format: docs/formats/replication.md.
 
-For a new follower whose leader has deleted the beginning of its log, and for one that was away so
-long that its leader's log begins behind its own end. In this order, so that a crash anywhere leaves
-an older log that is whole, or one that begins anew at the next start:
+A follower needs this if it is new and its leader has already deleted the oldest segments, or if it
+was offline for so long that the leader's log starts after the end of its own. The order of the
+steps ensures that a crash at any point leaves either the complete old log, or an intent that the
+next start completes:
 
-    1  what may be in no other log is saved aside, within bounds, and the intent is written, synced;
-       the store is closed, as if the process had been killed
-    2  the recovery point goes: what it promises is given up
-    3  segments go, newest first, each one synced; then queues, index, and what tells of them
-    4  the first segment is made, at its place, synced
-    5  the event store begins with the state that the intent has (kourou.serving.late_beginning)
-    6  the intent is removed, synced, before the store is opened for anybody
+    1  data that may exist in no other log is saved aside, within bounds; the intent is written and
+       synced; the store is closed as if the process had been killed
+    2  the recovery point is removed, so the store promises nothing any more
+    3  segments are removed, newest first, each removal synced; then the queues, the index and all
+       files that describe them
+    4  the first segment is created at the new position and synced
+    5  the event store starts with the state in the intent (kourou.serving.late_beginning)
+    6  the intent is removed and the removal synced, before the store is opened for anything else
 
-A crash before 1 is done changes nothing; one behind it begins again at 2.
+A crash before the end of step 1 changes nothing; after a later crash the next start repeats from
+step 2.
 
-The vote stays, as does the format version: neither tells of the log.
+The vote file and the format version stay, because they do not depend on the log.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ _HINT = (
 def intend_to_begin(
     disk: Disk, paths: StorePaths, log: CommitLog, position: int, common: int, body: bytes
 ) -> Path | None:
-    """Step 1, all of the log being written; see `Copies.begin_elsewhere`. Raises OSError, too."""
+    """Step 1; the log must be fully written. See `Copies.begin_elsewhere`. Also raises OSError."""
     if position % log.segment_size:
         raise ConfigError(
             f"the leader's log begins at {position}, which is not a segment boundary for "
@@ -76,9 +79,10 @@ def intend_to_begin(
 
 
 def load_beginning(disk: Disk, paths: StorePaths) -> bytes | None:
-    """What came before the place where the log is to begin anew; None if it is not.
+    """The stored state of what preceded the position where the log restarts; None without an
+    intent.
 
-    Raises Corrupt if that cannot be read, OSError.
+    Raises Corrupt if the intent cannot be read, OSError if the disk fails.
     """
     return _intent(disk, paths).load(_HINT)
 
@@ -99,12 +103,12 @@ def begin_anew(
     queue_ends: QueueEnds | None = None,
     epochs: Sequence[tuple[int, int]] = (),
 ) -> int:
-    """Let the next `Store.open` find an empty log that begins at the segment of `position`.
+    """Prepare an empty log that starts at the segment of `position`, for the next `Store.open`.
 
-    Returns where that is. `queue_ends`: next offsets of queues of which the leader's log has no
-    message any more, so that they go on counting here, too. `epochs`: those that start below. Steps
-    2 to 4. Raises ConfigError if a process has the store or a newer program wrote it, StoreFaulted
-    or DiskFull when the disk does not let it.
+    Steps 2 to 4. Returns the start position. `queue_ends`: next offsets of the queues of which the
+    leader's log has no message any more, so that their offsets continue here too. `epochs`: the
+    epochs that start below the position. Raises ConfigError if another process uses the store or a
+    newer version wrote it, StoreFaulted or DiskFull if the disk fails or is full.
     """
     paths = settings.paths
     start = position - position % settings.segment_size_bytes
@@ -121,7 +125,7 @@ def begin_anew(
                 save_epochs(disk, paths, epochs)
             if not known:
                 write_format(disk, paths)
-            # As after a crash: whatever is there is looked through, and queues are built of it.
+            # As after a crash: recovery scans the log and builds the queues from it.
             disk.open(paths.abort, create_size=0).close()
             disk.sync_dir(paths.abort.parent)
             size = settings.segment_size_bytes

@@ -1,4 +1,4 @@
-"""RocketMQ's checkpoint file: three store times, for a RocketMQ broker that opens our store.
+"""RocketMQ's checkpoint file: three store times, for a RocketMQ broker that opens this store.
 
     0   8   store time of the newest record in the flushed commit log, ms
     8   8   store time of the newest record in the flushed consume queues, ms
@@ -30,7 +30,7 @@ class Checkpoint:
 
 
 def load_checkpoint(disk: Disk, path: Path) -> Checkpoint:
-    """The checkpoint of a store; zeros if there is none or it is too short to be one."""
+    """The checkpoint of a store; zeros if the file is missing or too short."""
     try:
         file = disk.open(path)
     except FileNotFoundError:

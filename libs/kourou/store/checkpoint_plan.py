@@ -1,4 +1,4 @@
-"""How far the projections had come when a checkpoint was planned, and what it may promise."""
+"""The progress of the projections when a checkpoint was planned, and the recovery point from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kourou.store.recovery_point import RecoveryPoint
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """Noted by the loop's thread, then carried out by any other."""
+    """Recorded by the event loop's thread, then carried out by any other thread."""
 
     projected: int
     store_ms: int
@@ -20,12 +20,13 @@ class CheckpointPlan:
     index_full_ms: int
 
     def point(self, *, flushed: int, indexed: int, entries_before: int) -> RecoveryPoint:
-        """What a restart may rely on once log, queues and index are on disk so far.
+        """The recovery point that holds once log, queues and index are on disk up to these
+        positions.
 
-        `entries_before`: how many entries of the index the last point relied on.
+        `entries_before`: the number of index entries that the previous point relied on.
         """
         entries = self.index_entries
-        if indexed < self.index_covered:  # a full disk: the index is not where the plan saw it
+        if indexed < self.index_covered:  # disk full: the index is not where the plan recorded it
             entries = min(entries, entries_before)
         return RecoveryPoint(
             flushed=flushed,

@@ -1,16 +1,16 @@
-"""Log bytes as they travel between members: whole records of one segment, and what closes it.
+"""Log bytes as replicas exchange them: whole records of one segment, and the filler that closes it.
 
-State: none, but for what was checked last (`LastRun`, soft).
+State: none, except for the result of the last check (`LastRun`, soft).
 
-A chunk is the log's own bytes, so that followers are byte for byte what their leader is. Of a
-filler, which closes a segment and may be megabytes of nothing, only the eight bytes travel that say
-so: it is the last thing in its chunk, and the chunk's end is the segment's.
+A chunk contains the log's own bytes, so that followers are identical to their leader byte for byte.
+A filler closes a segment and may be megabytes long. Only its eight header bytes are sent: they are
+last in their chunk, and the chunk ends at the end of the segment.
 
-Invariants:  a chunk lies in one segment and begins and ends at boundaries of records
-             every record of it passed all checks that a reader's record passes (kourou.store
-             .verified), at the sender and once more at the receiver; what the sender itself has
-             just written, or checked for another follower, it does not check once more
-             the bytes of a damaged region travel only as what they are: `damage` says so
+Invariants:  a chunk lies in one segment and begins and ends at record boundaries
+             every record of it passed all checks of a read (kourou.store.verified), at the sender
+             and again at the receiver; the sender does not repeat the check for bytes that it has
+             just written, or has just checked for another follower
+             the bytes of a damaged region are always marked as such: `damage` is set
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _NOTHING = memoryview(b"")
 
 
 class Chunk(NamedTuple):
-    """Log bytes from `position`; the log goes on at `end`, which lies behind a filler if any.
+    """Log bytes from `position`; the log continues at `end`, which includes the filler, if any.
 
-    `damage`: why no record can be read here, "" for good bytes.
+    `damage`: the reason why no record can be read here, "" for good bytes.
     """
 
     position: int
@@ -48,19 +48,20 @@ class Chunk(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A chunk that may be stored: its records, and where the log goes on behind it."""
+    """A chunk that may be stored: its records, and where the log continues after it."""
 
     records: RecordColumns
     end: int
 
 
 class LastRun:
-    """How many bytes from a position on are good, of so many that were appended or looked at last.
+    """How many of the bytes at a position are good, for the range appended or checked last.
 
-    What was appended a moment ago was made of checked drafts in memory; and followers that are in
-    step are sent the same bytes right behind one another. Not for ever, but as often as a group has
-    followers: one that refuses them asks again, until they are checked. Numbers only, as a view
-    would keep its segment mapped.
+    Bytes that were just appended came from checked drafts in memory, and followers that keep up are
+    sent the same bytes shortly after one another. The result is used at most as many times as a
+    group can have followers; after that the bytes are checked again, so a follower that keeps
+    refusing them gets checked bytes. Only numbers are kept, because a view would keep its segment
+    mapped.
     """
 
     __slots__ = ("_asked", "_good", "_left")
@@ -70,20 +71,23 @@ class LastRun:
         self._good = self._left = 0
 
     def known(self, position: int, length: int) -> int | None:
-        """What was noted, if it was just this that was noted last."""
+        """The recorded number of good bytes, if exactly this range was recorded last."""
         if self._asked != (position, length) or not self._left:
             return None
         self._left -= 1
         return self._good
 
     def note(self, position: int, length: int, good: int) -> None:
-        """Of `length` bytes at `position`, `good` are; more, if one large record is there."""
+        """Record that `good` of the `length` bytes at `position` are good.
+
+        `good` exceeds `length` if one larger record is there.
+        """
         self._asked = (position, length)
         self._good, self._left = good, MEMBERS_MAX - 1
 
 
 def filler_end(head: Buffer, position: int, segment_size: int) -> int | None:
-    """Where the filler that begins with `head` at `position` ends; None if it is none."""
+    """The end of the filler whose header `head` is at `position`; None if it is not a filler."""
     if len(head) < HEAD_BYTES:
         return None
     size, magic = _HEAD.unpack_from(head, 0)
@@ -92,9 +96,9 @@ def filler_end(head: Buffer, position: int, segment_size: int) -> int | None:
 
 
 def check_chunk(data: Buffer, position: int, segment_size: int) -> Checked:
-    """Are these bytes whole, good records that belong at `position`, and perhaps a filler?
+    """Check that these bytes are whole, good records for `position`, perhaps followed by a filler.
 
-    Raises Corrupt that says where they are not.
+    Raises Corrupt that names the first bad position.
     """
     found = scan(data, position, strict=False)
     if len(found):
@@ -122,11 +126,12 @@ def read_good(
     max_bytes: int,
     last: LastRun,
 ) -> Chunk | None:
-    """The good records from `position` on, up to `limit`, about `max_bytes` of them at most.
+    """The good records from `position` up to `limit`, about `max_bytes` at most.
 
-    Fewer before a known damaged region, a damaged record, or the segment's end; one that is larger
-    than `max_bytes` comes alone. None if what begins at `position` is damaged. Raises Rejected for
-    a position outside the log. Views of a mapped log, nothing is copied.
+    Stops early at a known damaged region, a damaged record or the end of the segment. A record
+    larger than `max_bytes` is returned alone. Returns None if the data at `position` is damaged.
+    Raises Rejected for a position outside the log. The result consists of views of a mapped log;
+    nothing is copied.
     """
     limit = min(limit, log.readable_end)
     if quarantine.at(position) is not None:
@@ -141,7 +146,7 @@ def read_good(
     if damaged is not None:
         stop = min(stop, damaged)
     length = min(max(max_bytes, HEAD_BYTES), stop - position)
-    known = last.known(position, length) if log.mapped else None  # else it would be read again
+    known = last.known(position, length) if log.mapped else None  # else the bytes are read again
     if known is not None:
         good = log.view(position, known)
     elif good := _good_view(log, position, length, stop):
@@ -155,7 +160,7 @@ def read_good(
 
 
 def _good_view(log: CommitLog, position: int, length: int, stop: int) -> memoryview:
-    """The good records in the `length` bytes at `position`, or one that is longer, up to `stop`."""
+    """The good records in the `length` bytes at `position`, or one longer record, up to `stop`."""
     view = log.view(position, length)
     run = good_run(view, position)
     if not len(run):

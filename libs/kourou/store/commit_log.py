@@ -4,13 +4,12 @@ State: log.
 
 Invariants:  start <= flushed <= written <= end <= allocated_end     (positions)
              written == end unless appended bytes are staged (kourou.store.staging)
-             segments are of one size, adjacent, and fully reserved on disk before they are used
+             segments have one size, are adjacent, and are fully reserved on disk before use
              after the first failed write or sync nothing is written or acknowledged any more, and
-             readers see what lies below `flushed`; a failed fdatasync is never repeated, because
-             Linux would then report success for data that the disk never got
+             readers see only what is below `flushed`; a failed fdatasync is never repeated, because
+             Linux would then report success for data that never reached the disk
 
-One thread appends. `write_out`, `flush` and `allocate_next` may run in other threads at the same
-time.
+One thread appends. `write_out`, `flush` and `allocate_next` may run in other threads concurrently.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _UNMAPPED_BYTES_MAX = 32 * 1024 * 1024
 
 
 class CommitLog:
-    """Opened read-only in effect: nothing changes on disk before `allocate_next` or `append`."""
+    """Opening it changes nothing on disk: only `allocate_next` and later calls do."""
 
     def __init__(
         self,
@@ -70,11 +69,12 @@ class CommitLog:
         mapped: bool = True,
         staging_buffers: int = 0,
     ) -> CommitLog:
-        """Open the segments that exist; `end` is set later, by recovery.
+        """Open the existing segments; recovery sets `end` later.
 
-        `mapped`: read through memory mappings (False: by pread). `staging_buffers`: keep what is
-        appended in so many buffers until `write_out`; 0: write it at once. Raises ConfigError if a
-        file has another length than `segment_size`, Corrupt if one is missing in the middle.
+        `mapped`: read through memory mappings (False: with pread). `staging_buffers`: the number of
+        buffers that hold appended bytes until `write_out`; 0: bytes are written at once. Raises
+        ConfigError if a file's length differs from `segment_size`, Corrupt if a segment is missing
+        in the middle.
         """
         segments: list[Segment] = []
         try:
@@ -104,16 +104,16 @@ class CommitLog:
             disk, paths, segment_size, segments, mapped=mapped, staging_buffers=staging_buffers
         )
 
-    # -- where it stands --------------------------------------------------------------------------
+    # -- positions --------------------------------------------------------------------------------
 
     @property
     def fault(self) -> str | None:
-        """Why this log takes nothing more; None while all is well."""
+        """Why this log accepts no more writes; None while it works."""
         return self._fault
 
     @property
     def readable_end(self) -> int:
-        """Readers may see what lies below: what was written, or flushed once the log failed."""
+        """Readers may see bytes below this: written ones, or flushed ones once the log failed."""
         return self.written if self._fault is None else self.flushed
 
     @property
@@ -123,17 +123,21 @@ class CommitLog:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes appended and not yet written; a kill loses them. 0 without staging."""
+        """Bytes appended and not yet written; they are lost if the process is killed. 0 without
+        staging.
+        """
         return self.end - self.written
 
     @property
     def staged(self) -> bool:
-        """Do appended bytes wait in memory for `write_out`?"""
+        """True if appended bytes wait in memory for `write_out`."""
         return self._staging is not None
 
     @property
     def staging_full(self) -> bool:
-        """True when the next segment would have to wait for a buffer that a finished one has."""
+        """True if the next segment would have to wait for a buffer that a finished segment still
+        has.
+        """
         staging = self._staging
         return staging is not None and not staging.free_count and staging.lent_count > 1
 
@@ -144,11 +148,11 @@ class CommitLog:
 
     @property
     def spare_wanted(self) -> bool:
-        """True while no whole segment lies ready behind the one that is being written."""
+        """True while no unused whole segment is reserved after the one that is being written."""
         return self.allocated_end - self.end < self.segment_size
 
     def adopt_end(self, end: int, flushed: int) -> None:
-        """Recovery found the end. What lies above `flushed` is written again to disk by `flush`."""
+        """Set the end that recovery found. The next `flush` syncs the bytes above `flushed`."""
         assert self.start <= flushed <= end <= self.allocated_end
         self.end = self.written = end
         self.flushed = flushed
@@ -158,7 +162,7 @@ class CommitLog:
                 self._dirty[segment.start] = segment
 
     def start_at(self, position: int) -> None:
-        """Begin an empty log at the segment that holds `position`."""
+        """Start an empty log at the segment that holds `position`."""
         assert not self._segments
         self.start = self.allocated_end = position - position % self.segment_size
         self.end = self.written = self.flushed = self.start
@@ -166,10 +170,10 @@ class CommitLog:
     # -- writing ----------------------------------------------------------------------------------
 
     def allocate_next(self) -> int:
-        """Reserve one more segment behind the last and return the new `allocated_end`.
+        """Reserve one more segment after the last and return the new `allocated_end`.
 
-        Thread-safe. Raises DiskFull when there is no space (try again later), StoreFaulted when the
-        disk fails.
+        Thread-safe. Raises DiskFull if there is no space (a later call may succeed), StoreFaulted
+        if the disk fails.
         """
         with self._allocate_lock:
             self._check_fault()
@@ -190,29 +194,30 @@ class CommitLog:
             return self.allocated_end
 
     def append(self, data: Buffer, at: int) -> None:
-        """Put bytes at the end of the log; they must not cross the end of a segment.
+        """Append bytes to the log; they must not cross the end of a segment.
 
-        Raises DiskFull if the segment is not there yet (nothing was written) and StoreFaulted if
+        Raises DiskFull if the segment is not reserved yet (nothing was written) and StoreFaulted if
         the write fails, after which nothing is written any more.
         """
         self._append(data, at, at + len(data))
 
     def close_segment(self, header: Buffer, at: int) -> None:
-        """Put a filler's header at the end of the log, which then goes on at the next segment."""
+        """Append a filler's header, after which the log continues at the next segment."""
         self._append(header, at, at - at % self.segment_size + self.segment_size)
 
     def append_copied(self, data: Buffer, at: int, end: int) -> None:
-        """Put a leader's bytes at the end of the log, which then goes on at `end`.
+        """Append a leader's bytes, after which the log continues at `end`.
 
-        That lies behind `data`, or at the segment's end where a filler's header closes them.
+        `end` is the end of `data`, or the end of the segment if the last bytes are a filler's
+        header.
         """
         assert self._staging is None, "what is copied is written at once"
         self._append(data, at, end)
 
     def adopt_segment(self, incoming: Path, start: int) -> None:
-        """Take a whole segment that another member filled; it takes the place of a spare one.
+        """Append a whole segment fetched from another replica; it replaces a spare one.
 
-        Its bytes are on disk already; its name is when this returns. Raises StoreFaulted.
+        Its bytes are already on disk; its name is durable when this returns. Raises StoreFaulted.
         """
         assert start == self.end, (start, self.end)
         assert self._staging is None, "what is copied is written at once"
@@ -250,7 +255,7 @@ class CommitLog:
             segment.write(data, at)
         except OSError as error:
             raise self._fail(f"writing the log at {at} failed: {error}") from error
-        # Together and after the write: a flush that runs meanwhile either covers these bytes and
+        # Both are set together, after the write: a concurrent flush either covers these bytes and
         # syncs the segment, or does neither.
         with self._state_lock:
             self._dirty[segment.start] = segment
@@ -259,7 +264,8 @@ class CommitLog:
     def _stage(self, staging: Staging, segment: Segment, data: Buffer, at: int) -> None:
         try:
             if not staging.lend(segment.start):
-                # All buffers wait to be written: do it here, which frees all but the newest one.
+                # All buffers wait to be written: write them here, which frees all but the newest
+                # one.
                 self.write_out()
                 lent = staging.lend(segment.start)
                 assert lent, (segment.start, staging.lent_count)
@@ -269,10 +275,11 @@ class CommitLog:
         staging.put(data, at)
 
     def write_out(self) -> int:
-        """Write what is staged to the files; returns the position up to which all is written.
+        """Write the staged bytes to the files; returns the position up to which everything is
+        written.
 
-        Thread-safe; concurrent callers take turns. What was written is not flushed yet. Raises
-        StoreFaulted if the disk fails, now and ever after.
+        Thread-safe; concurrent callers wait for one another. Written bytes are not flushed yet.
+        Raises StoreFaulted if the disk fails, and on every later call.
         """
         with self._write_lock:
             self._check_fault()
@@ -295,10 +302,11 @@ class CommitLog:
             return end
 
     def flush(self) -> int:
-        """Sync all that was written before the call and return the position up to which it holds.
+        """Sync everything written before the call; returns the position up to which the log is
+        synced.
 
-        Thread-safe; concurrent callers take turns. The first failure fences the log for good: it
-        raises StoreFaulted, now and ever after.
+        Thread-safe; concurrent callers wait for one another. The first failure fences the log
+        permanently: this call and every later one raise StoreFaulted.
         """
         with self._flush_lock:
             self._check_fault()
@@ -315,7 +323,7 @@ class CommitLog:
             return self.flushed
 
     def fail(self, reason: str) -> StoreFaulted:
-        """Another part of the store failed: take nothing more; returns what to raise."""
+        """Fence the log because another part of the store failed; returns the error to raise."""
         return self._fail(reason)
 
     def mend(self, data: Buffer, position: int) -> None:
@@ -329,18 +337,18 @@ class CommitLog:
             raise self._fail(f"repairing the log at {position} failed: {error}") from error
 
     def truncate(self, position: int) -> None:
-        """Forget everything from `position` on, so that it can never come back.
+        """Remove everything from `position` on, durably.
 
-        Later segments that were written to are removed, the rest of this one becomes zeros, and
-        both are durable on return. For a tail without a readable record: cut short by a power loss
-        half way, it is found torn again and truncated again.
+        Later segments that were written to are removed, and the rest of this one is zeroed; both
+        are durable on return. Used for a tail without a readable record: if a power loss interrupts
+        the truncation, recovery finds the tail torn again and truncates it again.
         """
         assert self.start <= position <= self.allocated_end
         self._check_fault()
         try:
             later = [segment for segment in self.segments if segment.start >= position]
             while later and later[-1].next_data(later[-1].start) is None:
-                later.pop()  # nothing was written to it: it stays as the spare one
+                later.pop()  # nothing was written to it: it stays as the spare segment
             if later:
                 doomed = [segment for segment in self.segments if segment.start >= position]
                 self._drop(doomed[1:] if self._is_birthplace(doomed[0]) else doomed)
@@ -355,16 +363,16 @@ class CommitLog:
         self.flushed = min(self.flushed, position)
 
     def delete_segments_before(self, position: int) -> int:
-        """Remove segments wholly below `position`, never the last used; return how many."""
+        """Remove segments entirely below `position`, never the last used one; returns how many."""
         doomed = self.detach_before(position)
         for segment in doomed:
             self.remove_detached(segment)
         return len(doomed)
 
     def detach_before(self, position: int) -> list[Segment]:
-        """Forget the segments wholly below `position`; returns them, oldest first.
+        """Detach the segments entirely below `position`; returns them, oldest first.
 
-        Only flushed ones, so never the last used. Their files stay until `remove_detached`.
+        Only flushed segments, so never the last used one. Their files stay until `remove_detached`.
         """
         doomed = [
             segment
@@ -379,9 +387,9 @@ class CommitLog:
         return doomed
 
     def remove_detached(self, segment: Segment) -> None:
-        """Remove the file of a detached segment, durably; by any thread. Raises OSError.
+        """Remove the file of a detached segment, durably; callable from any thread. Raises OSError.
 
-        One after the other, oldest first: then a power loss leaves no hole.
+        Callers remove them one by one, oldest first, so that a power loss leaves no hole.
         """
         self._disk.unlink(self._paths.segment(segment.start))
         self._disk.sync_dir(self._paths.commit_log)
@@ -400,7 +408,7 @@ class CommitLog:
         self.allocated_end += self.segment_size
 
     def _is_birthplace(self, segment: Segment) -> bool:
-        """Does this segment alone, though nothing is in it, tell where the log begins?"""
+        """True if this segment, though empty, is the only record of where the log starts."""
         return segment.start == self.start > 0
 
     def _drop(self, segments: list[Segment]) -> None:
@@ -415,9 +423,9 @@ class CommitLog:
     # -- reading ----------------------------------------------------------------------------------
 
     def view(self, position: int, size: int) -> memoryview:
-        """`size` bytes from `position` on, inside one segment and below the readable end.
+        """`size` bytes from `position`, inside one segment and below the readable end.
 
-        Raises Rejected if they do not lie there.
+        Raises Rejected if the range is not readable.
         """
         segment = self._segments.get(position - position % self.segment_size)
         if (
@@ -433,14 +441,15 @@ class CommitLog:
         return segment.view(position, size)
 
     def view_segment(self, position: int) -> memoryview:
-        """From `position` to the end of its segment or of the log, whichever comes first."""
+        """The bytes from `position` to the end of its segment or of the log, whichever is first."""
         end = position - position % self.segment_size + self.segment_size
         return self.view(position, min(end, self.readable_end) - position)
 
     def raw_view(self, position: int) -> memoryview | None:
-        """From `position` to the end of its segment, whatever is there; None without a segment.
+        """The bytes from `position` to the end of its segment, whatever they are; None without a
+        segment.
 
-        Where the log is not mapped, 32 MiB at most: more than any record.
+        If the log is not mapped, 32 MiB at most, which is more than any record.
         """
         segment = self._segments.get(position - position % self.segment_size)
         if segment is None:
@@ -453,7 +462,7 @@ class CommitLog:
         return self._segments.get(position - position % self.segment_size)
 
     def close(self) -> None:
-        """Give the files back; what was handed out stays readable."""
+        """Close the files; views already handed out stay readable."""
         for segment in self._segments.values():
             segment.close()
         self._segments = {}

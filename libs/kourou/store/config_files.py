@@ -1,9 +1,9 @@
-"""The `config` directory: tables that a RocketMQ broker reads, and sometimes wrote.
+"""The `config` directory: tables that a RocketMQ broker reads, and may have written.
 
-State: projection. The tables follow from the control events in the log; what follows from nothing
-here is what another broker wrote, hence `<root>/kourou/config_hashes.json`.
+State: projection of the control events in the log. What another broker wrote cannot be derived from
+them; `<root>/kourou/config_hashes.json` detects it.
 
-`consumerFilter.json` and whatever else lies there is never written.
+`consumerFilter.json` and any other file in the directory is never written.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ DELAYS = "delayOffset.json"
 FILTERS = "consumerFilter.json"
 
 OURS = (TOPICS, GROUPS, OFFSETS)
-"""The files whose change is a sign that another broker ran here.
+"""Files whose change is a sign that another broker ran here.
 
-Not delayOffset.json: stores that were opened before we wrote it have RocketMQ's.
+delayOffset.json is not among them: stores created before Kourou wrote it have RocketMQ's.
 """
 
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[T]):
-    """A table as it was found. `note` says what was wrong with the file itself, "" if nothing."""
+    """A table as read. `note` describes problems with the file itself, "" if there are none."""
 
     value: T
     note: str = ""
@@ -67,11 +67,13 @@ class ConfigFiles:
     # -- the tables -------------------------------------------------------------------------------
 
     def load_topics(self) -> Loaded[TopicTable] | None:
-        """The topics; None if there is no file. Corrupt if neither it nor its copy is readable."""
+        """The topics; None if there is no file. Raises Corrupt if neither it nor its backup is
+        readable.
+        """
         return self._load(TOPICS, decode_topics)
 
     def save_topics(self, table: TopicTable) -> bool:
-        """Write the topics; False if they stand there already. OSError as the disk gives it."""
+        """Write the topics; False if the file already has them. Raises OSError if writing fails."""
         return self._files.save(TOPICS, encode_topics(table), decode_topics)
 
     def load_groups(self) -> Loaded[GroupTable] | None:
@@ -99,21 +101,25 @@ class ConfigFiles:
         return self._files.save(DELAYS, encode_delays(offsets), decode_delays)
 
     def consumer_filters(self) -> bytes | None:
-        """RocketMQ's consumerFilter.json as it stands there; None if there is none."""
+        """RocketMQ's consumerFilter.json, unparsed; None if there is none."""
         return self._files.read(FILTERS)
 
-    # -- who wrote them ---------------------------------------------------------------------------
+    # -- external changes -------------------------------------------------------------------------
 
     def foreign_changes(self) -> list[str]:
-        """Names of files that somebody else wrote, or removed, since we last wrote them."""
+        """Names of files that another program wrote or removed since this broker wrote them."""
         return self._files.foreign(OURS)
 
     def delays_are_foreign(self) -> bool:
-        """Did somebody else write, or remove, the progress of the delay levels since we did?"""
+        """True if another program wrote or removed the delay levels' progress since this broker
+        wrote it.
+        """
         return bool(self._files.foreign([DELAYS]))
 
     def acknowledge(self, names: list[str]) -> None:
-        """What stands in these files was imported: it counts as ours from now on."""
+        """The contents of these files were imported: treat them as written by this broker from now
+        on.
+        """
         self._files.acknowledge(names)
 
     # -- files ------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The tables that RocketMQ keeps as JSON, in exactly the bytes it writes.
 
-RocketMQ's library prints objects with tabs and one member a line, fields in alphabetical order, but
-a map with integer keys with all members behind the opening brace and the closing one on a line of
-its own:
+RocketMQ's library prints objects with tabs and one member a line, with fields in alphabetical
+order. A map with integer keys is printed differently: all members follow the opening brace, and the
+closing brace is on a line of its own:
 
     {
     \t"offsetTable":{
@@ -11,8 +11,9 @@ its own:
     \t}
     }
 
-Maps keep the order they have here; RocketMQ's is that of its hash table, and no reader cares. What
-RocketMQ 5 adds to these tables is read over, and gone when they are written again.
+Maps keep their insertion order; RocketMQ's order is that of its hash table, and no reader depends
+on it. Fields that RocketMQ 5 adds to these tables are ignored, and lost when they are written
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.lenient_json import loads
 
 Offsets = dict[str, dict[int, int]]
-"""`topic@group` -> queue id -> offset: how far each group has come."""
+"""`topic@group` -> queue ID -> offset: the progress of each group."""
 
 T = TypeVar("T")
 
@@ -57,12 +58,12 @@ class GroupTable:
 
 
 def progress_key(topic: str, group: str) -> str:
-    """How consumerOffset.json names a group's progress in a topic."""
+    """The key of a group's progress in a topic in consumerOffset.json."""
     return f"{topic}@{group}"
 
 
 def split_progress_key(key: str) -> tuple[str, str] | None:
-    """(topic, group) of a key of consumerOffset.json; None if it is not made of two names."""
+    """(topic, group) of a key of consumerOffset.json; None if it does not consist of two names."""
     topic, separator, group = key.partition("@")
     return (topic, group) if topic and separator and group and "@" not in group else None
 
@@ -71,7 +72,7 @@ def split_progress_key(key: str) -> tuple[str, str] | None:
 
 
 def pretty(value: Mapping[str, Any]) -> bytes:
-    """An object of objects, integers, texts and truth values, as RocketMQ's library prints it."""
+    """An object of objects, integers, strings and booleans, as RocketMQ's library prints it."""
     return _text(value, 0).encode()
 
 
@@ -153,7 +154,7 @@ class _Version(msgspec.Struct):
 
 
 class _Topic(msgspec.Struct, rename="camel"):
-    """The fields of TopicConfig, but for the name."""
+    """The fields of TopicConfig, except the name."""
 
     order: bool = False
     perm: int = int(Permission.READ_WRITE)
@@ -169,7 +170,7 @@ class _Topics(msgspec.Struct, rename="camel"):
 
 
 class _Group(msgspec.Struct, rename="camel"):
-    """The fields of GroupConfig, but for the name."""
+    """The fields of GroupConfig, except the name."""
 
     broker_id: int = 0
     consume_broadcast_enable: bool = True
@@ -202,7 +203,7 @@ def _decode(data: bytes, shape: type[T]) -> T:
 
 
 def decode_topics(data: bytes) -> TopicTable:
-    """The table in topics.json; DecodeError if it is none."""
+    """The table in topics.json. Raises DecodeError if the data is not one."""
     table = _decode(data, _Topics)
     topics = {
         name: TopicConfig(name=name, **msgspec.structs.asdict(topic))
@@ -213,7 +214,7 @@ def decode_topics(data: bytes) -> TopicTable:
 
 
 def decode_groups(data: bytes) -> GroupTable:
-    """The table in subscriptionGroup.json; DecodeError if it is none."""
+    """The table in subscriptionGroup.json. Raises DecodeError if the data is not one."""
     table = _decode(data, _Groups)
     groups = {
         name: GroupConfig(name=name, **msgspec.structs.asdict(group))
@@ -224,10 +225,10 @@ def decode_groups(data: bytes) -> GroupTable:
 
 
 def decode_offsets(data: bytes) -> Offsets:
-    """The table in consumerOffset.json; DecodeError if it is none."""
+    """The table in consumerOffset.json. Raises DecodeError if the data is not one."""
     return _decode(data, _Progress).offset_table
 
 
 def decode_delays(data: bytes) -> dict[int, int]:
-    """The table in delayOffset.json; DecodeError if it is none."""
+    """The table in delayOffset.json. Raises DecodeError if the data is not one."""
     return _decode(data, _Delays).offset_table

@@ -1,18 +1,17 @@
-"""One queue of one topic: the ordinal of a message leads to its place in the log.
+"""One queue of one topic: maps the offset of a message to its position in the log.
 
-State: projection. Every unit follows from one record of the commit log; all files can be deleted
-and come back byte for byte.
+State: projection. Every unit is derived from one record of the commit log. All files can be deleted
+and are rebuilt byte for byte.
 
 Invariants:  first_offset <= min_offset <= max_offset
              the real units of a queue ascend in position and do not overlap
-             end_position is the end of the record that the last real unit names
-             bytes of a unit below max_offset never change, except that a filler may become real
+             end_position is the end of the record that the last real unit refers to
+             the bytes of a unit below max_offset never change, except that a filler may become real
              bytes above max_offset in the last file are zero, or belong to an append that failed
 
-Format: docs/formats/consume-queue.md (fact sheet §5.3). A file is created sparse at its full
-length, since RocketMQ refuses files of another length; it is written with pwrite, because ten
-thousand mapped files would cost milliseconds each, and a full disk would be a signal instead of an
-error.
+Format: docs/formats/consume-queue.md. A file is created sparse at its full length, because RocketMQ
+refuses files of another length. It is written with pwrite: mapping ten thousand files would cost
+milliseconds each, and with a mapping a full disk would raise a signal instead of an error.
 """
 
 from __future__ import annotations
@@ -34,10 +33,11 @@ from kourou.store.queue_files import FILLER_SIZE, UNIT, QueueFiles, Units, fille
 from kourou.store.unit_search import data_end, first_at_or_above, is_data, last_real, next_real
 
 TAIL_BYTES_MAX = 4_096
-"""The last run appended is kept in memory if no longer than this: tailing readers need no file."""
+"""The last append stays in memory if it is no longer than this; tailing readers then read no file.
+"""
 
 GAP_UNITS_MAX = SEGMENT_SIZE_BYTES // RECORD_FIXED_BYTES
-"""More records than this cannot be missing in a row: a larger gap is a damaged queue offset."""
+"""More records than this cannot be missing in a row: a larger gap means a damaged queue offset."""
 
 _CHUNK_UNITS = 4_096
 
@@ -77,19 +77,19 @@ class ConsumeQueue:
 
     @property
     def first_offset(self) -> int:
-        """The first offset for which there is a unit; those below `min_offset` are expired."""
+        """The first offset that has a unit; offsets below `min_offset` are expired."""
         return self._files.first
 
     @property
     def file_count(self) -> int:
-        """How many files the queue has."""
+        """The number of files of the queue."""
         return len(self._files)
 
     def units(self, offset: int, count: int) -> Units:
         """Up to `count` units from `offset` on, as a read-only array of `UNIT`.
 
-        Empty if `offset` is not there; shorter at the end of the queue. Fillers are included: their
-        size is FILLER_SIZE.
+        Empty if `offset` is outside the queue; shorter at the end of the queue. Fillers are
+        included: their size is FILLER_SIZE.
         """
         end = min(offset + count, self.max_offset)
         if offset < self._files.first or end <= offset:
@@ -101,18 +101,18 @@ class ConsumeQueue:
         try:
             return self._files.read(offset, end)
         except FileNotFoundError:
-            if offset < self._files.first:  # deleted by age while a thread was reading
+            if offset < self._files.first:  # deleted by age while this thread was reading
                 return np.empty(0, UNIT)
             raise
 
-    # -- growing ----------------------------------------------------------------------------------
+    # -- appending --------------------------------------------------------------------------------
 
     def append(self, first_offset: int, data: bytes, end_position: int) -> int:
         """Append whole units, the first for `first_offset`; the last record ends at `end_position`.
 
-        A gap before them is filled with fillers, whose number is returned; an empty queue begins at
-        `first_offset` instead. OSError if the disk refuses: then nothing counts as appended, and
-        the same call may be repeated.
+        A gap before them is filled with fillers, whose number is returned; an empty queue starts at
+        `first_offset` instead. Raises OSError if the disk fails: then nothing counts as appended,
+        and the same call may be repeated.
         """
         filled = 0
         if first_offset != self.max_offset or not len(self._files):
@@ -130,9 +130,10 @@ class ConsumeQueue:
         return self.append(first_offset, units.tobytes(), int(last["position"]) + int(last["size"]))
 
     def append_again(self, units: Units, first_offset: int) -> tuple[int, int]:
-        """Units for offsets below `max_offset`: a filler becomes real, anything else stays.
+        """Write units for offsets below `max_offset`: fillers are replaced, other units stay
+        unchanged.
 
-        Returns how many fillers were replaced, and how many units disagreed with what stands there.
+        Returns how many fillers were replaced, and how many units differ from the stored ones.
         """
         expired = max(0, self._files.first - first_offset)
         units, first = units[expired:], first_offset + expired
@@ -148,9 +149,9 @@ class ConsumeQueue:
         return replaced, int(np.count_nonzero(differ))
 
     def keep_offset(self, offset: int) -> int:
-        """Make sure that `offset` is taken, by fillers up to and including it; returns how many.
+        """Reserve `offset` with fillers up to and including it; returns how many were written.
 
-        For a record whose bytes are damaged: its offset must never be given to another one.
+        For a record whose bytes are damaged: its offset must never be assigned to another record.
         """
         if offset < self.max_offset:
             return 0
@@ -160,7 +161,9 @@ class ConsumeQueue:
         return filled + 1
 
     def _lead_up_to(self, offset: int) -> int:
-        """Make `offset` the next one to be written; returns how many before it were filled."""
+        """Make `offset` the next one to be written; returns how many fillers were written before
+        it.
+        """
         if self.max_offset == self._files.first:
             self._start(offset)
             return 0
@@ -177,7 +180,7 @@ class ConsumeQueue:
         return gap
 
     def _start(self, offset: int) -> None:
-        """Begin an empty queue: in the first file fillers lead up to `offset`, as in RocketMQ."""
+        """Start an empty queue: fillers precede `offset` in the first file, as in RocketMQ."""
         self._files.remove_all()
         self._files.start(offset)
         self._fill(self._files.first, offset)
@@ -188,12 +191,12 @@ class ConsumeQueue:
         for offset in range(first, end, _CHUNK_UNITS):
             self._files.write(offset, fillers(min(_CHUNK_UNITS, end - offset)))
 
-    # -- shrinking --------------------------------------------------------------------------------
+    # -- truncating -------------------------------------------------------------------------------
 
     def truncate(self, position: int) -> int:
-        """Forget the units of records at or above `position`; returns how many.
+        """Remove the units of records at or above `position`; returns how many.
 
-        Fillers before them stay, for an offset that was given out is never given out again.
+        Fillers before them stay, because an assigned offset is never assigned again.
         """
         if self.end_position <= position:
             return 0
@@ -212,23 +215,23 @@ class ConsumeQueue:
         self.end_position = self._last_end()
 
     def _last_end(self) -> int:
-        """Where the record of the last real unit ends; 0 if there is none."""
+        """The end of the record that the last real unit refers to; 0 if there is none."""
         found = last_real(self._files, self._files.first, self.max_offset)
         return 0 if found is None else found[1] + found[2]
 
     def correct_min_offset(self, log_start: int) -> None:
-        """Raise the minimum to the first message that a log beginning at `log_start` still has."""
+        """Raise the minimum to the first message that a log starting at `log_start` still has."""
         if self.min_offset == self.max_offset:
             return
         position, size, _ = self._files.unit(self.min_offset)
         if size != FILLER_SIZE and position >= log_start:
-            return  # as it was: the usual case, ten thousand times every ten seconds
+            return  # unchanged: the usual case, ten thousand times every ten seconds
         self.min_offset = self.offset_at(log_start)
 
     def detach_before(self, log_start: int) -> list[PooledFile]:
-        """Forget the files all of whose records lie below `log_start`, never the last one.
+        """Detach the files whose records are all below `log_start`, except the last file.
 
-        Returns them, oldest first; they lie there until the pool removes them.
+        Returns them, oldest first. They stay on disk until the pool removes them.
         """
         detached: list[PooledFile] = []
         while len(self._files) > 1:
@@ -241,16 +244,16 @@ class ConsumeQueue:
         return detached
 
     def offset_at(self, position: int) -> int:
-        """The first offset, from the minimum on, whose record lies at or above `position`.
+        """The first offset, from the minimum on, whose record is at or above `position`.
 
-        The maximum if there is none.
+        The maximum offset if there is none.
         """
         cut = first_at_or_above(self._files, position, self.min_offset, self.max_offset)
         found = next_real(self._files, cut, self.max_offset)
         return self.max_offset if found is None else found[0]
 
     def remove(self) -> None:
-        """Delete all files: the queue is empty afterwards."""
+        """Delete all files; the queue is empty afterwards."""
         self._files.remove_all()
         self.min_offset = self.max_offset = self.end_position = 0
         self._tail = (0, b"")
@@ -258,11 +261,12 @@ class ConsumeQueue:
     # -- loading ----------------------------------------------------------------------------------
 
     def load(self, names: Sequence[str], trusted_below: int | None) -> str:
-        """Take over the files found on disk; returns what is wrong with them, "" if nothing.
+        """Adopt the files found on disk; returns what is wrong with them, "" if nothing is.
 
-        `trusted_below` None: the store was closed cleanly, all units count. Otherwise a power loss
-        may have left anything in the units of records at or above that position: they are wiped,
-        and their records must be dispatched again. ConfigError if the files have another length.
+        `trusted_below` None: the store was closed cleanly, all units are valid. Otherwise a power
+        loss may have left arbitrary units for records at or above that position: they are wiped,
+        and their records must be dispatched again. Raises ConfigError if the files have another
+        length.
         """
         for offset in self._files.adopt(names):
             if trusted_below is None or is_data(self._files.stray_unit(offset), trusted_below):
@@ -275,7 +279,7 @@ class ConsumeQueue:
         if trusted_below is None:
             self.end_position = self._last_end()
         elif self.max_offset == self._files.first:
-            self.remove()  # nothing here was ever flushed
+            self.remove()  # none of these units was ever flushed
         else:
             self._cut(self.max_offset)
         return ""

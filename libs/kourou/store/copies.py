@@ -1,12 +1,12 @@
-"""The replication half of a store: what members of a group read from and write to one another.
+"""The replication half of a store: what replicas read from and write to one another.
 
 State: log and quarantine, through their own modules.
 
-A follower's store is written by `append_chunk` as a leader's is by `append`; everything behind
-that is the same: dispatch, flush, checkpoint. So its log is its leader's, byte for byte, and its
-projections are made of it by the same code.
+`append_chunk` writes a follower's store as `append` writes a leader's; dispatch, flush and
+checkpoint are the same. So a follower's log equals its leader's byte for byte, and the same code
+derives its projections.
 
-All methods belong to the loop's thread.
+All methods run in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kourou.store.survey import damage_at
 
 
 class Copies(Reads):
-    """Reads, and what members exchange."""
+    """Adds to `Reads` what replicas exchange."""
 
     def __init__(self, disk: Disk, paths: StorePaths, parts: Parts, recent_bytes: int) -> None:
         super().__init__(parts.log, parts.queues, parts.index, parts.quarantine, recent_bytes)
@@ -48,15 +48,19 @@ class Copies(Reads):
         return self._quarantine.regions
 
     def save_epochs(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Write down, durably, which epochs the log has. Raises OSError: then nothing is sure."""
+        """Replace, durably, the list of the log's epochs.
+
+        Raises OSError: then the file's state is undefined.
+        """
         save_epochs(self._disk, self.paths, pairs)
 
     def begin_elsewhere(self, position: int, common: int, body: bytes) -> None:
-        """Let the next start begin the log anew at `position`; see kourou.store.anew.
+        """Prepare for a log that restarts at `position` at the next start; see `begin_anew`.
 
-        What lies from `common` on is kept below `kourou/diverged`, within bounds; `body` says what
-        came before `position`. Close the store now, without settling it. Raises ConfigError for a
-        position where no segment begins, StoreFaulted when the disk fails.
+        The data from `common` on is kept below `kourou/diverged`, within bounds; `body` describes
+        what preceded `position`. The caller must then close the store without completing pending
+        work. Raises ConfigError if no segment begins at the position, StoreFaulted if the disk
+        fails.
         """
         self._log.write_out()
         try:
@@ -67,7 +71,7 @@ class Copies(Reads):
     def _being_written(
         self, start: int, pieces: Sequence[tuple[int, Buffer]], records: RecordColumns | None
     ) -> None:
-        """What is appended now need be read again neither to be projected nor to be shipped."""
+        """Remember what is appended, so that dispatch and replication need not read it again."""
         self._fresh.note(start, pieces, records)
         if len(pieces) == 1:
             position, data = pieces[0]
@@ -78,9 +82,9 @@ class Copies(Reads):
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
         """Whole records from `position` on, below `limit`; see kourou.store.chunks.
 
-        Both are boundaries. What is damaged comes in chunks of its own, which say so, and is
-        remembered; such a chunk holds `max_bytes` at most. Raises Rejected for a position outside
-        the log, or where no record begins.
+        Both must be record boundaries. Damaged data is returned in separate chunks, which say so
+        and hold `max_bytes` at most; the damage is recorded in the quarantine. Raises Rejected for
+        a position outside the log, or where no record begins.
         """
         chunk = read_good(self._log, self._quarantine, position, limit, max_bytes, self._last_read)
         if chunk is not None:
@@ -94,9 +98,9 @@ class Copies(Reads):
         return Chunk(position, log.view(position, end - position), end, region.reason or "damaged")
 
     def _met_damage(self, positions: Sequence[int]) -> None:
-        """Remember damage that a reader met, where other members may have good bytes of it.
+        """Record damage that a reader found, because other replicas may have good bytes for it.
 
-        What does not begin at a record is an error of the queue's, not of the log.
+        A position where no record begins is an error in the queue, not damage in the log.
         """
         for position in positions if self._parts.replicated else ():
             inside = self._log.start <= position < self._log.readable_end
@@ -114,7 +118,7 @@ class Copies(Reads):
         return region
 
     def _save_quarantine(self) -> None:
-        """Write the regions down; without room for them they are found again."""
+        """Write the regions to disk; if the disk is full, they are found again later."""
         try:
             save_quarantine(self._disk, self.paths, self._quarantine)
         except OSError as error:
@@ -124,11 +128,11 @@ class Copies(Reads):
     # -- into the log -----------------------------------------------------------------------------
 
     def append_chunk(self, position: int, data: Buffer) -> int:
-        """Store a leader's bytes at the end of the log; returns where the log goes on.
+        """Append a leader's bytes to the log; returns the position where the log continues.
 
         Every record is checked before anything is written. `dispatch` and `flush` follow as after
         `append`. Raises Corrupt for bytes that do not belong there, Rejected if the log does not
-        end at `position`, DiskFull if there is no room, StoreFaulted when the disk fails.
+        end at `position`, DiskFull if there is no room, StoreFaulted if the disk fails.
         """
         self._check_end(position)
         checked = check_chunk(data, position, self._log.segment_size)
@@ -139,16 +143,16 @@ class Copies(Reads):
         return checked.end
 
     def append_damaged(self, position: int, data: Buffer, end: int, reason: str) -> int:
-        """Store bytes that no member can read, as what they are; returns `end`.
+        """Append bytes that no replica can read, marked as damaged; returns `end`.
 
-        That they are damaged is on disk before they are. Raises as `append_chunk` does.
+        The quarantine is on disk before the bytes are. Raises as `append_chunk` does.
         """
         self._check_end(position)
         room = self._log.segment_size - position % self._log.segment_size
         if len(data) != end - position or not 0 < len(data) <= room:
             raise Corrupt(f"{len(data)} bytes do not fit between {position} and {end}")
         self._make_room(end)
-        # Pieces may part inside a record, and a repair takes whole records: they are one region.
+        # Chunks may end inside a record, and a repair needs whole records: keep them one region.
         before = self._quarantine.at(position - 1) if room < self._log.segment_size else None
         self._quarantine.add([Region(before.start if before else position, end, reason)])
         self._save_quarantine()
@@ -173,11 +177,11 @@ class Copies(Reads):
     # -- repair -----------------------------------------------------------------------------------
 
     def repair(self, position: int, data: Buffer) -> int:
-        """Put another member's good bytes in the place of damaged ones; returns where they end.
+        """Replace damaged bytes with another replica's good ones; returns the end of those.
 
-        They must lie in one known damaged region. The bytes are on disk first, then the units of
-        the queues, and only then are they good again: a crash on the way leaves the region as it
-        was. The key index stays as it is: keys that it never had come with its next rebuild.
+        They must lie in one known damaged region. The bytes are synced first, then the units of the
+        queues; only then does the region leave the quarantine, so a crash in between leaves the
+        region as it was. The key index does not change: missing keys are added by its next rebuild.
         Raises Corrupt if these bytes are not good either, Rejected if nothing is damaged there.
         """
         checked = check_chunk(data, position, self._log.segment_size)
@@ -198,9 +202,10 @@ class Copies(Reads):
     # -- whole segments ---------------------------------------------------------------------------
 
     def fetch_segment(self) -> SegmentFetch:
-        """Begin, or go on, to fetch the segment that follows the log's end.
+        """Start or resume fetching the segment that follows the end of the log.
 
-        Raises Rejected unless the log ends where a segment does, DiskFull without room for it.
+        Raises Rejected unless the log ends at the end of a segment, DiskFull if there is no room
+        for it.
         """
         self._check_end(self._log.end)
         if self._log.end % self._log.segment_size:
@@ -208,9 +213,10 @@ class Copies(Reads):
         return SegmentFetch(self._disk, self.paths, self._log.end, self._log.segment_size)
 
     def adopt_segment(self, fetch: SegmentFetch) -> int:
-        """Make a whole fetched segment the end of the log; returns where it goes on.
+        """Append a completely fetched segment to the log; returns the position where the log
+        continues.
 
-        `dispatch` and `flush` follow. Raises Rejected if it is not whole, or not the next one.
+        `dispatch` and `flush` follow. Raises Rejected if it is not complete, or not the next one.
         """
         self._check_end(fetch.start)
         if not fetch.finished:

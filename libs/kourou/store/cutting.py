@@ -1,22 +1,23 @@
-"""Cutting a tail of the log that the group never confirmed: it must not come back.
+"""Truncating a tail of the log that the group never committed, so that it cannot come back.
 
-State: the intent, `<root>/kourou/cut`, is log: written, it is carried out whatever happens. What
-was cut off, `<root>/kourou/diverged/`, is for the operator. Format: docs/formats/replication.md.
+State: the intent, `<root>/kourou/cut`, is log: once written, it is always carried out. The removed
+data, `<root>/kourou/diverged/`, is kept for the operator. Format: docs/formats/replication.md.
 
-RocketMQ resets positions in memory and leaves the old tail on disk, valid to the last checksum;
-after a crash it is taken for the log. Here:
+RocketMQ resets positions in memory and leaves the old tail on disk with valid checksums; after a
+crash it is taken for part of the log. Kourou does this instead:
 
     1  the tail is saved aside, as far as bounds and space allow
-    2  the intent is written, synced; the store is closed, as if the process had been killed
-    3  the next opening, before it recovers: the record at the cut gets an invalid header, synced;
-       the epochs beyond go, synced; later segments are unlinked, newest first, each one synced; the
-       rest of the last one becomes zeros, synced
-    4  recovery: no byte beyond counts as promised, queues and index forget what they had of it, a
-       checkpoint says so
+    2  the intent is written and synced; the store is closed as if the process had been killed
+    3  the next start, before recovery: the record at the position gets an invalid header, synced;
+       later epochs are removed, synced; later segments are unlinked, newest first, each one synced;
+       the rest of the last segment is zeroed, synced
+    4  recovery: nothing after the position counts as promised, queues and index drop what they had
+       of it, and a checkpoint records that
     5  the intent is removed, synced, before anything is appended
 
-A crash before 2 is done leaves the whole tail, to be compared with the leader's once more; one
-behind it begins again at 3, which may be repeated. So there is one way, and every start tests it.
+A crash before the end of step 2 leaves the whole tail, which is compared with the leader's log
+again. After a later crash the next start repeats from step 3, which is idempotent. There is only
+one code path, and every start exercises it.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ _UNFINISHED = ".tmp"
 
 
 class Cut(NamedTuple):
-    """What was cut off: [position, end) of the log. `saved`: the file that has it, None if none.
+    """What was truncated: [position, end) of the log. `saved`: the file with a copy, None if none.
 
-    `saved_bytes`: how much of it, from `position` on.
+    `saved_bytes`: how many bytes of it were saved, from `position` on.
     """
 
     position: int
@@ -66,7 +67,10 @@ class Cut(NamedTuple):
 
 
 def load_cut(disk: Disk, paths: StorePaths) -> int | None:
-    """Where the log is to be cut; None if it is not. Raises Corrupt if that cannot be read."""
+    """The position to truncate the log at; None without an intent.
+
+    Raises Corrupt if the intent cannot be read.
+    """
     body = _intent(disk, paths).load(_HINT)
     if body is None:
         return None
@@ -84,7 +88,7 @@ def prepare_cut(
     position: int,
     confirmed: int,
 ) -> Cut:
-    """Steps 1 and 2, all of the log being written; see `Store.cut`. Raises OSError, too."""
+    """Steps 1 and 2; the log must be fully written. See `Store.cut`. Also raises OSError."""
     end = log.end
     if position < confirmed:
         raise Corrupt(
@@ -148,15 +152,17 @@ def _intent(disk: Disk, paths: StorePaths) -> SealedFile:
     return SealedFile(disk, paths.cut, MAGIC)
 
 
-# -- what was cut off -----------------------------------------------------------------------------
+# -- saved data -----------------------------------------------------------------------------------
 
 
 def save_aside(
     disk: Disk, paths: StorePaths, log: CommitLog, position: int, end: int
 ) -> tuple[Path | None, int]:
-    """Keep [position, end), its first DIVERGED_BYTES_MAX at most; (file, bytes in it).
+    """Save [position, end), the first DIVERGED_BYTES_MAX bytes at most; returns (file, bytes
+    saved).
 
-    Older ones make room. On a full disk nothing is kept: a member that cannot follow is worse.
+    Older files are removed to make room. On a full disk nothing is saved, because a replica that
+    cannot follow its leader would be worse.
     """
     size = min(end - position, DIVERGED_BYTES_MAX)
     if not size:
@@ -171,7 +177,7 @@ def save_aside(
         disk.sync_dir(paths.kourou)
     names = disk.list_dir(paths.diverged)
     for name in names:
-        if name.endswith(suffix):  # kept by a try that a crash ended
+        if name.endswith(suffix):  # saved by an earlier attempt that a crash interrupted
             return paths.diverged / name, size
     try:
         number = _make_room(disk, paths, names, size)
@@ -195,7 +201,7 @@ def _pieces(log: CommitLog, position: int, size: int) -> Iterator[tuple[int, int
 
 
 def _make_room(disk: Disk, paths: StorePaths, names: list[str], size: int) -> int:
-    """Remove the oldest tails until one of `size` bytes fits; returns its number."""
+    """Remove the oldest saved tails until one of `size` bytes fits; returns its number."""
     kept: list[tuple[str, int]] = []
     for name in names:
         if name.endswith(_UNFINISHED):

@@ -1,12 +1,11 @@
-"""What the store asks of a file system, as two small protocols.
+"""The interface between the store and the file system, as two small protocols.
 
-Both implementations pass tests/contract/test_disk.py. What they promise:
-
-    write       changes what readers of the same file see at once, and what a power loss leaves only
-                after `fdatasync` of the file
+Both implementations pass tests/contract/test_disk.py. They guarantee:
+    write       readers of the same file see a write at once; it survives a power loss only after
+                `fdatasync` of the file
     names       creating, renaming, unlinking survive a power loss after `sync_dir` of the directory
-    creation    `open(create_size=n)` of a new file shows it with its full length or not at all
-    errors      OSError, with ENOSPC for a full disk; FileNotFoundError where nothing is
+    creation    `open(create_size=n)` makes a new file visible with its full length or not at all
+    errors      OSError, with ENOSPC for a full disk; FileNotFoundError for a missing file
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class File(Protocol):
-    """An open file. Writes are whole: they return when every byte is taken, or raise."""
+    """An open file. Writes are complete: they return once every byte is written, or raise."""
 
     def pread(self, size: int, at: int) -> bytes:
         """Up to `size` bytes from byte `at`; fewer only at the end of the file."""
         ...
 
     def pwrite(self, data: Buffer, at: int) -> None:
-        """Write all of `data` at byte `at`, growing the file if need be."""
+        """Write all of `data` at byte `at`; the file grows if necessary."""
         ...
 
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
@@ -40,7 +39,7 @@ class File(Protocol):
         ...
 
     def fdatasync(self) -> None:
-        """Return when all that was written survives a power loss. Releases the GIL."""
+        """Return once everything written survives a power loss. Releases the GIL."""
         ...
 
     def size(self) -> int:
@@ -48,34 +47,34 @@ class File(Protocol):
         ...
 
     def next_data(self, at: int) -> int | None:
-        """The first byte from `at` on that may differ from zero; None if all the rest is zero."""
+        """The first byte from `at` on that may differ from zero; None if the rest is all zero."""
         ...
 
     def written_ranges(self) -> list[tuple[int, int]]:
-        """Where the file may differ from zero, as (first byte, end) in order.
+        """The ranges that may differ from zero, as (first byte, end) in order.
 
-        Ask before reading: what was read from reserved space counts as written afterwards.
+        Call it before reading: reserved space counts as written once it was read.
         """
         ...
 
     def mapped(self) -> memoryview:
-        """The whole file, read-only, as it is now and as it becomes; valid after close too."""
+        """The whole file, read-only, reflecting later writes; valid after close too."""
         ...
 
     def forget_cached(self) -> None:
-        """Drop cached pages that count as clean, so that the next reads come from the device.
+        """Drop clean cached pages, so that the next reads come from the device.
 
-        After a failed fdatasync Linux shows data that the disk never got; this ends the illusion.
-        Pages that are mapped or still dirty stay.
+        After a failed fdatasync Linux still shows data that never reached the disk; this prevents
+        that. Pages that are mapped or still dirty stay.
         """
         ...
 
     def modified_ms(self) -> int:
-        """When it was last written, wall clock; for retention and never for recovery."""
+        """The time of the last write, wall clock; for retention, never for recovery."""
         ...
 
     def close(self) -> None:
-        """Give the file descriptor back; closing twice does nothing."""
+        """Close the file descriptor; closing twice does nothing."""
         ...
 
 
@@ -83,7 +82,7 @@ class Lock(Protocol):
     """A lock that this process holds."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         ...
 
 
@@ -94,8 +93,8 @@ class Disk(Protocol):
         """Open for reading and writing.
 
         `create_size` None: the file must exist. Otherwise a missing file is created with that many
-        zero bytes (an existing one keeps its length): space reserved and length durable with
-        `allocate`, sparse without.
+        zero bytes (an existing one keeps its length): with `allocate`, the space is reserved and
+        the length durable; without, the file is sparse.
         """
         ...
 
@@ -108,27 +107,27 @@ class Disk(Protocol):
         ...
 
     def make_dirs(self, path: Path) -> None:
-        """Make a directory and its parents; nothing happens if it exists."""
+        """Create a directory and its parents; does nothing if it exists."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Put `source` in the place of `target`, atomically."""
+        """Replace `target` with `source`, atomically."""
         ...
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; nothing happens if there is none."""
+        """Remove a file; does nothing if there is none."""
         ...
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all below it; nothing happens if there is none."""
+        """Remove a directory and everything below it; does nothing if there is none."""
         ...
 
     def clear_dir(self, path: Path) -> None:
-        """Remove all that a directory has; the directory itself, and a lock of it, stays."""
+        """Remove the contents of a directory; the directory itself, and a lock on it, stay."""
         ...
 
     def sync_dir(self, path: Path) -> None:
-        """Return when the names in this directory survive a power loss."""
+        """Return once the names in this directory survive a power loss."""
         ...
 
     def usage(self, path: Path) -> tuple[int, int]:
@@ -136,15 +135,17 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Take the exclusive lock of a directory, or of a file, which is made if it is missing.
+        """Take the exclusive lock of a directory, or of a file, which is created if it is missing.
 
-        Raises BlockingIOError if another has it.
+        Raises BlockingIOError if another process has it.
         """
         ...
 
 
 def read_whole(disk: Disk, path: Path, size_max: int) -> bytes | None:
-    """The content of a small file, None if there is none; OSError(EFBIG) above `size_max` bytes."""
+    """The content of a small file, None if it is missing. Raises OSError(EFBIG) above `size_max`
+    bytes.
+    """
     try:
         file = disk.open(path)
     except FileNotFoundError:
@@ -159,9 +160,10 @@ def read_whole(disk: Disk, path: Path, size_max: int) -> bytes | None:
 
 
 def write_atomically(disk: Disk, path: Path, data: Buffer) -> None:
-    """Replace a small file so that a power loss leaves the old content or the new, whole.
+    """Replace a small file so that a power loss leaves the old content or the new, complete.
 
-    Written beside it as `<name>.tmp`, fsynced, renamed over it, and the directory fsynced.
+    The data is written to `<name>.tmp` in the same directory, synced, renamed over the file, and
+    the directory is synced.
     """
     beside = path.with_name(path.name + ".tmp")
     disk.unlink(beside)
@@ -176,7 +178,7 @@ def write_atomically(disk: Disk, path: Path, data: Buffer) -> None:
 
 
 def as_store_error(error: OSError, doing: str) -> KourouError:
-    """What a failed disk operation means: DiskFull for want of space, StoreFaulted for the rest."""
+    """The error for a failed disk operation: DiskFull for lack of space, else StoreFaulted."""
     if error.errno in FULL:
         return DiskFull(f"{doing}: no space left on the disk", hint="free space; reads continue")
     return StoreFaulted(f"{doing}: {error.strerror or error}")

@@ -1,9 +1,9 @@
-"""What a record becomes in the projections: one code path, live and at every rebuild.
+"""Dispatching records to the projections: the same code live and in every rebuild.
 
-State: soft, a position: everything below `end` has been dispatched. The projections themselves say
-what they hold, so a batch may be dispatched again: what is there already is left alone.
+State: soft, a position: everything below `end` has been dispatched. The projections know what they
+hold, so a batch may be dispatched again: entries that exist already are not changed.
 
-What becomes what (fact sheet §4.7, §5.3, §5.6):
+Projections:
 
     queue unit    of every record except prepared and rolled-back halves of transactions; its code
                   is the hash of the tags, in the delay topic the time of delivery
@@ -39,7 +39,7 @@ _NO_KEYS = bytearray(), bytearray(), bytearray()
 
 
 class Growth(NamedTuple):
-    """A queue has new messages, of offsets [first_offset, max_offset)."""
+    """A queue has new messages, with offsets [first_offset, max_offset)."""
 
     topic: str
     queue_id: int
@@ -48,7 +48,7 @@ class Growth(NamedTuple):
 
 
 class Dispatcher:
-    """Feeds the queues and the key index. One thread."""
+    """Feeds the queues and the key index. Runs in one thread."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class Dispatcher:
         self.fillers_replaced = 0
 
     def resume(self, end: int) -> None:
-        """Everything below this log position counts as dispatched; the next batch follows it."""
+        """Everything below this log position counts as dispatched; the next batch starts there."""
         self.end = end
 
     def dispatch(self, records: RecordColumns) -> list[Growth]:
-        """Project a batch of records, which follow one another in the log.
+        """Project a batch of consecutive records of the log.
 
-        Between `end` and the first of them there must be nothing to dispatch: a segment's filler,
-        quarantined bytes. Returns the queues that grew. DiskFull or StoreFaulted if the disk
-        refuses a queue; then `end` stays, and the same records may be handed in again. The key
-        index refuses nobody: see KeyIndex.state.
+        Between `end` and the first record there must be nothing to dispatch: only a segment's
+        filler or quarantined bytes. Returns the queues that have new messages. Raises DiskFull or
+        StoreFaulted if a queue cannot be written; then `end` does not advance, and the same records
+        may be passed again. The key index never causes an error: see KeyIndex.state.
         """
         if not len(records):
             return []
@@ -100,7 +100,7 @@ class Dispatcher:
         return grown
 
     def pass_over(self, end: int) -> None:
-        """Between `self.end` and `end` there is nothing to project: a filler, damaged bytes."""
+        """There is nothing to project between `self.end` and `end`: a filler or damaged bytes."""
         if end > self.end:
             if self._index is not None:
                 _put_keys(self._index, _NO_KEYS, (self.end, end))
@@ -109,7 +109,7 @@ class Dispatcher:
     def catch_up_index(self, records: RecordColumns, end: int) -> None:
         """Project records into the key index only, from the first one at or above its `covered` on.
 
-        `end` is where the caller stopped reading the log. For an index that is BEHIND.
+        `end` is the position up to which the caller read the log. For an index that is BEHIND.
         """
         index = self._index
         if index is None:
@@ -121,7 +121,7 @@ class Dispatcher:
             _put_keys(index, _NO_KEYS, span)
 
     def dispatch_gap(self, topic: str, queue_id: int, offset: int) -> int:
-        """Keep an offset whose record is damaged; returns how many fillers that took."""
+        """Reserve the offset of a damaged record; returns how many fillers were written."""
         try:
             count = self._queues.get_or_create(topic, queue_id).keep_offset(offset)
         except OSError as error:
@@ -130,10 +130,10 @@ class Dispatcher:
         return count
 
     def flush(self) -> int:
-        """Make the projections survive a power loss; returns the position up to which all do.
+        """Make the projections durable; returns the position up to which all of them are.
 
-        Thread-safe. An index that is BEHIND holds this position back: a restart begins there.
-        Raises StoreFaulted if the disk fails, and ever after.
+        Thread-safe. An index that is BEHIND limits this position, because a restart resumes there.
+        Raises StoreFaulted if the disk fails, and on every later call.
         """
         end = self.end
         self._queues.flush_all()
@@ -143,7 +143,7 @@ class Dispatcher:
         return min(end, self._index.flushed)
 
     def statistics(self) -> dict[str, int]:
-        """A snapshot for people and metrics."""
+        """A snapshot for operators and metrics."""
         return {
             "end": self.end,
             "units": self.units,
@@ -182,7 +182,9 @@ class Dispatcher:
         return grown
 
     def _append_carefully(self, queue: ConsumeQueue, units: Units, offsets: Longs) -> list[Growth]:
-        """Units of one queue of which some may be there already, or some before them missing."""
+        """Append units of one queue of which some may exist already, or some before them be
+        missing.
+        """
         grown: list[Growth] = []
         positions = units["position"]
         breaks = np.flatnonzero(offsets[1:] - offsets[:-1] != 1) + 1
@@ -190,8 +192,8 @@ class Dispatcher:
         for end in [*breaks.tolist(), len(offsets)]:
             offset = int(offsets[first])
             if not offset and 0 < queue.end_position <= int(positions[first]):
-                # RocketMQ deleted the topic, and one of that name began anew: RocketMQ's queue has
-                # what came then, and so has ours, live and at every rebuild.
+                # RocketMQ deleted the topic, and a topic of that name was created again: RocketMQ's
+                # queue has only the later messages, and so has this one, live and in every rebuild.
                 queue.remove()
                 self.begun_anew += 1
             known = min(end - first, max(0, queue.max_offset - offset))
@@ -203,7 +205,7 @@ class Dispatcher:
                 first += known
             gap = int(offsets[first]) - queue.max_offset if first < end else 0
             if gap > GAP_UNITS_MAX and queue.max_offset > queue.first_offset:
-                self.refused += end - first  # a damaged offset, in a record without a whole CRC
+                self.refused += end - first  # a damaged offset, in a record without a complete CRC
             elif first < end and int(positions[first]) < queue.end_position:
                 self.conflicting += end - first  # RocketMQ ignores such a record too
             elif first < end:
@@ -215,7 +217,7 @@ class Dispatcher:
         return grown
 
     def _queue(self, topic: bytes, queue_id: int, count: int) -> ConsumeQueue | None:
-        """The queue of `count` records; None if no directory may bear such a name."""
+        """The queue for `count` records; None if the topic cannot name a directory."""
         name = self._names.get(topic)
         if name is None:
             if len(self._names) >= _TOPICS_KNOWN_MAX:
@@ -224,13 +226,13 @@ class Dispatcher:
         try:
             return self._queues.get_or_create(name, queue_id)
         except BadRequest:
-            self.refused += count  # only a foreign log can hold it; it stays readable by position
+            self.refused += count  # only another broker's log has it; readable by position
             return None
 
     def _set_delivery_times(
         self, records: RecordColumns, topics: list[bytes], topic_ids: Longs | None, codes: Longs
     ) -> None:
-        """A delayed message's code is the time in ms when it is due, if it names a level."""
+        """Set the code of delayed messages that name a level: the time in ms when they are due."""
         own = topics.index(_SCHEDULE_TOPIC)
         rows = range(len(records)) if topic_ids is None else np.flatnonzero(topic_ids == own)
         for row in rows:
@@ -243,7 +245,7 @@ class Dispatcher:
 
 
 def _put_keys(index: KeyIndex, keys: Sequence[bytearray], span: tuple[int, int]) -> None:
-    """Index the keys of the part `span` of the log: hashes, positions and store times."""
+    """Index the keys of the log range `span`: hashes, positions and store times."""
     hashes, positions, store_ms = keys
     index.put_many(
         memoryview(hashes).cast("i"),

@@ -1,10 +1,11 @@
-"""Which epoch each part of the log belongs to: `<root>/kourou/epochs`.
+"""The epoch of each part of the log: `<root>/kourou/epochs`.
 
-State: projection of the records in the log that open an epoch. Lost, it is made again from those
-that the log still has; what came before the oldest of them counts as epoch 0 then, whose end nobody
-else agrees with, so at worst a member is told to begin anew. Format: docs/formats/replication.md.
+State: projection of the records in the log that open an epoch. If it is lost, it is rebuilt from
+those that the log still has. Everything before the oldest of them then counts as epoch 0, whose end
+matches no other replica's; at worst this replica must restart its log at another position. Format:
+docs/formats/replication.md.
 
-Invariant:  pairs ascend strictly in epoch, and in position; an epoch without a byte is not there
+Invariant:  pairs ascend strictly in epoch and in position; an epoch without data has no pair
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def save_epochs(disk: Disk, paths: StorePaths, pairs: Sequence[Pair]) -> None:
 
 
 def trim_epochs(disk: Disk, paths: StorePaths, end: int) -> None:
-    """Forget, durably, the epochs that begin at or behind `end`. Raises OSError.
+    """Remove, durably, the epochs that begin at or after `end`. Raises OSError.
 
-    A file that cannot be read is removed: it is made again from the log.
+    A file that cannot be read is removed; it is rebuilt from the log.
     """
     try:
         pairs = load_epochs(disk, paths)
@@ -76,11 +77,11 @@ def remove_epochs(disk: Disk, paths: StorePaths) -> None:
 
 
 def epochs_in_log(view: StoreView, epoch_of: Callable[[memoryview], Pair | None]) -> list[Pair]:
-    """The epochs that the log's own control records open, oldest first.
+    """The epochs that the log's control records open, oldest first.
 
-    `epoch_of` says which epoch a control record opens, and where it starts; None if it opens none.
-    An epoch starts where the log ended then: at its record, or at the filler in front of it.
-    Damaged control records are passed over.
+    `epoch_of` returns the epoch that a control record opens and its start, or None if it opens
+    none. An epoch starts at the end that the log had then: at its record, or at the filler before
+    it. Damaged control records are skipped.
     """
     pairs: list[Pair] = []
     low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)

@@ -1,7 +1,7 @@
-"""`<root>/kourou/filters.json`: the filters of consumer groups, for when their events are gone.
+"""`<root>/kourou/filters.json`: the filters of consumer groups, in case their events are lost.
 
-State: projection of the control events. It is read when neither the log nor an event store has them
-any more, and says up to which event it goes, so that what the log still has is applied once.
+State: projection of the control events. It is read if neither the log nor an event store has them
+any more. It records up to which event it goes, so that events still in the log are applied once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DECODER = msgspec.json.Decoder(_File)
 
 
 def read_filters(disk: Disk, paths: StorePaths) -> FiltersTaken | None:
-    """What the file has; None if there is none. Raises Corrupt for one that cannot be read."""
+    """The content of the file; None if there is none. Raises Corrupt if it cannot be read."""
     try:
         data = read_whole(disk, paths.filters, OWN_FILE_BYTES_MAX)
     except OSError as error:
@@ -44,7 +44,7 @@ def read_filters(disk: Disk, paths: StorePaths) -> FiltersTaken | None:
 
 
 def write_filters(disk: Disk, paths: StorePaths, filters: FiltersTaken) -> None:
-    """Replace the file. Raises OSError as the disk gives it."""
+    """Replace the file. Raises OSError if the disk fails."""
     write_atomically(disk, paths.filters, _ENCODER.encode(_File(FORMAT, filters)))
 
 

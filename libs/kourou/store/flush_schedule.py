@@ -1,9 +1,10 @@
-"""When is it time to flush, or to write out? RocketMQ's rule as a pure function (F097-F105).
+"""When to flush or to write out: RocketMQ's rules as a pure function.
 
     every `interval_ms`, if at least `least_pages` pages are dirty
-    and once `thorough_ms` have passed since the last flush, whatever little is dirty
-    and, unless the policy is `timed`, with every append to which the same applies, WOKEN_PAUSE_MS
-    after the flush before: what comes meanwhile shares one flush, or a thread would do little else
+    and once `thorough_ms` have passed since the last flush, if anything is dirty
+    and, unless the policy is `timed`, after every append under the same conditions, at least
+    WOKEN_PAUSE_MS after the previous flush: appends in the meantime share one flush, because
+    otherwise a thread would do little else
 
 State: soft.
 """
@@ -18,7 +19,7 @@ WOKEN_PAUSE_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """How patient a flush is; `timed`: only the clock starts one, an append never does."""
+    """When a flush is due; `timed`: only the clock starts one, an append never does."""
 
     interval_ms: int
     least_pages: int
@@ -27,7 +28,7 @@ class FlushPolicy:
 
 
 class FlushSchedule:
-    """Says when a flush is due. All times are monotonic milliseconds."""
+    """Decides when a flush is due. All times are monotonic milliseconds."""
 
     __slots__ = ("_flushed_ms", "_looked_ms", "_rest_until_ms", "policy")
 
@@ -39,18 +40,18 @@ class FlushSchedule:
 
     @property
     def next_look_ms(self) -> int:
-        """Before this time `due` says no."""
+        """Before this time `due` returns False."""
         return max(self._looked_ms + self.policy.interval_ms, self._rest_until_ms)
 
     def due(self, now_ms: int, dirty_bytes: int) -> bool:
-        """True if a flush should start now; the caller tells `flushed` when it has ended."""
+        """True if a flush should start now; the caller calls `flushed` when it has ended."""
         if now_ms < self.next_look_ms:
             return False
         self._looked_ms = now_ms
         return self._worth_it(now_ms, dirty_bytes)
 
     def woken(self, now_ms: int, dirty_bytes: int) -> bool:
-        """True if a flush should start before its time, since something was appended."""
+        """True if a flush should start early because something was appended."""
         if self.policy.timed or now_ms - self._flushed_ms < WOKEN_PAUSE_MS:
             return False
         return self._worth_it(now_ms, dirty_bytes)
@@ -63,6 +64,6 @@ class FlushSchedule:
         return now_ms - self._flushed_ms >= self.policy.thorough_ms
 
     def flushed(self, now_ms: int, *, rest_ms: int = 0) -> None:
-        """A flush has succeeded; the next one that the clock starts is `rest_ms` away at least."""
+        """A flush has succeeded; the next one that the clock starts is at least `rest_ms` later."""
         self._flushed_ms = now_ms
         self._rest_until_ms = now_ms + rest_ms

@@ -1,11 +1,11 @@
-"""Did somebody else write to this store since we last did? What its small files say of that.
+"""Signs that another program wrote to this store since Kourou last did, found in its small files.
 
-A RocketMQ broker that ran on our store knows nothing of `<root>/kourou/`. It leaves a checkpoint
-with its own store times and tables whose hashes we never wrote. What follows from a sign depends on
-how the store was left: see `_another_wrote` in kourou.store.recovery.
+A RocketMQ broker that ran on this store does not touch `<root>/kourou/`. It leaves a checkpoint
+with its own store times, and tables whose hashes Kourou never wrote. What follows from a sign
+depends on how the store was closed: see `_another_wrote` in kourou.store.recovery.
 
-Invariant:  a checkpoint of ours never names a later time than a recovery point does, since the
-            point is synced before it
+Invariant:  a checkpoint of Kourou never has a later time than its recovery point, because the point
+            is synced first
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from kourou.store.recovery_point import load_recovery_points
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What small files say, strongest first.
+    """What small files show, strongest sign first.
 
-    `newer_checkpoint`: it names a later store time than we ever wrote there; that survives a crash
-    of ours. `other_checkpoint`: it names one that is not ours; true of a store that was closed.
-    `tables`: names of tables that another wrote or removed.
+    `newer_checkpoint`: the checkpoint has a later store time than Kourou ever wrote; this holds
+    even after a crash of Kourou. `other_checkpoint`: it has a store time that Kourou did not write;
+    valid for a store that was closed. `tables`: names of tables that another program wrote or
+    removed.
     """
 
     newer_checkpoint: bool = False
@@ -38,7 +39,7 @@ class Signs:
 
 
 def look_for_signs(disk: Disk, paths: StorePaths) -> Signs:
-    """What in a store that we wrote to last does not look like our work."""
+    """The signs that another program wrote to a store that Kourou wrote to before."""
     points = load_recovery_points(disk, paths.recovery_point)
     found = load_checkpoint(disk, paths.checkpoint)
     ours = {0, *(point.store_ms for point in points)}

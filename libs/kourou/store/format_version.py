@@ -1,4 +1,4 @@
-"""Which version of our own files a store has, so that an older program leaves a newer store alone.
+"""The version of Kourou's own files in a store, so that an older program refuses a newer store.
 
 A store without the file is RocketMQ's, or empty: it is opened by RocketMQ's rules and gets the
 file.
@@ -21,10 +21,9 @@ class _Format(msgspec.Struct):
 
 
 def check_format(disk: Disk, paths: StorePaths) -> bool:
-    """True if the file is there and its version is known; False if there is none.
+    """True if the file is there and its version is supported; False if there is none.
 
-    Raises ConfigError for a newer version and Corrupt for a file that says nothing; changes
-    nothing.
+    Changes nothing. Raises ConfigError for a newer version and Corrupt if the file has no version.
     """
     data = read_whole(disk, paths.format_version, _SIZE_MAX)
     if data is None:
@@ -46,5 +45,5 @@ def check_format(disk: Disk, paths: StorePaths) -> bool:
 
 
 def write_format(disk: Disk, paths: StorePaths) -> None:
-    """Mark the store with our version. Raises OSError."""
+    """Write the current version to the store. Raises OSError."""
     write_atomically(disk, paths.format_version, msgspec.json.encode(_Format(FORMAT)) + b"\n")

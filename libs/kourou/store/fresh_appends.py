@@ -1,6 +1,7 @@
-"""What was appended a moment ago and is not projected yet, still at hand.
+"""Records appended a moment ago and not projected yet, kept in memory.
 
-State: soft. Whatever is not here, or does not follow what was projected last, is read from the log.
+State: soft. Records that are not here, or do not directly follow what was projected last, are read
+from the log.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from kourou.store.disk import Buffer
 
 _PIECES_MAX = 1_024
 _JOINED_BYTES_MAX = 1 << 20
-"""So much is copied into one piece: a projection costs more than that copy."""
+"""Up to this size pieces are copied into one: the copy is cheaper than separate projections."""
 
 
 class Piece(NamedTuple):
-    """Records in one piece; nothing else lies between them and the log position `start`.
+    """Records in one piece, with nothing else between the log position `start` and them.
 
-    `end` is the position behind the last one.
+    `end` is the position after the last one.
     """
 
     start: int
@@ -29,7 +30,7 @@ class Piece(NamedTuple):
 
 
 class FreshAppends:
-    """Pieces in log order. One thread."""
+    """Pieces in log order. Used by one thread."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -39,14 +40,14 @@ class FreshAppends:
     ) -> None:
         """These pieces are being written at the log's end, which was `start`.
 
-        `records` are those of the one piece, where they are known as columns.
+        `records`: the columns of the single piece, if they are known.
         """
         if len(pieces) == 1 and len(self._pieces) < _PIECES_MAX:
             position, data = pieces[0]
             self._pieces.append(Piece(start, records or scan(data), data, position + len(data)))
 
     def take(self) -> Iterator[Piece]:
-        """All of them, each once; those that follow one another are joined to few."""
+        """Remove and yield all pieces; adjacent ones are joined."""
         pieces, self._pieces = self._pieces, []
         return _in_few(pieces)
 
@@ -66,7 +67,7 @@ def _in_few(pieces: Sequence[Piece]) -> Iterator[Piece]:
 
 
 def _joined(pieces: Sequence[Piece]) -> Piece:
-    """Pieces that follow one another as one."""
+    """Join adjacent pieces into one."""
     if len(pieces) == 1:
         return pieces[0]
     data = b"".join([piece.data for piece in pieces])

@@ -1,13 +1,12 @@
 """One file of the key index: a hash table on disk whose chains lead from newer to older messages.
 
-State: projection. Format: docs/formats/key-index.md (fact sheet §5.6), RocketMQ's bytes exactly.
+State: projection. Format: docs/formats/key-index.md, exactly RocketMQ's bytes.
 
-Entries are written at once, in order, one write a batch. Slots of a file that grows are kept in
-memory (4 bytes each) and written when the index is flushed, by pages; last of all the header. So
-the header on disk always describes entries and slots that are on disk too:
-
-    a slot that points to an entry at or above `next_number` was written by a flush that did not
-    finish; then the slots are computed again from the entries below it
+Entries are written at once, in order, with one write per batch. The slots of a file that still
+grows are kept in memory (4 bytes each) and written by pages when the index is flushed; the header
+is written last. So the header on disk always describes entries and slots that are on disk too. A
+slot that points to an entry at or above `next_number` was written by a flush that did not finish;
+the slots are then computed again from the entries below it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _CHUNK_ENTRIES = 1 << 20
 Slots: TypeAlias = npt.NDArray[np.int32]
 Int32s: TypeAlias = memoryview | npt.NDArray[np.int32]
 Int64s: TypeAlias = memoryview | npt.NDArray[np.int64]
-"""Native numbers of so many bits."""
+"""Native integers of that many bits."""
 
 
 class IndexFile:
@@ -61,18 +60,18 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many entries may still be added."""
+        """How many more entries fit."""
         return self._entry_count - self.header.next_number
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return self.header.next_number - 1
 
     # -- loading ----------------------------------------------------------------------------------
 
     def read_header(self) -> str:
-        """Take over the header found on disk; returns what is wrong with it, "" if nothing."""
+        """Load the header from disk; returns what is wrong with it, "" if nothing is."""
         data = self._pool.read(self.file, INDEX_HEADER_BYTES, 0)
         if self._pool.length(self.file) != self.file.size or len(data) != INDEX_HEADER_BYTES:
             return f"{self.file.path} is not {self.file.size} bytes long"
@@ -89,13 +88,13 @@ class IndexFile:
     def recover(self) -> str:
         """After an unclean stop: make slots and header agree with the entries that were flushed.
 
-        Returns what is wrong with the file, "" if nothing is any more.
+        Returns what is wrong with the file, "" if it is valid now.
         """
         header = self.header
         _, begin_position, _, _ = self.entry(1)
         _, end_position, seconds, _ = self.entry(header.next_number - 1)
         if header.next_number == 2:
-            seconds = 0  # the first entry counts from the file before
+            seconds = 0  # the first entry's time is relative to the previous file
         begin_ms, end_ms = header.begin_ms, header.end_ms
         at_least = 1 if seconds == 0 else begin_ms + seconds * 1000  # 0: or the clock went back
         in_time = begin_ms <= 0 or seconds == SECONDS_MAX
@@ -149,7 +148,7 @@ class IndexFile:
     def put(self, hashes: Int32s, positions: Int64s, store_ms: Int64s) -> None:
         """Add one entry for each key, in order; there must be room.
 
-        OSError as the disk gives it: then nothing was added.
+        Raises OSError if the disk fails: then nothing was added.
         """
         count = len(hashes)
         assert 0 < count <= self.room, (count, self.room)
@@ -169,12 +168,12 @@ class IndexFile:
             header.used_slots + used,
             first + count,
         )
-        # Only now: a thread that follows a slot must find the header ahead of it.
+        # Only now: a thread that follows a slot must find the header updated already.
         kernel.link_slots(hashes, first, slots, self._dirty_pages, _PAGE_SLOTS)
         self.dirty = True
 
     def _no_slots(self) -> Slots:
-        return np.zeros(self._slot_count, np.int32)  # memory only when it is touched
+        return np.zeros(self._slot_count, np.int32)  # takes memory only when it is touched
 
     def _advance(
         self,
@@ -201,12 +200,12 @@ class IndexFile:
     ) -> Generator[int, None, int]:
         """Positions of entries with this hash that may be stored within [begin, end], newest first.
 
-        Times are kept in seconds, so up to 999 ms beyond the span are included: the caller looks at
-        the record anyway, as the hash may be another key's. A message that names the key twice is
-        given twice, one after the other. Returns how many entries were looked at.
+        Times are kept in seconds, so entries up to 999 ms outside the range are included. The
+        caller must verify the record anyway, because the hash may be another key's. A message that
+        has the key twice is yielded twice in a row. Returns how many entries were examined.
         """
         number = self._slot(key_hash % self._slot_count)
-        header = self.header  # after the slot: whoever writes puts the header ahead of it
+        header = self.header  # after the slot: a writer updates the header first
         steps = 0
         while 0 < number < header.next_number and steps < steps_max:
             steps += 1
@@ -228,18 +227,18 @@ class IndexFile:
         return int(number)
 
     def entries_at_end(self) -> int:
-        """How many of the last entries name the record at `end_position`."""
+        """How many of the last entries refer to the record at `end_position`."""
         number = self.header.next_number - 1
         while number > 0 and self.entry(number)[1] == self.header.end_position:
             number -= 1
         return self.header.next_number - 1 - number
 
-    # -- cutting ----------------------------------------------------------------------------------
+    # -- truncating -------------------------------------------------------------------------------
 
     def cut(self, position: int, store_ms_of: Callable[[int], int]) -> None:
-        """Forget the entries of records at or above `position`, of which at least one must stay.
+        """Remove the entries of records at or above `position`; at least one entry must remain.
 
-        `store_ms_of` gives the store time of the record at a position below it.
+        `store_ms_of` returns the store time of the record at a position below it.
         """
         low, high = 1, self.header.next_number
         while low < high:
@@ -262,7 +261,7 @@ class IndexFile:
     # -- flushing ---------------------------------------------------------------------------------
 
     def take_dirty_slots(self) -> list[tuple[int, bytes]]:
-        """(byte in the file, bytes) of the slots that changed since they were last taken."""
+        """(byte in the file, bytes) of the slots that changed since the last call."""
         slots = self._slots
         pages = np.flatnonzero(self._dirty_pages)
         if slots is None or not len(pages):
@@ -278,7 +277,7 @@ class IndexFile:
         return taken
 
     def give_back_dirty_slots(self, taken: list[tuple[int, bytes]]) -> None:
-        """These could not be written: they are dirty still."""
+        """Mark slots whose write failed as dirty again."""
         for at, data in taken:
             first = (at - INDEX_HEADER_BYTES) // INDEX_SLOT_BYTES // _PAGE_SLOTS
             count = -(-len(data) // (_PAGE_SLOTS * INDEX_SLOT_BYTES))
@@ -286,6 +285,6 @@ class IndexFile:
         self.dirty = True
 
     def drop_slots(self) -> None:
-        """Give the memory of the slots back; they are on disk."""
+        """Free the memory of the slots; they are on disk."""
         assert not self._dirty_pages.any()
         self._slots = None

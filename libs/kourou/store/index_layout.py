@@ -1,8 +1,8 @@
-"""The bytes of an index file: header, slots, entries (fact sheet §5.6).
+"""The bytes of an index file: header, slots, entries.
 
-    offset 0          header, 40 bytes
-    40                slots, 4 bytes each: the number of the newest entry, 0 for none
-    40 + 4 * slots    entries, 20 bytes each; entry 0 is never used
+    offset 0                  header, 40 bytes
+    40                        slots, 4 bytes each: the number of the newest entry, 0 for none
+    40 + 4 * slots            entries, 20 bytes each; entry 0 is never used
 
 State: none. Format: docs/formats/key-index.md.
 """
@@ -19,7 +19,7 @@ from kourou.model.limits import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLO
 ENTRY = np.dtype(
     [("key_hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
-"""`seconds` since the file's begin; `previous` is the next older entry of the slot, 0 for none."""
+"""`seconds` since the file's begin time; `previous` is the slot's next older entry, 0 for none."""
 
 SECONDS_MAX = 0x7FFF_FFFF
 ENTRY_STRUCT = struct.Struct(">iqii")
@@ -32,10 +32,10 @@ assert SLOT_STRUCT.size == INDEX_SLOT_BYTES
 
 
 class IndexHeader(NamedTuple):
-    """The first 40 bytes. Times are store times in ms of the first and the last entry.
+    """The first 40 bytes. Times are the store times in ms of the first and the last entry.
 
-    `used_slots` counts slots that are not empty; `next_number` is the number that the next entry
-    gets, from 1: entry 0 is never used.
+    `used_slots` is the number of slots that are not empty; `next_number` is the number of the next
+    entry, from 1: entry 0 is never used.
     """
 
     begin_ms: int = 0
@@ -56,7 +56,7 @@ class IndexHeader(NamedTuple):
         return header._replace(next_number=1) if header.next_number == 0 else header
 
     def successor(self) -> IndexHeader:
-        """The header a new file begins with, as RocketMQ has it: where the one before ended."""
+        """The header of the next new file, as in RocketMQ: it starts where this one ends."""
         return IndexHeader(self.end_ms, self.end_ms, self.end_position, self.end_position)
 
 

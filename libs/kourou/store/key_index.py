@@ -1,4 +1,4 @@
-"""From a key to the messages that carry it: the sequence of index files.
+"""Maps a key to the messages that have it: the sequence of index files.
 
 State: projection. It can be deleted and is rebuilt from the commit log, byte for byte.
 
@@ -6,12 +6,12 @@ Invariants:  covered <= seen: every key of the records below `covered` is in a f
              flushed <= covered: those below `flushed` survive a power loss
              file names ascend, and so do the positions in them
 
-Nobody waits for the index and nobody is refused because of it. If the disk will not take an entry,
-or while it is held, the index falls BEHIND: `covered` stays where it is, live keys are counted and
-left out, and whoever reads the log from `covered` on and hands the records in again brings it back
-to CURRENT.
+No other operation waits for the index or fails because of it. If an entry cannot be written, or
+while the index is held, it falls BEHIND: `covered` does not advance, and live keys are counted and
+left out. It becomes CURRENT again when a caller reads the log from `covered` on and passes the
+records again.
 
-One thread puts and cuts; any thread may find, and any thread may flush.
+One thread adds and truncates; any thread may search, and any thread may flush.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAME_FORMAT = "%Y%m%d%H%M%S"
 
 
 class IndexState(StrEnum):
-    """Does the index know every key that the log has?"""
+    """Whether the index has every key of the log."""
 
     CURRENT = "current"
     BEHIND = "behind"
@@ -77,7 +77,7 @@ class KeyIndex:
 
     @property
     def state(self) -> IndexState:
-        """CURRENT if every record handed in is indexed."""
+        """CURRENT if every record passed to it is indexed."""
         return IndexState.CURRENT if self.covered >= self.seen else IndexState.BEHIND
 
     @property
@@ -87,7 +87,7 @@ class KeyIndex:
 
     @property
     def end_position(self) -> int:
-        """The position of the last record that has an entry; 0 without any."""
+        """The position of the last record that has an entry; 0 if there are no entries."""
         return self._files[-1].header.end_position if self._files else 0
 
     @property
@@ -101,12 +101,12 @@ class KeyIndex:
     # -- loading ----------------------------------------------------------------------------------
 
     def load(self, *, covered: int, clean: bool) -> list[str]:
-        """Take over what lies on disk; returns what is wrong, one sentence a file.
+        """Adopt the files found on disk; returns what is wrong, one sentence per file.
 
-        `covered`: all records below this log position were indexed and flushed; later ones are
-        handed in again by the caller. `clean`: the files were closed, so their slots need no look.
-        A damaged file is removed together with the newer ones: then the caller must hand in the log
-        again from `covered` as it stands after this call.
+        `covered`: all records below this log position were indexed and flushed; the caller passes
+        later ones again. `clean`: the files were closed, so their slots need no check. A damaged
+        file is removed together with the newer ones: then the caller must pass the log again from
+        the value of `covered` after this call.
         """
         problems: list[str] = []
         files: list[IndexFile] = []
@@ -131,7 +131,7 @@ class KeyIndex:
                 problems.append(problem)
             elif not file.entries:
                 unflushed = unflushed or name
-            elif file.entries and not problems:  # else: behind a damaged one, or never flushed
+            elif file.entries and not problems:  # else: after a damaged one, or never flushed
                 files.append(file)
                 continue
             self._pool.remove(file.file)
@@ -145,9 +145,9 @@ class KeyIndex:
         return problems
 
     def discard_after(self, index_ms: int) -> int:
-        """Remove files whose last entry is younger than `index_ms`; returns how many.
+        """Remove files whose last entry is later than `index_ms`; returns how many.
 
-        RocketMQ's rule after its own unclean stop (fact sheet §5.8): its slots and header may not
+        RocketMQ's rule after its own unclean stop: the slots and the header of such a file may not
         agree.
         """
         count = 0
@@ -160,7 +160,7 @@ class KeyIndex:
         return count
 
     def wipe(self) -> None:
-        """Delete every file, to build them again from the log."""
+        """Delete every file, to rebuild them from the log."""
         with self._flushing, self._lock:
             self._files = ()
             self._pool.close()
@@ -190,11 +190,11 @@ class KeyIndex:
         start: int,
         end: int,
     ) -> None:
-        """Index the keys of the records in [start, end) of the log, in the log's order.
+        """Index the keys of the records in [start, end) of the log, in log order.
 
-        Parallel columns, one element a key: its hash (not negative), its record's position
-        and store time. Records that are indexed already are left out, so the same call may be
-        repeated. Never raises because of the disk: see `state`.
+        Parallel columns, one element per key: its hash (not negative), its record's position and
+        store time. Records that are indexed already are skipped, so the same call may be repeated.
+        Never raises because of the disk: see `state`.
         """
         with self._lock:
             self.seen = max(self.seen, end)
@@ -259,13 +259,13 @@ class KeyIndex:
     def find(self, key_hash: int, *, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Positions of records that may have the key and be stored in [begin, end], newest first.
 
-        One after the other, as the caller asks for them: it verifies key and time, and only it
-        knows when it has enough. At most INDEX_CHAIN_STEPS_MAX entries are looked at, so that
-        nobody can make a query endless by keys that share a slot.
+        They are found one by one as the caller iterates: it verifies key and time, and knows when
+        it has enough. At most INDEX_CHAIN_STEPS_MAX entries are examined, so that keys that share a
+        slot cannot make a query run without limit.
         """
         last = -1
         for position in self._walk(key_hash, begin_ms, end_ms):
-            if position != last:  # once, even if the message names the key twice
+            if position != last:  # once, even if the message has the key twice
                 last = position
                 yield position
 
@@ -278,12 +278,12 @@ class KeyIndex:
             if header.begin_ms < begin_ms or steps_left <= 0:
                 break
 
-    # -- cutting ----------------------------------------------------------------------------------
+    # -- truncating -------------------------------------------------------------------------------
 
     def truncate(self, position: int, store_ms_of: Callable[[int], int]) -> None:
-        """Forget the keys of records at or above `position`.
+        """Remove the keys of records at or above `position`.
 
-        `store_ms_of` gives the store time in ms of the record at a position below it.
+        `store_ms_of` returns the store time in ms of the record at a position below it.
         """
         with self._flushing, self._lock:
             while self._files and self._files[-1].header.begin_position >= position:
@@ -295,10 +295,10 @@ class KeyIndex:
             self.flushed = min(self.flushed, position)
 
     def detach_before(self, log_start: int) -> list[PooledFile]:
-        """Forget files of records below `log_start` only, never the last; returns them.
+        """Detach files with records below `log_start` only, except the last file; returns them.
 
-        They lie there until `remove_detached`, so that a checkpoint can say first that their
-        entries are not to be missed.
+        They stay on disk until `remove_detached`, so that a checkpoint can first record that their
+        entries are gone.
         """
         with self._lock:
             count = 0
@@ -311,21 +311,23 @@ class KeyIndex:
             return detached
 
     def remove_detached(self, file: PooledFile) -> None:
-        """Remove the file of a detached part of the index, durably; by any thread."""
+        """Remove a detached file of the index, durably; callable from any thread."""
         self._pool.remove(file)
         self._disk.sync_dir(self._directory)
 
     def hold(self, held: bool) -> None:
-        """While held the index takes no entry: on a full disk others need the space more."""
+        """While held, the index accepts no entries: on a full disk, other data needs the space
+        more.
+        """
         self.held = held
 
     # -- flushing ---------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Make what is covered survive a power loss; returns the number of files written.
+        """Make everything covered durable; returns the number of files written.
 
-        Thread-safe. A full disk leaves `flushed` where it is and counts as a write failure; any
-        other failure of an fsync is for good (StoreFaulted).
+        Thread-safe. On a full disk `flushed` does not advance and a write failure is counted; any
+        other fsync failure is permanent (StoreFaulted).
         """
         with self._flushing:
             with self._lock:
@@ -360,7 +362,7 @@ class KeyIndex:
             return len(taken)
 
     def _write(self, file: IndexFile, data: bytes, at: int) -> None:
-        """Write, unless the file was deleted by age meanwhile."""
+        """Write, unless the file was deleted by age in the meantime."""
         try:
             self._pool.write(file.file, data, at)
         except FileNotFoundError:
@@ -372,7 +374,7 @@ class KeyIndex:
         self._pool.close()
 
     def statistics(self) -> dict[str, int | str]:
-        """A snapshot for people and metrics."""
+        """A snapshot for operators and metrics."""
         return {
             "state": self.state.value,
             "files": len(self._files),
@@ -388,8 +390,9 @@ class KeyIndex:
 def index_file_name(store_ms: int, newest: str) -> str:
     """The name of a file whose first entry has this store time, in local time (yyyyMMddHHmmssSSS).
 
-    Names must ascend, as RocketMQ sorts by them: if the clock or daylight saving went back, the
-    name is the newest one so far and a millisecond. The same records give the same names again.
+    Names must ascend, because RocketMQ sorts by them: if the clock or daylight saving time went
+    back, the name is the newest one so far plus a millisecond. The same records always give the
+    same names.
     """
     seconds, millis = divmod(store_ms, 1000)
     name = time.strftime(_NAME_FORMAT, time.localtime(seconds)) + f"{millis:03d}"

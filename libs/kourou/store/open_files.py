@@ -1,11 +1,11 @@
-"""Thousands of files, a bounded number of file descriptors.
+"""A pool that serves thousands of files with a bounded number of file descriptors.
 
 State: soft. Which files are open, and which are dirty; both are rebuilt by use.
 
-One thread writes; any thread may read, and any thread may call `flush`. A file that somebody works
-on is *pinned* and not closed under his hands, so the bound may be passed by as many files as there
-are threads at work. A file is noted as dirty after its write has returned, hence a `flush` covers
-every write that returned before it began.
+One thread writes; any thread may read, and any thread may call `flush`. A file in use is *pinned*
+and is not closed, so the bound may be exceeded by the number of threads that use files. A file is
+marked dirty after its write has returned, hence a `flush` covers every write that returned before
+the flush began.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from kourou.errors import StoreFaulted
 from kourou.store.disk import Buffer, Disk, File, as_store_error
 
 OPEN_FILES_MAX = 12_288
-"""Of the 20,000 descriptors that a small machine grants; the rest are sockets."""
+"""Of the 20,000 descriptors that a small machine allows; the rest are for sockets."""
 
 
 def affordable_files(count_max: int = OPEN_FILES_MAX) -> int:
-    """How many files may be open: `count_max`, or three fifths of what this process is granted."""
+    """How many files may be open: `count_max`, or three fifths of the descriptor limit."""
     granted, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return count_max if granted < 0 else max(1, min(count_max, granted * 3 // 5))
 
 
 class PooledFile:
-    """A file of fixed size, known to a pool; open or not is the pool's affair.
+    """A file of fixed size in a pool; the pool decides when it is open.
 
-    `size` is its length in bytes; when the file is first written it is created sparse with it.
+    `size` is its length in bytes; the first write creates it sparse with that length.
     """
 
     __slots__ = ("handle", "path", "pins", "removed", "size")
@@ -65,16 +65,16 @@ class OpenFiles:
 
     @property
     def open_count(self) -> int:
-        """How many files are open now."""
+        """The number of files that are open."""
         return len(self._open)
 
     @property
     def dirty_count(self) -> int:
-        """How many files were written since the last flush."""
+        """The number of files written since the last flush."""
         return len(self._dirty)
 
     def read(self, file: PooledFile, size: int, at: int) -> bytes:
-        """Up to `size` bytes from byte `at`; OSError as the disk gives it."""
+        """Up to `size` bytes from byte `at`. Raises OSError if the disk fails."""
         handle = self._pin(file, create=False)
         try:
             return handle.pread(size, at)
@@ -82,9 +82,9 @@ class OpenFiles:
             self._unpin(file)
 
     def write(self, file: PooledFile, data: Buffer, at: int) -> None:
-        """Write all of `data` at byte `at`, creating the file with its full length if need be.
+        """Write all of `data` at byte `at`; a missing file is created with its full length.
 
-        Raises OSError as the disk gives it; then some of the bytes may have been written.
+        Raises OSError if the disk fails; then some of the bytes may have been written.
         """
         handle = self._pin(file, create=True)
         try:
@@ -96,7 +96,7 @@ class OpenFiles:
                 self._let_go(file)
 
     def length(self, file: PooledFile) -> int:
-        """The length of the file as it lies on the disk."""
+        """The length of the file on disk."""
         handle = self._pin(file, create=False)
         try:
             return handle.size()
@@ -120,7 +120,7 @@ class OpenFiles:
             self._unpin(file)
 
     def remove(self, file: PooledFile) -> None:
-        """Unlink the file and forget it; whoever works on it right now finishes undisturbed."""
+        """Unlink the file and drop it from the pool; operations in progress finish undisturbed."""
         with self._lock:
             file.removed = True
             self._dirty.pop(file, None)
@@ -131,10 +131,11 @@ class OpenFiles:
         self._disk.unlink(file.path)
 
     def flush(self) -> int:
-        """Make every write that has returned survive a power loss, names included.
+        """Make every write that has returned survive a power loss, file names included.
 
-        Returns the number of files synced. The first failure is for good: what the kernel could not
-        write it may have dropped, so a second try would lie (StoreFaulted ever after).
+        Returns the number of files synced. The first failure is permanent (StoreFaulted on every
+        later call): the kernel may have dropped what it could not write, so a second sync could
+        report false success.
         """
         with self._flushing:
             if self._fault is not None:
@@ -162,7 +163,7 @@ class OpenFiles:
                     self._close(file)
 
     def make_dirs(self, directory: Path, root: Path) -> None:
-        """Make a directory below `root`; the next flush makes the names down to it durable."""
+        """Create a directory below `root`; the next flush makes the names down to it durable."""
         self._disk.make_dirs(directory)
         with self._lock:
             while directory != root:
@@ -170,7 +171,7 @@ class OpenFiles:
                 self._new_names[directory] = None
 
     def _sync(self, file: PooledFile) -> None:
-        """fdatasync one file; one that was removed meanwhile needs none."""
+        """Sync one file, unless it was removed in the meantime."""
         try:
             handle = self._pin(file, create=False)
         except FileNotFoundError:
@@ -212,7 +213,7 @@ class OpenFiles:
         return handle
 
     def _evict(self) -> bool:
-        """Close the file that has rested longest; False if all are being worked on."""
+        """Close the least recently used file; False if all are in use."""
         for file in self._open:
             if not file.pins:
                 del self._open[file]

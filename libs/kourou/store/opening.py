@@ -1,4 +1,4 @@
-"""What stands between a path and a store: the lock, the directories, the files that lie there."""
+"""What `Store.open` needs first: the store's locks, its directories and the files on disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("kourou.store")
 LOCK_CONTENT = b"lock"  # RocketMQ writes these four bytes
 
 _NO_PLACE = frozenset({errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP})
-"""Errors that no mending of a disk changes: a store cannot lie there."""
+"""Errors that no repair of a disk changes: the path cannot hold a store."""
 
 
 _NO_DIRECTORY_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP})
@@ -36,19 +36,19 @@ _NO_DIRECTORY_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.
 
 
 class StoreLock:
-    """The locks of one store: of its root, and of each path that is, or may be, elsewhere.
+    """The locks of one store: of its root, and of each path that is, or may be, outside of it.
 
     The root has RocketMQ's lock file. The other directories are locked themselves, because RocketMQ
-    takes each file in them for its own. A file outside of the root has a lock file next to it.
+    treats every file in them as its own. A file outside of the root has a lock file next to it.
     """
 
     __slots__ = ("_disk", "_held", "_paths")
 
     def __init__(self, disk: Disk, paths: StorePaths) -> None:
-        """Take what exists, then the root, which is made if it is missing.
+        """Lock the paths that exist, then the root, which is created if it is missing.
 
-        A store that is refused is not changed. Raises ConfigError if another process has one of
-        them, OSError as it comes.
+        A store that is refused is not changed. Raises ConfigError if another process has one of the
+        locks, OSError if the disk fails.
         """
         self._disk = disk
         self._paths = paths
@@ -65,18 +65,18 @@ class StoreLock:
             raise
 
     def take_rest(self) -> None:
-        """Take what did not exist, now that the directories are made."""
+        """Lock the remaining paths, once the directories exist."""
         for key, (path, place) in self._places().items():
-            if self._disk.exists(place.parent):  # SQLite says what is wrong with its own
+            if self._disk.exists(place.parent):  # SQLite reports problems with its own files
                 self._take(key, path, place)
 
     def release(self) -> None:
-        """Let others have the store."""
+        """Release all locks."""
         while self._held:
             self._held.popitem()[1].release()
 
     def _places(self) -> dict[str, tuple[Path, Path]]:
-        """What is locked for a setting: setting -> (path, what bears its lock)."""
+        """What is locked for a setting: setting -> (path, file or directory with its lock)."""
         paths = self._paths
         directories = {
             "storePathCommitLog": paths.commit_log,
@@ -115,7 +115,7 @@ class StoreLock:
 
 
 def _fill_lock(disk: Disk, path: Path) -> None:
-    """Write what RocketMQ writes, once: a store that is refused later stays as it was."""
+    """Write RocketMQ's content once: a store that is refused later stays unchanged."""
     file = disk.open(path)
     try:
         if file.pread(len(LOCK_CONTENT), 0) != LOCK_CONTENT:
@@ -125,9 +125,9 @@ def _fill_lock(disk: Disk, path: Path) -> None:
 
 
 def make_root(disk: Disk, root: Path) -> None:
-    """Make the directory of the store, durably, with whatever is missing above.
+    """Create the directory of the store and its missing parents, durably.
 
-    Raises OSError, and ConfigError where no directory can be made.
+    Raises OSError, and ConfigError where no directory can be created.
     """
     missing = [path for path in (root, *root.parents) if not disk.exists(path)]
     _make(disk, root)
@@ -137,27 +137,27 @@ def make_root(disk: Disk, root: Path) -> None:
 
 
 def make_directories(disk: Disk, paths: StorePaths) -> None:
-    """Make every directory of the store, durably. Raises what `make_root` raises."""
+    """Create every directory of the store, durably. Raises what `make_root` raises."""
     for directory in paths.directories:
         _make(disk, directory)
     for parent in dict.fromkeys(directory.parent for directory in paths.directories):
-        with suppress(PermissionError):  # the parent of the root need not be ours to read
+        with suppress(PermissionError):  # the parent of the root may not be readable
             disk.sync_dir(parent)
-    # A process killed while it made a segment may have left a name that no power loss would keep.
+    # A process killed while it created a segment may have left a name that is not durable yet.
     disk.sync_dir(paths.commit_log)
 
 
 def _make(disk: Disk, directory: Path) -> None:
     try:
         disk.make_dirs(directory)
-    except FileNotFoundError as error:  # parents are made, too: so /proc and its like are meant
+    except FileNotFoundError as error:  # parents are created too, so this is /proc or similar
         raise _no_place(directory, error) from error
 
 
 def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool) -> Parts:
-    """What lies there, hardly looked into; `known`: our own files are there too.
+    """Open the files on disk, reading as little as possible; `known`: Kourou's own files exist too.
 
-    Raises ConfigError or Corrupt for segments that do not fit, OSError as it comes.
+    Raises ConfigError or Corrupt for segments that do not fit, OSError if the disk fails.
     """
     mapped = settings.read_mode == "mmap"
     log = CommitLog.open(
@@ -181,7 +181,7 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
     queue_ends = load_queue_ends(disk, paths) if known else {}
 
     def remember() -> None:
-        if len(quarantine) or disk.exists(paths.quarantine):  # a full disk takes nothing needless
+        if len(quarantine) or disk.exists(paths.quarantine):  # spare a full disk
             save_quarantine(disk, paths, quarantine)
         save_queue_ends(disk, paths, queue_ends)
 
@@ -224,7 +224,7 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
 
 
 def tell_foreign(report: RecoveryReport, paths: StorePaths) -> None:
-    """Say that another program wrote to the store, and what follows."""
+    """Log that another program wrote to the store, and the consequence."""
     if report.foreign:
         _log.warning(
             "another broker wrote to the store %s since this one stopped (%s); it was opened by "
@@ -236,10 +236,10 @@ def tell_foreign(report: RecoveryReport, paths: StorePaths) -> None:
 
 
 def unusable(disk: Disk, root: Path, error: OSError) -> KourouError:
-    """What an OSError while opening means for an operator."""
+    """Convert an OSError during opening into an error for the operator."""
     match error:
         case NotADirectoryError() | FileExistsError():
-            # The system names the path that was asked for; the file is that one or above it.
+            # The error has the path that was asked for; the file is that path or a parent.
             asked = Path(error.filename or root)
             file = next((path for path in (asked, *asked.parents) if disk.exists(path)), asked)
             return ConfigError(f"{file} is a file where a directory is needed")

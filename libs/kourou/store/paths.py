@@ -1,13 +1,14 @@
-"""The only place that knows what files of a store are called (RocketMQ 4.9's names; fact sheet
-§5.1).
+"""The names of all files of a store: RocketMQ 4.9's names, and Kourou's own.
 
     <root>/commitlog/00000000000000000000     records; the name is the position of the first byte
-    <root>/consumequeue/<topic>/<queue id>/   units; the name is the byte offset in the queue
+    <root>/consumequeue/<topic>/<queue ID>/   units; the name is the byte offset in the queue
     <root>/index/yyyyMMddHHmmssSSS            the key index
     <root>/config/*.json                      tables that RocketMQ reads and writes
-    <root>/checkpoint  abort  lock            RocketMQ's, as it has them
-    <file>.lock                               of a file outside of the root
-    <root>/kourou/                            ours; RocketMQ never looks into it
+    <root>/checkpoint  abort  lock            RocketMQ's, unchanged
+    <file>.lock                               the lock of a file outside of the root
+    <root>/kourou/                            Kourou's own files; RocketMQ never reads them
+
+No other module builds such a name.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def file_name(start: int) -> str:
 
 
 def start_of(name: str) -> int | None:
-    """The byte at which a file of this name starts; None if it is no such name."""
+    """The byte at which a file of this name starts; None if the name has another form."""
     if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
@@ -35,7 +36,7 @@ def start_of(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class StorePaths:
-    """Where everything of one store lies."""
+    """The paths of one store."""
 
     root: Path
     commit_log: Path
@@ -60,7 +61,7 @@ class StorePaths:
         abort: Path | None = None,
         events: Path | None = None,
     ) -> StorePaths:
-        """RocketMQ's layout below `root` (storePathRootDir); each path given is used instead."""
+        """RocketMQ's layout below `root` (storePathRootDir); a path given replaces its default."""
         return cls(
             root=root,
             commit_log=commit_log or root / "commitlog",
@@ -91,74 +92,74 @@ class StorePaths:
 
     @property
     def format_version(self) -> Path:
-        """Which version of our own files this is."""
+        """The version of Kourou's own files."""
         return self.kourou / "format.json"
 
     @property
     def recovery_point(self) -> Path:
-        """How far the log is flushed and projected."""
+        """The positions up to which the log is flushed and projected."""
         return self.kourou / "recovery"
 
     @property
     def quarantine(self) -> Path:
-        """Regions of the log that hold no readable record."""
+        """Regions of the log without a readable record."""
         return self.kourou / "quarantine.json"
 
     @property
     def last_fault(self) -> Path:
-        """Why a process failed on this store last."""
+        """Why a process last failed on this store."""
         return self.kourou / "last-fault"
 
     @property
     def ages(self) -> Path:
-        """How long ago each segment was written to last."""
+        """How long ago each segment was last written to."""
         return self.kourou / "ages.json"
 
     @property
     def queue_ends(self) -> Path:
-        """Where the queues ended when old segments were deleted last."""
+        """The ends of the queues when old segments were last deleted."""
         return self.kourou / "queue-ends.json"
 
     @property
     def filters(self) -> Path:
-        """The filters of consumer groups, should their events be lost."""
+        """The filters of consumer groups, in case their events are lost."""
         return self.kourou / "filters.json"
 
     @property
     def reserve(self) -> Path:
-        """Space that is given back when the disk is all but full."""
+        """Space that is freed when the disk is almost full."""
         return self.kourou / "reserve"
 
     @property
     def epochs(self) -> Path:
-        """Which epoch each part of the log belongs to."""
+        """The epoch of each part of the log."""
         return self.kourou / "epochs"
 
     @property
     def vote(self) -> Path:
-        """For whom this member of a group voted last."""
+        """The replica that this one voted for last."""
         return self.kourou / "vote"
 
     @property
     def cut(self) -> Path:
-        """Where the log is to be cut at the next opening."""
+        """The position to truncate the log at, at the next start."""
         return self.kourou / "cut"
 
     @property
     def beginning(self) -> Path:
-        """Where the log is to begin anew at the next opening, and what came before it."""
+        """The position where the log restarts at the next start, and what preceded it."""
         return self.kourou / "beginning"
 
     @property
     def diverged(self) -> Path:
-        """What was cut off, for the operator."""
+        """Data truncated from the log, for the operator."""
         return self.kourou / "diverged"
 
     @property
     def incoming(self) -> Path:
-        """Segments that are being fetched from another member.
+        """Segments that are being fetched from another replica.
 
-        They are renamed into the log, so they are on its file system.
+        They are renamed into the log, so they must be on its file system.
         """
         below_root = self.commit_log.parent == self.root
         return (self.kourou if below_root else self.commit_log) / "incoming"
@@ -168,11 +169,11 @@ class StorePaths:
         return self.commit_log / file_name(start)
 
     def queue(self, topic: str, queue_id: int) -> Path:
-        """The directory of one queue; raises BadRequest for a name that may not become a path."""
+        """The directory of one queue. Raises BadRequest for a name that may not become a path."""
         check_topic(topic)
         if queue_id < 0:
             raise BadRequest(f"queue id {queue_id} is negative")
         directory = self.consume_queue / topic / str(queue_id)
-        # The characters allowed in a topic cannot leave the directory; this says so a second time.
+        # The characters allowed in a topic cannot leave the directory; this is a second check.
         assert directory.is_relative_to(self.consume_queue)
         return directory

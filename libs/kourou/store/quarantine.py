@@ -1,10 +1,9 @@
-"""Regions of the log that hold no readable record, remembered so that nobody stumbles twice.
+"""Regions of the log without a readable record, remembered so that each is reported only once.
 
-State: projection. Lost, the regions are found again when they are read.
+State: projection. If it is lost, the regions are found again when they are read.
 
-The bytes of a region stay as they are, for whoever wants to repair them. Offsets in it are never
-given again: a unit of the consume queue keeps each one, and reading it says that the message is
-corrupt.
+The bytes of a region stay unchanged, for a later repair. Offsets in it are never assigned again: a
+unit of the consume queue reserves each one, and reading it reports that the message is corrupt.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Quarantine:
         return len(self.regions)
 
     def add(self, regions: list[Region]) -> None:
-        """Remember these regions too; one that lies in a known region changes nothing."""
+        """Add these regions; one inside a known region changes nothing."""
         merged: list[Region] = []
         for region in sorted(self.regions + regions, key=lambda region: region.start):
             if merged and region.start < merged[-1].end:
@@ -64,12 +63,12 @@ class Quarantine:
         return None
 
     def next_start(self, position: int) -> int | None:
-        """Where the first region that starts at or behind `position` starts."""
+        """The start of the first region at or after `position`."""
         index = bisect_right(self._starts, position - 1)
         return self._starts[index] if index < len(self._starts) else None
 
     def remove(self, start: int, end: int) -> None:
-        """What lies from `start` to `end` can be read again; what is left around it cannot."""
+        """The bytes from `start` to `end` are readable again; the rest of the regions stays."""
         kept: list[Region] = []
         for region in self.regions:
             if region.start < start:
@@ -80,7 +79,9 @@ class Quarantine:
         self._starts = [region.start for region in kept]
 
     def forget_above(self, position: int) -> None:
-        """What lies there was written anew by somebody else; it is judged again."""
+        """Drop regions that end above `position`: another program rewrote them; they are checked
+        again.
+        """
         self.regions = [region for region in self.regions if region.end <= position]
         self._starts = [region.start for region in self.regions]
 
@@ -91,7 +92,7 @@ class Quarantine:
 
 
 def load_quarantine(disk: Disk, paths: StorePaths) -> Quarantine:
-    """The regions known so far. Raises Corrupt if the file cannot be understood."""
+    """The known regions. Raises Corrupt if the file cannot be read."""
     data = read_whole(disk, paths.quarantine, OWN_FILE_BYTES_MAX)
     if data is None:
         return Quarantine([])
@@ -105,5 +106,5 @@ def load_quarantine(disk: Disk, paths: StorePaths) -> Quarantine:
 
 
 def save_quarantine(disk: Disk, paths: StorePaths, quarantine: Quarantine) -> None:
-    """Write the regions down, durably. Raises OSError."""
+    """Write the regions to disk, durably. Raises OSError."""
     write_atomically(disk, paths.quarantine, msgspec.json.encode(_File(quarantine.regions)) + b"\n")

@@ -3,7 +3,7 @@
 State: projection, see kourou.store.consume_queue. Format: docs/formats/consume-queue.md.
 
 File n holds the units of offsets [n * file_units, (n + 1) * file_units); its name is the byte
-offset of its first unit. The files of a queue follow one another without a hole.
+offset of its first unit. The files of a queue are consecutive, without a hole.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kourou.store.open_files import OpenFiles, PooledFile
 from kourou.store.paths import file_name, start_of
 
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
-"""A unit as it lies in the file; `code` is a tag hash, or when to deliver a delayed message."""
+"""A unit as stored; `code` is a tag hash, or the delivery time of a delayed message."""
 
 FILLER_SIZE = 0x7FFF_FFFF
-"""The size of a unit that keeps an offset and names no record; its other fields are 0."""
+"""The size of a unit that reserves an offset and refers to no record; its other fields are 0."""
 
 Units = npt.NDArray[np.void]
 
-WIPE_BYTES = 4_096  # a block: holes are found a block at a time
+WIPE_BYTES = 4_096  # one block: holes are detected block by block
 
 _UNIT = struct.Struct(">qiq")
 
@@ -36,17 +36,17 @@ assert UNIT.itemsize == QUEUE_UNIT_BYTES == _UNIT.size
 
 
 def fillers(count: int) -> bytes:
-    """The bytes of `count` units that keep offsets and name no record."""
+    """The bytes of `count` units that reserve offsets and refer to no record."""
     units = np.zeros(count, UNIT)
     units["size"] = FILLER_SIZE
     return units.tobytes()
 
 
 class QueueFiles:
-    """An array of units, cut into files of `file_units` each.
+    """An array of units, split into files of `file_units` each.
 
-    The number of the first file and the files change together, as one value, so that a thread that
-    reads never mistakes one file for another while old ones are deleted.
+    The number of the first file and the files change together, as one value, so that a reading
+    thread never mistakes one file for another while old ones are deleted.
     """
 
     __slots__ = ("_directory", "_file_units", "_pool", "_root", "_span")
@@ -63,26 +63,26 @@ class QueueFiles:
 
     @property
     def first(self) -> int:
-        """The first offset that the files have room for."""
+        """The first offset of the first file."""
         return self._span[0] * self._file_units
 
     @property
     def end(self) -> int:
-        """The first offset after the room that the files have."""
+        """The first offset after the last file."""
         base, files = self._span
         return (base + len(files)) * self._file_units
 
     @property
     def file_units(self) -> int:
-        """Units in a file."""
+        """Units per file."""
         return self._file_units
 
     def adopt(self, names: Sequence[str]) -> list[int]:
-        """Take over the files found on disk, given their sorted names.
+        """Adopt the files found on disk, given their sorted names.
 
-        Returns the offsets at which files begin that come after a missing one; they are not taken
-        over. ConfigError if the files were written with another length: then they are sound and
-        must not be touched.
+        Returns the first offsets of the files after a missing one; they are not adopted. Raises
+        ConfigError if the files were written with another length: then they are sound and must not
+        be changed.
         """
         size = self._file_units * QUEUE_UNIT_BYTES
         files: list[PooledFile] = []
@@ -91,7 +91,7 @@ class QueueFiles:
         for name in names:
             start = start_of(name)
             if start is None:
-                continue  # not a queue's file: an editor's or an operator's copy
+                continue  # not a queue file: an editor's or an operator's copy
             number, rest = divmod(start, size)
             file = self._file(number)
             if rest or self._pool.length(file) != size:
@@ -119,13 +119,13 @@ class QueueFiles:
         return position, size, code
 
     def start(self, offset: int) -> None:
-        """Begin an empty array in the file that holds `offset`; that file is not created yet."""
+        """Start an empty array in the file that holds `offset`; that file is not created yet."""
         assert not self._span[1]
         self._pool.make_dirs(self._directory, self._root)
         self._span = (offset // self._file_units, ())
 
     def unit(self, offset: int) -> tuple[int, int, int]:
-        """(position, size, code) of one unit; quicker than `read` for a single one."""
+        """(position, size, code) of one unit; faster than `read` for a single unit."""
         number, unit = divmod(offset, self._file_units)
         base, files = self._span
         data = self._pool.read(files[number - base], QUEUE_UNIT_BYTES, unit * QUEUE_UNIT_BYTES)
@@ -133,7 +133,7 @@ class QueueFiles:
         return position, size, code
 
     def read(self, offset: int, end: int) -> Units:
-        """The units [offset, end), read-only; all of them must lie in the files' room."""
+        """The units [offset, end), read-only; all of them must lie within the files."""
         if end <= offset:
             return np.empty(0, UNIT)
         parts = [
@@ -149,7 +149,7 @@ class QueueFiles:
         return np.frombuffer(data, UNIT)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write whole units from `offset` on, in new files if need be; OSError as the disk says."""
+        """Write whole units from `offset` on, in new files if necessary. Raises OSError."""
         number, unit = divmod(offset, self._file_units)
         base, files = self._span
         at = unit * QUEUE_UNIT_BYTES
@@ -166,7 +166,7 @@ class QueueFiles:
             self._pool.write(file, view[start : start + (last - first) * QUEUE_UNIT_BYTES], at)
 
     def _pieces(self, offset: int, end: int) -> Iterator[tuple[PooledFile, int, int, int]]:
-        """(file, first offset, end offset, byte in it) of each file that [offset, end) meets."""
+        """(file, first offset, end offset, byte in it) of each file that overlaps [offset, end)."""
         base, files = self._span
         while offset < end:
             number, unit = divmod(offset, self._file_units)
@@ -181,7 +181,7 @@ class QueueFiles:
         return PooledFile(self._directory / file_name(number * size), size)
 
     def cut(self, end: int) -> None:
-        """Remove the files from offset `end` on; in the file before, zero what lies above it."""
+        """Remove the files from offset `end` on; in the file before, zero everything above it."""
         base, files = self._span
         keep = max(0, -(-end // self._file_units) - base)
         self._span = (base, files[:keep])
@@ -191,7 +191,7 @@ class QueueFiles:
             self._wipe(files[keep - 1], (end % self._file_units) * QUEUE_UNIT_BYTES)
 
     def _wipe(self, file: PooledFile, at: int) -> None:
-        """Zero whatever is not zero from byte `at` of a file on."""
+        """Zero every non-zero byte from byte `at` of a file on."""
         while at < file.size and (data_at := self._pool.next_data(file, at)) is not None:
             data = self._pool.read(file, min(WIPE_BYTES, file.size - data_at), data_at)
             if not data:
@@ -201,7 +201,7 @@ class QueueFiles:
             at = data_at + len(data)
 
     def detach_first(self) -> PooledFile:
-        """Forget the oldest file and return it; it lies there until the pool removes it."""
+        """Detach the oldest file and return it; it stays on disk until the pool removes it."""
         base, files = self._span
         self._span = (base + 1, files[1:])
         return files[0]

@@ -1,9 +1,9 @@
-"""All queues of a broker's log, and the files they share a bound of descriptors for.
+"""All queues of a broker's log; their files share one bound on open descriptors.
 
 State: projection. The whole directory can be deleted and is rebuilt from the commit log.
 
-Loading, appending and cutting belong to the one thread that writes; `flush_all` may be called from
-any other.
+Loading, appending and truncating belong to the one thread that writes; any thread may call
+`flush_all`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ConsumeQueues:
         return None if queues is None else queues.get(queue_id)
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made if need be; its first file comes with its first unit.
+        """The queue, created if necessary; its first file is created with its first unit.
 
-        BadRequest if `topic` or `queue_id` cannot name a directory.
+        Raises BadRequest if `topic` or `queue_id` cannot name a directory.
         """
         queues = self._topics.get(topic)
         if queues is not None:
@@ -83,11 +83,12 @@ class ConsumeQueues:
     # -- all queues -------------------------------------------------------------------------------
 
     def load(self, trusted_below: int | None = None) -> list[str]:
-        """Take over what lies on disk; returns what is wrong, one sentence a queue.
+        """Adopt the files on disk; returns what is wrong, one sentence per queue.
 
-        `trusted_below` None: closed cleanly. Otherwise every unit of a record at or above that log
-        position is wiped, and those records must be dispatched again. If anything is wrong, `wipe`
-        and dispatch the whole log. ConfigError if the files were written with another length.
+        `trusted_below` None: the store was closed cleanly. Otherwise every unit of a record at or
+        above that log position is wiped, and those records must be dispatched again. If anything is
+        wrong, the caller must `wipe` and dispatch the whole log. Raises ConfigError if the files
+        were written with another length.
         """
         problems: list[str] = []
         self._topics = {}
@@ -112,7 +113,7 @@ class ConsumeQueues:
         return problems
 
     def wipe(self) -> None:
-        """Delete every file of every queue, to build them again from the log."""
+        """Delete every file of every queue, to rebuild them from the log."""
         self._topics = {}
         self._pool.close()
         self._pool = OpenFiles(self._disk, self._pool.count_max)
@@ -121,17 +122,17 @@ class ConsumeQueues:
         self._disk.sync_dir(self._paths.consume_queue)
 
     def offset_total(self) -> int:
-        """The sum of all maximum offsets: a store that lost a queue's files has a smaller one."""
+        """The sum of all maximum offsets: it is smaller if a queue lost files."""
         return sum(queue.max_offset for queue in self)
 
     def end_position(self) -> int:
-        """The end of the last record that any queue names; 0 if there is none."""
+        """The end of the last record that any queue refers to; 0 if there is none."""
         return max((queue.end_position for queue in self), default=0)
 
     def truncate(self, position: int) -> int:
-        """Forget the units of records at or above `position`; returns how many.
+        """Remove the units of records at or above `position`; returns how many.
 
-        A queue of which nothing is left was never written to.
+        A queue without remaining files is dropped, as if it had never been written to.
         """
         count = sum(queue.truncate(position) for queue in self)
         if count:
@@ -143,23 +144,24 @@ class ConsumeQueues:
         return count
 
     def correct_min_offsets(self, log_start: int) -> None:
-        """Raise every minimum to what a log beginning at `log_start` still has."""
+        """Raise every minimum to the first message that a log starting at `log_start` still has."""
         for queue in self:
             queue.correct_min_offset(log_start)
 
     def remove_detached(self, file: PooledFile) -> None:
-        """Remove the file of a queue that `detach_before` gave up, durably; by any thread.
+        """Remove a file that `detach_before` returned, durably; callable from any thread.
 
-        One after the other, oldest first: then a power loss leaves no hole. Raises OSError.
+        Callers remove files one by one, oldest first, so that a power loss leaves no hole. Raises
+        OSError.
         """
         self._pool.remove(file)
-        with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+        with suppress(FileNotFoundError):  # the topic was deleted in the meantime
             self._disk.sync_dir(file.path.parent)
 
     def remove_topic(self, topic: str) -> int:
-        """Delete the queues of a topic that was deleted; returns how many.
+        """Delete the queues of a deleted topic; returns how many.
 
-        The log still has its records until they expire: whoever rebuilds must know that it is gone.
+        The log keeps its records until they expire, so a rebuild must know that the topic is gone.
         """
         queues = self._topics.pop(topic, {})
         for queue in queues.values():
@@ -168,9 +170,9 @@ class ConsumeQueues:
         return len(queues)
 
     def flush_all(self) -> int:
-        """Make all that was appended survive a power loss; returns the number of files synced.
+        """Make everything appended survive a power loss; returns the number of files synced.
 
-        Thread-safe. StoreFaulted if the disk fails, and ever after.
+        Thread-safe. Raises StoreFaulted if the disk fails, and on every later call.
         """
         return self._pool.flush()
 
@@ -179,7 +181,7 @@ class ConsumeQueues:
         self._pool.close()
 
     def statistics(self) -> dict[str, int]:
-        """A snapshot for people and metrics."""
+        """A snapshot for operators and metrics."""
         return {
             "topics": len(self._topics),
             "queues": len(self),

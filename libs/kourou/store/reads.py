@@ -1,14 +1,15 @@
 """Reading: from an offset, a key or a time to whole, verified records.
 
-State: none but counters.
+State: none, except counters.
 
-Invariants:  a record leaves this module only if it is whole and the one that was asked for
-                 (kourou.store.verified)
-             a damaged record costs its own offset and no other
+Invariants:  a record leaves this module only if it is whole and the requested one
+               (kourou.store.verified)
+             a damaged record costs only its own offset
              records are views of the mapped log; nothing is copied
 
-Reading by time goes through the store times of the queue's own messages by halving. RocketMQ 4.9
-first picks a file by its modification time; a restored backup or a touched file does not fool us.
+Reading by time is a binary search over the store times of the queue's own messages. RocketMQ 4.9
+first selects a file by its modification time, which a restored backup or a touched file makes
+wrong.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ from kourou.store.sifting import sift
 from kourou.store.verified import Wanted, check_stored, verify
 
 EXT_CODES_BELOW = -(1 << 31)
-"""Codes below are addresses into RocketMQ's consumequeue_ext: the unit does not tell the tag."""
+"""Codes below are addresses in RocketMQ's consumequeue_ext: the unit has no tag hash.
+"""
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
-"""RocketMQ's light queues name records that belong to other queues."""
+"""RocketMQ's light queues refer to records that belong to other queues."""
 
 _READ_AHEAD_BYTES = 64 * 1024
-"""Where the log is not mapped, so much is read for nothing rather than read twice."""
+"""If the log is not mapped, up to this many unneeded bytes are read to avoid a second read."""
 
 _NO_INDEXES = np.empty(0, np.int64)
 _ALL = slice(None)
@@ -57,7 +59,10 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Reads:
-    """The read half of a store. `recent_bytes`: so near the end of the log counts as cached."""
+    """The read half of a store.
+
+    `recent_bytes`: a record this close to the end of the log counts as cached.
+    """
 
     def __init__(
         self,
@@ -78,11 +83,11 @@ class Reads:
     # -- ranges -----------------------------------------------------------------------------------
 
     def log_range(self) -> tuple[int, int]:
-        """First readable position and the end of what was appended."""
+        """The first readable position and the end of the readable log."""
         return self._log.start, self._log.readable_end
 
     def topics(self) -> list[str]:
-        """The topics that have queues, sorted; also those that no table names any more."""
+        """The topics that have queues, sorted, including those no longer in any topic table."""
         return sorted(self._queues.topics())
 
     def queue_ids(self, topic: str) -> list[int]:
@@ -94,7 +99,7 @@ class Reads:
         return self._queues.range_of(topic, queue_id)
 
     def is_recent(self, position: int) -> bool:
-        """True when the record is likely still in memory (RocketMQ's 40 % rule)."""
+        """True if the record is likely still in memory (RocketMQ's 40 % rule)."""
         return self._log.end - position <= self._recent_bytes
 
     # -- one queue --------------------------------------------------------------------------------
@@ -111,7 +116,7 @@ class Reads:
         below: int,
         wanted: PropertyTest | None = None,
     ) -> QueueRead:
-        """Read from `offset` what lies below position `below`; see StoreView."""
+        """Read records from `offset` that end at or below position `below`; see StoreView."""
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return QueueRead(next_offset=offset)
@@ -142,9 +147,9 @@ class Reads:
     def _fetch(
         self, queue: ConsumeQueue, offset: int, chosen: _Choice
     ) -> tuple[Flags, list[memoryview], memoryview | None]:
-        """Whether each chosen record is good, and the views of all; segment by segment.
+        """Fetch the chosen records segment by segment: whether each is good, and their views.
 
-        And all of them as one view, if they lie back to back in one segment.
+        The third result is one view of all of them if they are adjacent in one segment, else None.
         """
         topic = None if queue.topic.startswith(LIGHT_QUEUE_PREFIX) else queue.topic.encode()
         positions, sizes = chosen.positions, chosen.sizes
@@ -171,7 +176,7 @@ class Reads:
     def _fetch_from(
         self, positions: Longs, sizes: Longs, wanted: Wanted
     ) -> tuple[Flags, list[memoryview], memoryview | None]:
-        """Records of one segment, if the units tell the truth; what they get wrong is not good."""
+        """Records of one segment; a record whose unit is wrong is not good."""
         base = int(positions.min())
         span = int((positions + sizes).max()) - base
         if not self._log.mapped and span > 2 * int(sizes.sum()) + _READ_AHEAD_BYTES:
@@ -190,7 +195,7 @@ class Reads:
     def _fetch_singly(
         self, positions: Longs, sizes: Longs, wanted: Wanted
     ) -> tuple[Flags, list[memoryview]]:
-        """Some unit points outside the log: look at each by itself."""
+        """Fetch the records one by one, because some unit points outside the log."""
         good = np.zeros(len(positions), np.bool_)
         views = [memoryview(b"")] * len(positions)
         for index, (position, size) in enumerate(
@@ -209,9 +214,9 @@ class Reads:
     def _fill(
         self, read: QueueRead, offset: int, chosen: _Choice, good: Flags, views: list[memoryview]
     ) -> Longs | slice:
-        """Put together what was found; stop before the second run of damaged offsets.
+        """Fill the result; stop before the second run of damaged offsets.
 
-        Returns which of the chosen records were taken.
+        Returns which of the chosen records were used.
         """
         end = chosen.end
         which: Longs | slice = _ALL
@@ -236,7 +241,7 @@ class Reads:
         return which
 
     def _met_damage(self, positions: Sequence[int]) -> None:
-        """What a queue names at these positions cannot be read."""
+        """A queue refers to these positions, and the records there cannot be read."""
 
     # -- single records ---------------------------------------------------------------------------
 
@@ -252,7 +257,8 @@ class Reads:
     def _view_at(self, position: int) -> memoryview:
         """The record that starts at `position`, and perhaps more; Rejected if that is outside.
 
-        Where the log is not mapped a view is a copy: then no more than the record says it has.
+        If the log is not mapped, a view is a copy: then it has no more bytes than the record
+        claims.
         """
         if self._log.mapped:
             return self._log.view_segment(position)
@@ -283,7 +289,7 @@ class Reads:
         return int(unit["position"][0])
 
     def offset_at(self, topic: str, queue_id: int, position: int) -> int:
-        """The first offset, from the minimum on, whose message lies at or above a log position.
+        """The first offset, from the minimum on, whose message is at or above a log position.
 
         The maximum if there is none, 0 for a queue never written.
         """
@@ -293,7 +299,7 @@ class Reads:
     # -- by time ----------------------------------------------------------------------------------
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time in ms of the message at `offset`; -1 if there is none that can be read."""
+        """Store time in ms of the message at `offset`; -1 if no readable message is there."""
         position = self.offset_position(topic, queue_id, offset)
         if position < 0:
             return -1
@@ -305,8 +311,8 @@ class Reads:
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first offset stored at or after `timestamp_ms`; the maximum if there is none.
 
-        Store times never decrease within a log, so halving finds it. A damaged message stands for
-        the next one behind it that can be read.
+        Store times never decrease within a log, so a binary search finds it. A damaged message is
+        treated like the next readable one after it.
         """
         found = self._queues.range_of(topic, queue_id)
         if found is None:
@@ -337,8 +343,8 @@ class Reads:
     ) -> list[memoryview]:
         """The newest `max_count` records of a topic with this key, newest first; see StoreView.
 
-        Hashes collide, and the index knows seconds only. What it names is looked at one by one,
-        until so many are found that are meant.
+        Hashes collide, and the index has only seconds, so each candidate record is verified until
+        enough are found.
         """
         if self._index is None:
             raise Rejected("this broker has no key index", hint="messageIndexEnable=true")
@@ -356,7 +362,9 @@ class Reads:
     def _if_meant(
         self, position: int, topic: bytes, key: str, span_ms: range, below: int
     ) -> memoryview | None:
-        """The record at `position` if it is looked for and whole; its checksum costs most: last."""
+        """The record at `position` if it matches and is whole; the checksum is last, as it costs
+        most.
+        """
         try:
             view = self._view_at(position)
             parts = parts_of(view, 0, len(view))
@@ -368,13 +376,13 @@ class Reads:
             if all(str(each, "utf-8", "replace") != key for each in keys):
                 return None
             self._check(view, position)
-        except (Rejected, Corrupt):  # deleted by age, or damaged: the others still answer
+        except (Rejected, Corrupt):  # deleted by age, or damaged: other candidates may still match
             return None
         return view[: parts.size]
 
 
 class _Choice:
-    """Which of a run of units are read. `indexes`, `end`, `fillers` count from the first unit.
+    """Which units of a run are read. `indexes`, `end`, `fillers` count from the first unit.
 
     `positions` and `sizes` are those of the chosen records, parallel to `indexes`.
     """
@@ -394,7 +402,7 @@ class _Choice:
         if int(self.sizes.max()) < FILLER_SIZE and int(ends.max()) <= below:
             return
         real = self.sizes != FILLER_SIZE
-        # A unit that points behind the end of the log is wrong; waiting would not make it right.
+        # A unit that points past the end of the log is wrong; waiting would not make it right.
         beyond = real & (ends > below) & (ends <= log_end)
         if beyond.any():
             self.end = int(beyond.argmax())
@@ -402,14 +410,14 @@ class _Choice:
         self._keep(np.flatnonzero(real[: self.end]))
 
     def _keep(self, which: Longs | slice) -> None:
-        """Go on with those of the chosen records only."""
+        """Keep only these of the chosen records."""
         self.positions = self.positions[which]
         self.sizes = self.sizes[which]
         self.indexes = self.indexes[which]
         self._codes = self._codes[which]
 
     def limit(self, codes: frozenset[int] | None, max_messages: int, max_bytes: int) -> None:
-        """Keep what matches `codes`, as long as it fits; the first record always does."""
+        """Keep records that match `codes`, as long as they fit; the first one is always kept."""
         if codes is not None:
             own = self._codes.astype(np.int64)
             matches = np.isin(own, np.fromiter(codes, np.int64, len(codes)))

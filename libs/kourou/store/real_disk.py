@@ -1,10 +1,10 @@
 """The machine's own file system, behind the protocols of kourou.store.disk.
 
-State: none but open files.
+State: none, except open files.
 
-A new file gets its length under a hidden name and is renamed when it is complete, so nobody ever
-sees a file of a wrong length, not even after a power loss. A file is mapped read-only and never
-shortened: touching a mapping beyond the end of its file would kill the process.
+A new file gets its length under a hidden name and is renamed once it is complete, so that a file
+never has a wrong length, not even after a power loss. A file is mapped read-only and never
+shortened: access to a mapping beyond the end of its file would kill the process.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RealFile:
             at += size
 
     def fdatasync(self) -> None:
-        """Return when all that was written survives a power loss."""
+        """Return once everything written survives a power loss."""
         os.fdatasync(self._fd)
 
     def size(self) -> int:
@@ -77,18 +77,18 @@ class RealFile:
         return os.fstat(self._fd).st_size
 
     def next_data(self, at: int) -> int | None:
-        """The first byte from `at` on that may differ from zero; None if all the rest is zero."""
+        """The first byte from `at` on that may differ from zero; None if the rest is all zero."""
         try:
             return os.lseek(self._fd, at, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but holes and reserved space up to the end
+            if error.errno == errno.ENXIO:  # only holes and reserved space up to the end
                 return None
             if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system without holes
                 return at if at < self.size() else None
             raise
 
     def written_ranges(self) -> list[tuple[int, int]]:
-        """Where the file may differ from zero, as (first byte, end) in order."""
+        """The ranges that may differ from zero, as (first byte, end) in order."""
         ranges: list[tuple[int, int]] = []
         at = self.next_data(0)
         while at is not None:
@@ -98,7 +98,7 @@ class RealFile:
         return ranges
 
     def mapped(self) -> memoryview:
-        """The whole file, read-only; the mapping lives as long as a view of it."""
+        """The whole file, read-only; the mapping lives as long as any view of it."""
         if self._mapping is None:
             self._mapping = memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
         return self._mapping
@@ -112,7 +112,7 @@ class RealFile:
         return os.fstat(self._fd).st_mtime_ns // 1_000_000
 
     def close(self) -> None:
-        """Give the descriptor back. Views handed out keep their mapping; the last one unmaps it."""
+        """Close the descriptor. Views handed out keep their mapping; the last one unmaps it."""
         self._mapping = None
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -120,7 +120,7 @@ class RealFile:
 
 
 class RealLock:
-    """An open-file-description lock: it binds this process, and others with POSIX locks too."""
+    """An open-file-description lock; it also excludes processes that use POSIX locks."""
 
     __slots__ = ("_fd",)
 
@@ -128,7 +128,7 @@ class RealLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -156,8 +156,8 @@ class RealDisk:
         fd = os.open(unfinished, flags, 0o644)
         try:
             if allocate and size:
-                # Reserving the blocks now turns a full disk into an error here, where storing into
-                # a sparse mapping would be a signal later.
+                # Reserving the blocks now makes a full disk an error here; writing to a sparse
+                # mapping would raise a signal later.
                 os.posix_fallocate(fd, 0, size)
                 os.fdatasync(fd)
             elif size:
@@ -174,7 +174,7 @@ class RealDisk:
         return path.exists()
 
     def list_dir(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; files whose creation was cut short are not there yet."""
+        """Names in a directory, sorted; files whose creation was interrupted are left out."""
         try:
             names = [entry.name for entry in path.iterdir()]
         except FileNotFoundError:
@@ -182,24 +182,24 @@ class RealDisk:
         return sorted(name for name in names if not name.endswith(_UNFINISHED))
 
     def make_dirs(self, path: Path) -> None:
-        """Make a directory and its parents."""
+        """Create a directory and its parents."""
         path.mkdir(parents=True, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Put `source` in the place of `target`, atomically."""
+        """Replace `target` with `source`, atomically."""
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all below it."""
+        """Remove a directory and everything below it."""
         if path.exists():
             shutil.rmtree(path)
 
     def clear_dir(self, path: Path) -> None:
-        """Remove all that a directory has."""
+        """Remove everything in a directory."""
         for child in path.iterdir() if path.exists() else ():
             if child.is_dir() and not child.is_symlink():
                 shutil.rmtree(child)
@@ -207,7 +207,7 @@ class RealDisk:
                 child.unlink()
 
     def sync_dir(self, path: Path) -> None:
-        """Return when the names in this directory survive a power loss."""
+        """Return once the names in this directory survive a power loss."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -215,16 +215,16 @@ class RealDisk:
             os.close(fd)
 
     def usage(self, path: Path) -> tuple[int, int]:
-        """(total, free) bytes; what is kept for root counts as neither, as in `df` and RocketMQ."""
+        """(total, free) bytes; space reserved for root is in neither, as in `df` and RocketMQ."""
         stat = os.statvfs(path)
         used = stat.f_blocks - stat.f_bfree
         return stat.f_frsize * (used + stat.f_bavail), stat.f_frsize * stat.f_bavail
 
     def lock(self, path: Path) -> RealLock:
-        """Take the exclusive lock; BlockingIOError if another has it.
+        """Take the exclusive lock. Raises BlockingIOError if another process has it.
 
-        A file's is on its first byte, as RocketMQ's. A directory cannot be opened for writing,
-        which such a lock requires, so it gets the one of flock(2).
+        The lock of a file is on its first byte, as in RocketMQ. Such a lock requires a file opened
+        for writing, and a directory cannot be, so a directory is locked with flock(2).
         """
         is_directory = path.is_dir()
         how = os.O_RDONLY | os.O_DIRECTORY if is_directory else os.O_RDWR | os.O_CREAT

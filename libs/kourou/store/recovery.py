@@ -1,27 +1,27 @@
-"""Opening a store: from what the last run left behind to a log and projections that agree.
+"""Recovery of a store: makes the log and its projections agree after the previous run.
 
-State: none. Everything goes by position; neither file times nor store times decide anything.
+State: none. All decisions depend on positions, never on file times or store times.
 
-Four ways, told apart by our recovery file and RocketMQ's `abort`:
+Kourou's recovery file and RocketMQ's `abort` file distinguish four cases:
 
-    closed by us            nothing is read but the end of the log
-    crashed                 the log is walked from the last checkpoint, what queues and index say of
-                            records behind it is thrown away and made again from the records
-    closed by RocketMQ      the last three segments are walked, or more if we know why; queues and
-                            index are kept, and what they lack is added
-    crashed under RocketMQ  the whole log is walked, queues and index are made again
+    closed by Kourou        only the end of the log is read
+    crashed                 the log is scanned from the last checkpoint; entries of queues and index
+                            for records after it are discarded and rebuilt from the records
+    closed by RocketMQ      the last three segments are scanned, or more if needed; queues and
+                            index are kept, and missing entries are added
+    crashed under RocketMQ  the whole log is scanned, queues and index are rebuilt
 
-RocketMQ was the last if our recovery file is not there, or if it does not agree with the store:
-segments are gone that we would not have deleted yet; a log that we closed goes on, or its
-checkpoint is not ours; or somebody crashed, and neither checkpoint nor tables are ours
-(kourou.store.foreign, docs/decisions/0035-who-wrote-last.md). Then our recovery point is ignored,
-and removed before anything else is changed: a crash on the way must not find it beside a store that
-it does not describe.
+RocketMQ ran last if the recovery file is missing or does not agree with the store: segments are
+gone that Kourou would not have deleted yet; a log that Kourou closed has more records, or its
+checkpoint is not Kourou's; or a broker crashed, and neither checkpoint nor tables are Kourou's
+(kourou.store.foreign, docs/decisions/0035-who-wrote-last.md). Then Kourou's recovery point is
+ignored. It is removed before anything else is changed, so that after a crash during recovery it
+cannot be applied to a store that it does not describe.
 
-Whatever is found missing from the projections (a queue, an index file, the whole directory) makes
-them be built again from the start of the log.
+Anything missing from the projections (a queue, an index file, the whole directory) causes a rebuild
+from the start of the log.
 
-A refusal comes before the first change on disk.
+If the store is refused, nothing on disk has been changed.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from kourou.store.survey import Rules, Survey, survey
 from kourou.store.verified import check_stored
 
 FOREIGN_SEGMENTS = 3
-"""How many segments RocketMQ walks after a clean stop."""
+"""How many segments RocketMQ scans after a clean stop."""
 
 _KEPT_UNITS = 512
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start had to do; for the log, the operator and the tests.
+    """What recovery did; for the log, the operator and the tests.
 
-    `foreign`: why somebody else must have written to this store since we did, "" if nobody has.
+    `foreign`: why another program must have written to this store since Kourou did, "" if none did.
     """
 
     way: str = ""
@@ -75,12 +75,12 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Parts:
-    """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file is there.
+    """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file exists.
 
-    `begin` is called once, before the first change on disk; before it, where another wrote last,
-    `disown`, which takes our recovery point away. `remember` writes down what no rebuild finds
-    again: the quarantine, and `queue_ends`, where queues end whose messages were deleted. `signs`:
-    what small files say of other writers.
+    `begin` is called once, before the first change on disk; if another broker wrote last, `disown`
+    precedes it and removes Kourou's recovery point. `remember` saves what a rebuild cannot derive:
+    the quarantine, and `queue_ends`, the ends of queues whose messages were deleted. `signs`: what
+    small files show about other writers.
     """
 
     log: CommitLog
@@ -100,7 +100,7 @@ class Parts:
     replicated: bool = False
 
     def close(self) -> None:
-        """Give every file back; nothing is flushed."""
+        """Close all files; nothing is flushed."""
         self.log.close()
         self.queues.close()
         if self.index is not None:
@@ -110,8 +110,8 @@ class Parts:
 def recover(parts: Parts) -> RecoveryReport:
     """Make log and projections agree; returns what was done.
 
-    Raises Corrupt, with nothing changed, when promised records are gone; StoreFaulted or DiskFull
-    when the disk does not let it finish.
+    Raises Corrupt, with nothing changed, if promised records are gone; StoreFaulted or DiskFull if
+    the disk does not let recovery finish.
     """
     return _Recovery(parts).run()
 
@@ -163,10 +163,10 @@ class _Recovery:
         report.store_ms = max(self._point.store_ms, found.store_ms)
         return report
 
-    # -- looking ----------------------------------------------------------------------------------
+    # -- scanning ---------------------------------------------------------------------------------
 
     def _plan(self) -> tuple[int, Rules]:
-        """From where to walk, and how to judge what is met."""
+        """Where the scan starts, and the rules for what it finds."""
         log, parts = self._log, self._parts
         accept = parts.accept_loss_at
         if not self._foreign:
@@ -174,7 +174,7 @@ class _Recovery:
             flushed = max(self._point.flushed, log.start)
             if parts.cut_at is not None:
                 flushed = min(flushed, max(parts.cut_at, log.start))
-            # Where segments are missing at the end, the walk begins at the gap and finds the loss.
+            # If segments are missing at the end, the scan starts at the gap and detects the loss.
             start = min(max(self._point.projected, log.start), log.allocated_end)
             if parts.cut_at is not None:
                 start = min(start, flushed)
@@ -186,7 +186,8 @@ class _Recovery:
                 is_named=self._is_named,
             )
             return start, rules
-        # RocketMQ cuts its log without erasing what lay behind; only what a queue names was kept.
+        # RocketMQ truncates its log without erasing the old bytes; only records in a queue were
+        # kept.
         parts.queues.load(None)
         named = self._named_end()
         if parts.crashed:
@@ -206,24 +207,25 @@ class _Recovery:
         return start, rules
 
     def _foreign_start(self, named: int) -> int:
-        """Where the walk begins in a store that RocketMQ closed; always a boundary of records."""
+        """Where the scan starts in a store that RocketMQ closed; always a record boundary."""
         log, ours, queues = self._log, self._parts.point, self._parts.queues
         if not log.segments:
             return log.start
-        # What queues do not name is dispatched: all of it, if the directory of queues is gone.
+        # Records that no queue has are dispatched: all of them if the queue directory is gone.
         starts = [log.segments[-FOREIGN_SEGMENTS:][0].start, named]
         if ours is not None:
-            # All that they wrote is looked at. Whatever they cut, a segment begins with a record.
+            # Scan everything the other broker wrote. However it truncated the log, a segment starts
+            # with a record.
             starts.append(ours.projected - ours.projected % log.segment_size)
             if len(queues) < ours.queue_count or queues.offset_total() < ours.offset_total:
-                starts.append(log.start)  # they deleted topics, or queues that are needed
+                starts.append(log.start)  # topics, or needed queues, were deleted
         return max(min(starts), log.start)
 
     def _another_wrote(self, found: Survey) -> str:
-        """Why it must have been somebody else who left the store like this; "" if it was us.
+        """Why another program must have left the store in this state; "" if Kourou did.
 
-        Tables alone prove nothing: people edit them. Nor does an end of the log or of queues that
-        is gone: that is damage, whoever did it.
+        Changed tables alone prove nothing, because operators edit them. Nor does a missing end of
+        the log or of queues: that is damage, whatever caused it.
         """
         signs, start = self._parts.signs, self._log.start
         if start > self._point.projected:
@@ -242,7 +244,7 @@ class _Recovery:
         return survey(self._log, self._parts.quarantine, start, rules)
 
     def _accept(self, found: Survey, rules: Rules) -> Survey:
-        """Refuse a loss of what was promised, but for a single record; else go on with this."""
+        """Refuse a loss of promised records, unless it is a single record; otherwise continue."""
         start = found.start
         if found.lost_at is not None and self._is_one_record(found.lost_at, rules.flushed):
             rules = replace(rules, accept_loss_at=found.lost_at)
@@ -261,7 +263,7 @@ class _Recovery:
         return found
 
     def _is_one_record(self, start: int, end: int) -> bool:
-        """Do the queues know that exactly one record lay there? Then no more than it is lost."""
+        """True if the queues show that exactly one record was there, so no more than it is lost."""
         self._parts.queues.load(None)
         last = (
             unit for queue in self._parts.queues for unit in queue.units(queue.max_offset - 1, 1)
@@ -269,7 +271,7 @@ class _Recovery:
         return any((unit["position"], unit["size"]) == (start, end - start) for unit in last)
 
     def _is_named(self, position: int) -> bool:
-        """Does a queue, as it was found, name a record that begins there? For damaged logs only."""
+        """True if a queue on disk has a record that begins there. For damaged logs only."""
         if self._named is None:
             self._parts.queues.load(None)
             self._named = set()
@@ -279,7 +281,7 @@ class _Recovery:
         return position in self._named
 
     def _remember_offsets(self, regions: list[Region]) -> None:
-        """Note which offsets the queues, before they are cut, give to records in these regions."""
+        """Save the offsets that queues, before truncation, assign to records in these regions."""
         if not regions:
             return
         queues = self._parts.queues
@@ -293,7 +295,7 @@ class _Recovery:
                     self._kept[position] = (queue.topic, queue.queue_id, first + index, one)
 
     def _named_end(self) -> int:
-        """The end of the newest record that a queue names and the log has; 0 if there is none."""
+        """The end of the newest record in a queue that the log has too; 0 if there is none."""
         end = 0
         for queue in self._parts.queues:
             for unit in queue.units(queue.max_offset - 1, 1):
@@ -307,10 +309,10 @@ class _Recovery:
     # -- projections ------------------------------------------------------------------------------
 
     def _wipe_queues(self, found: Survey) -> None:
-        """Begin the queues anew, but first write down what the log could not tell once more.
+        """Delete the queues, but first save what the log cannot provide a second time.
 
-        That is where good records go on behind damaged ones, and how many messages a queue had that
-        another broker deleted.
+        That is where good records continue after damaged ones, and how many messages a queue had
+        that another broker deleted.
         """
         parts = self._parts
         for queue in parts.queues:
@@ -323,7 +325,7 @@ class _Recovery:
         parts.queues.wipe()
 
     def _load_projections(self, end: int) -> bool:
-        """Load queues and index as far as they can be trusted; True to rebuild the queues."""
+        """Load queues and index as far as they are reliable; True if the queues must be rebuilt."""
         parts, point, report = self._parts, self._point, self._report
         trusted = point.projected if parts.crashed and not self._foreign else None
         if trusted is not None and parts.cut_at is None:
@@ -347,7 +349,7 @@ class _Recovery:
         return report.rebuilt
 
     def _truncate_queues(self, end: int) -> None:
-        """Forget units; after a cut also where queues were to go on behind what was cut off."""
+        """Truncate queues; after a cut, also lower saved queue ends that were beyond the cut."""
         queues, ends = self._parts.queues, self._parts.queue_ends
         before = [(queue, queue.max_offset) for queue in queues]
         queues.truncate(end)
@@ -360,13 +362,14 @@ class _Recovery:
 
     def _load_index(self, index: KeyIndex, end: int) -> None:
         point, crashed = self._point, self._parts.crashed
-        # RocketMQ has no word for how far its index goes.
+        # RocketMQ does not record how far its index goes.
         covered = end if self._foreign else point.indexed
         problems = index.load(covered=covered, clean=not crashed)
         if self._foreign and (crashed or not index.entry_total):
             index.wipe()
         elif self._foreign:
-            # It may have run without an index; records that are in it are not put in again.
+            # The index may have been disabled for a while; records that are in it are not added
+            # twice.
             index.covered = min(index.covered, max(index.end_position, self._log.start))
         elif not problems and index.entry_total < point.index_entries:
             problems.append(f"{index.entry_total} of {point.index_entries} index entries are there")
@@ -374,10 +377,11 @@ class _Recovery:
         self._report.problems += problems
 
     def _settle_index(self, end: int) -> None:
-        """Forget the keys of records that the log does not have.
+        """Remove the keys of records that the log does not have.
 
-        And, after another broker, of all that it may have written: it leaves gaps (started without
-        an index, or where it thinks it has a key), so these records are indexed again.
+        After another broker, also the keys of all records that it may have written: it leaves gaps
+        (if it ran without an index, or assumed that a key was present), so these records are
+        indexed again.
         """
         index, ours, log = self._parts.index, self._parts.point, self._log
         if index is None:
@@ -387,7 +391,7 @@ class _Recovery:
         if index.end_position >= end or index.covered > end:
             try:
                 index.truncate(end, self._store_ms_at)
-            except (Corrupt, Rejected):  # the record before the cut is damaged, or deleted
+            except (Corrupt, Rejected):  # the record before the position is damaged, or deleted
                 index.wipe()
 
     def _store_ms_at(self, position: int) -> int:
@@ -397,7 +401,7 @@ class _Recovery:
     # -- the log ----------------------------------------------------------------------------------
 
     def _settle_log(self, found: Survey, rules: Rules) -> None:
-        """Make what the survey found true on disk."""
+        """Apply the result of the survey on disk."""
         log, parts = self._log, self._parts
         if not log.segments and found.end:
             log.start_at(found.end)
@@ -419,7 +423,7 @@ class _Recovery:
     # -- dispatching ------------------------------------------------------------------------------
 
     def _dispatch(self, start: int, end: int) -> None:
-        """Project what lies in [start, end); what is projected already stays as it is."""
+        """Project the records in [start, end); existing entries stay unchanged."""
         dispatcher, index = self._parts.dispatcher, self._parts.index
         while index is not None and index.covered < start:
             covered = index.covered
@@ -436,9 +440,9 @@ class _Recovery:
         dispatcher.resume(end)
 
     def _keep_offsets(self, at: int) -> None:
-        """Keep the offsets of damaged records, so that they are never given to others.
+        """Reserve the offsets of damaged records, so that they are never assigned to others.
 
-        Which they are is known from the queues as they were found, else from what a record claims.
+        The offsets come from the queues as found on disk, or else from what the record claims.
         """
         region = self._parts.quarantine.at(at)
         if region is None:
@@ -454,7 +458,7 @@ class _Recovery:
             claim = claim_at(self._log, at, region.end)
             if claim is None:
                 return
-            # More than the next offset of its queue is never believed: it may be noise.
+            # Only the next offset of a queue is accepted, because the claim may be noise.
             known = queues.range_of(claim.topic, claim.queue_id)
             if claim.offset == (0 if known is None else known[1]) and (known or claim.sure):
                 self._parts.dispatcher.dispatch_gap(claim.topic, claim.queue_id, claim.offset)

@@ -1,19 +1,20 @@
-"""How far the log is flushed and projected: from where recovery starts.
+"""The positions up to which the log is flushed and projected: where recovery starts.
 
-State: projection. Lost, the whole log is read once at the next start.
+State: projection. If it is lost, the next start reads the whole log once.
 
-A sector is 4 bytes "KRP1", then big-endian, 8 bytes each: sequence, flushed position, position up
-to which the queues are projected and flushed, the same for the key index, newest store time at the
-projected position, number of queues, sum of their maximum offsets, sum of index entries; and a
-CRC-32 of all that. The sector with the highest sequence and a right CRC wins.
+A sector consists of 4 bytes "KRP1", then big-endian, 8 bytes each: sequence, flushed position,
+position up to which the queues are projected and flushed, the same for the key index, newest store
+time at the projected position, number of queues, sum of their maximum offsets, sum of index
+entries; and a CRC-32 of all that. The valid sector with the highest sequence applies.
 
-Two sectors take turns at checkpoints and are synced. Two others take turns after every flush of the
-log and are *not* synced: that costs a microsecond, survives the death of the process, and can never
-lie, because a flushed position is written only after the log's fdatasync has returned.
+Two sectors are used alternately for checkpoints and are synced. Two others are used alternately
+after every flush of the log and are *not* synced: that costs a microsecond, survives a process
+crash, and is never wrong, because a flushed position is written only after the log's fdatasync has
+returned.
 
-A file without a whole synced sector tells nothing: no checkpoint was made since it was created.
+A file without a valid synced sector is ignored: no checkpoint was made since it was created.
 
-Invariant:  projected <= flushed at every checkpoint; a position named here was on disk before
+Invariant:  projected <= flushed at every checkpoint; a position here was on disk before
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _UNSYNCED = (2, 3)
 class RecoveryPoint:
     """Positions in bytes, times in ms.
 
-    `projected`, `indexed`: all records below are in the queues, in the key index, and flushed
+    `projected`, `indexed`: all records below are in the queues or in the key index, and flushed
     there.
     """
 
@@ -54,14 +55,14 @@ class RecoveryPoint:
 
 
 def load_recovery_point(disk: Disk, path: Path) -> RecoveryPoint | None:
-    """The newest point that is whole; None if there is no file or nothing in it can be trusted."""
+    """The newest valid point; None if there is no file or no valid point in it."""
     return max(load_recovery_points(disk, path), key=lambda point: point.sequence, default=None)
 
 
 def load_recovery_points(disk: Disk, path: Path) -> list[RecoveryPoint]:
-    """Every point in the file that is whole, in no order; none if no checkpoint ever came to it.
+    """Every valid point in the file, in no order; empty if it never had a checkpoint.
 
-    What a flush notes says where the projections stand only as of the checkpoint before it.
+    A point written by a flush has the projections' positions of the preceding checkpoint.
     """
     try:
         file = disk.open(path)
@@ -87,7 +88,7 @@ class RecoveryFile:
         if created:
             disk.sync_dir(path.parent)
         self._last = last
-        # The first write of each kind spares the newer one of its two sectors.
+        # The first write of each kind overwrites the older of its two sectors.
         found = self._file.pread(FILE_BYTES, 0)
         self._synced_turn = _newer(found, _SYNCED)
         self._unsynced_turn = _newer(found, _UNSYNCED)
@@ -95,11 +96,11 @@ class RecoveryFile:
 
     @property
     def last(self) -> RecoveryPoint:
-        """The point that was written last."""
+        """The point written last."""
         return self._last
 
     def note_flushed(self, position: int) -> None:
-        """The log is flushed up to `position`. Not synced; raises OSError."""
+        """Record that the log is flushed up to `position`. Not synced. Raises OSError."""
         with self._lock:
             if position <= self._last.flushed:
                 return
@@ -108,9 +109,9 @@ class RecoveryFile:
             self._write(_UNSYNCED[self._unsynced_turn])
 
     def save(self, point: RecoveryPoint) -> None:
-        """Write a whole point and sync it; its sequence is set here. Raises OSError.
+        """Write a complete point and sync it; its sequence is set here. Raises OSError.
 
-        The other synced sector keeps the point before this one, so a torn write loses neither.
+        The other synced sector keeps the previous point, so a torn write does not lose both.
         """
         with self._lock:
             assert point.projected <= point.flushed, point
@@ -120,7 +121,7 @@ class RecoveryFile:
             self._file.fdatasync()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, sector: int) -> None:

@@ -24,7 +24,7 @@ NO_RECORDS = columns(b"", np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Claim(NamedTuple):
-    """What a damaged record says of itself. `sure`: the damage is in its body, so it is true."""
+    """The header of a damaged record. `sure`: the damage is in the body, not in the header."""
 
     topic: str
     queue_id: int
@@ -36,9 +36,9 @@ class Claim(NamedTuple):
 def runs(
     log: CommitLog, quarantine: Quarantine, start: int, end: int
 ) -> Iterator[tuple[int, RecordColumns | None]]:
-    """(position, records) of each run in [start, end); None for records where a region begins.
+    """(position, records) of each run in [start, end); records are None where a region begins.
 
-    `start` and `end` are boundaries of records, and everything between them was verified before.
+    `start` and `end` are record boundaries, and everything between them was verified before.
     """
     at = start
     while at < end:
@@ -56,13 +56,13 @@ def runs(
             yield at, run
             at += int(run.sizes.sum())
         else:
-            at = limit  # a filler: nothing else is left
+            at = limit  # a filler: nothing else is possible
 
 
 def is_boundary(log: CommitLog, quarantine: Quarantine, position: int) -> bool:
-    """Does something begin at `position`, a place in the log, as far as it can be known?
+    """True if a record, filler or region begins at `position`, as far as that can be determined.
 
-    The records of its segment are walked by their sizes: a second for a gigabyte, at most.
+    The records of its segment are followed by their sizes: at most a second for a gigabyte.
     """
     at = max(log.start, position - position % log.segment_size)
     while at < position:
@@ -82,9 +82,9 @@ def is_boundary(log: CommitLog, quarantine: Quarantine, position: int) -> bool:
 def catch_up_index(
     log: CommitLog, quarantine: Quarantine, dispatcher: Dispatcher, index: KeyIndex, end: int
 ) -> None:
-    """Hand the index the next run of records behind what it covers, up to `end` at most.
+    """Pass the index the next run of records after its covered position, up to `end` at most.
 
-    If the disk still refuses, `index.covered` stays where it is.
+    If the disk still refuses writes, `index.covered` does not advance.
     """
     for at, records in runs(log, quarantine, max(index.covered, log.start), end):
         if records is not None:
@@ -96,9 +96,9 @@ def catch_up_index(
 
 
 def claim_at(log: CommitLog, at: int, end: int) -> Claim | None:
-    """What the damaged record at `at` claims, if its structure holds and it ends by `end`.
+    """What the damaged record at `at` claims, if its structure is intact and it ends by `end`.
 
-    Where the size is what is damaged, the record is taken to reach up to `end`.
+    If the damage is in its size, the record is assumed to extend up to `end`.
     """
     view = log.view_segment(at)
     told = int.from_bytes(view[:4], "big")

@@ -1,22 +1,23 @@
-"""The old end of the log: what is deleted, in which order, and what must not go with it.
+"""Deletion of old log segments, with the queue and index files that belong to them.
 
-State: none while no deletion runs; `queue-ends.json` is a projection of records that are gone.
+State: none while no deletion runs; `queue-ends.json` is a projection of deleted records.
 
-The order, so that readers never miss what they were promised and a crash anywhere leaves a store
-that opens:
+The order ensures that readers never miss promised data, and that a crash at any point leaves a
+store that opens:
 
-    1  minimum offsets rise            readers of what goes are told OFFSET_MOVED; all still there
-    2  the log, the queues, the index forget the segments and files that go
-    3  a checkpoint                    so that nothing is missed at the next start
-    4  queue-ends.json                 a queue without messages that is built again goes on counting
-    5  segments, oldest first, each with its directory synced; then files of queues and index
+    1  minimum offsets rise              readers of deleted data get OFFSET_MOVED; all still exists
+    2  log, queues, index detach the segments and files to be deleted
+    3  a checkpoint                      so that the next start does not report them missing
+    4  queue-ends.json                   so that an empty queue keeps its next offset in a rebuild
+    5  segments, oldest first, each with its directory synced; then queue and index files
 
-A crash before 5 leaves everything, and the next deletion takes it. A crash in 5 leaves a log that
-begins later, and perhaps files that name only what is gone; they are taken by the next deletion.
+A crash before step 5 leaves everything for the next deletion. A crash during step 5 leaves a log
+that starts later, and perhaps files that refer only to deleted records; the next deletion removes
+them.
 
-Steps 1 and 2 belong to the thread that writes, in slices, since ten thousand queues take longer
-than a sender should wait; 3 to 5 to any thread. Views of a segment that was handed out stay
-readable: the file loses its name, the mapping its last reader.
+The writing thread runs steps 1 and 2 in slices, because ten thousand queues take longer than a
+producer should wait; any thread may run steps 3 to 5. Views of a deleted segment stay readable: the
+file loses its name, and the mapping is freed with its last view.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ from kourou.store.queue_table import ConsumeQueues
 from kourou.store.segment import Segment
 
 SLICE_QUEUES = 64
-"""So many queues are looked at before senders get their turn: a millisecond or less, mostly."""
+"""Queues processed before producers get their turn: mostly a millisecond or less."""
 
 RESERVE_SHARE = 64
-"""The reserve takes no more than such a part of the disk."""
+"""The reserve takes at most one part in this many of the disk."""
 
 
 QueueEnds = dict[str, dict[int, int]]
 
 
 class Deletion:
-    """Everything of a store that lies wholly below a position, on its way out."""
+    """The deletion of everything in a store that is entirely below a position."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Deletion:
         self._ends: QueueEnds = {}
 
     def forget(self) -> Iterator[None]:
-        """Steps 1 and 2, in slices: the caller goes on when the loop has time again."""
+        """Steps 1 and 2, in slices: the caller continues when the event loop has time again."""
         if self._start > self._log.start:
             for slice_ in self._slices():
                 for queue in slice_:
@@ -97,11 +98,11 @@ class Deletion:
 
     @property
     def found(self) -> bool:
-        """After `forget`: is there anything to remove?"""
+        """After `forget`: True if there is anything to remove."""
         return bool(self._segments or self._queue_files or self._index_files)
 
     def remove(self) -> int:
-        """Steps 4 and 5; returns how many segments went. Raises OSError."""
+        """Steps 4 and 5; returns how many segments were removed. Raises OSError."""
         if self._segments:
             save_queue_ends(self._disk, self._paths, self._ends)
         for segment in self._segments:
@@ -114,13 +115,13 @@ class Deletion:
         return len(self._segments)
 
 
-# -- where queues end -----------------------------------------------------------------------------
+# -- queue ends -----------------------------------------------------------------------------------
 
 
 def save_queue_ends(disk: Disk, paths: StorePaths, ends: QueueEnds) -> None:
-    """Remember where queues end. Raises OSError.
+    """Save the ends of the queues. Raises OSError.
 
-    A full disk is no reason to keep the log: these offsets matter only if the queues are lost, too.
+    A full disk must not prevent the deletion: these offsets matter only if the queues are lost too.
     """
     try:
         write_atomically(disk, paths.queue_ends, msgspec.json.encode(ends) + b"\n")
@@ -130,20 +131,20 @@ def save_queue_ends(disk: Disk, paths: StorePaths, ends: QueueEnds) -> None:
 
 
 def load_queue_ends(disk: Disk, paths: StorePaths) -> QueueEnds:
-    """Where queues ended at the last deletion; empty if nothing is known. Raises OSError."""
+    """The ends of the queues at the last deletion; empty if unknown. Raises OSError."""
     data = read_whole(disk, paths.queue_ends, OWN_FILE_BYTES_MAX)
     if data is None:
         return {}
     try:
         return msgspec.json.decode(data, type=QueueEnds)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}  # written atomically: somebody else's; without it RocketMQ's way is ours
+        return {}  # writes are atomic, so not Kourou's; without it RocketMQ's rule applies
 
 
 def keep_queue_ends(queues: ConsumeQueues, ends: QueueEnds) -> int:
-    """Give queues that were built again the ends they had; returns how many were short of it.
+    """Extend rebuilt queues to their previous ends; returns how many were shorter.
 
-    Raises OSError as the disk gives it.
+    Raises OSError if the disk fails.
     """
     count = 0
     for topic, by_id in ends.items():
@@ -159,7 +160,7 @@ def keep_queue_ends(queues: ConsumeQueues, ends: QueueEnds) -> int:
 
 
 class Reserve:
-    """Space that is taken in good times: offsets and checkpoints use it on a full disk."""
+    """Disk space reserved in advance for offsets and checkpoints on a full disk."""
 
     def __init__(self, disk: Disk, paths: StorePaths, size_bytes: int) -> None:
         self._disk = disk
@@ -168,13 +169,14 @@ class Reserve:
 
     @property
     def held(self) -> bool:
-        """Is the space taken?"""
+        """True if the space is reserved."""
         return self._disk.exists(self._paths.reserve)
 
     def take(self) -> None:
-        """Take the space if it is not taken; without room for it nothing happens. Raises OSError.
+        """Reserve the space if it is not reserved; does nothing if there is no room. Raises
+        OSError.
 
-        A disk so small that the reserve would be felt is left alone.
+        On a small disk the reserve is limited to a fixed share of the disk.
         """
         total, _ = self._disk.usage(self._paths.kourou)
         size = min(self._size_bytes, total // RESERVE_SHARE)
@@ -189,5 +191,5 @@ class Reserve:
             file.close()
 
     def release(self) -> None:
-        """Give the space back. Raises OSError."""
+        """Free the space. Raises OSError."""
         self._disk.unlink(self._paths.reserve)

@@ -1,22 +1,23 @@
-"""How long ago was each log segment written to last? Not what a wall clock says.
+"""The age of each log segment since its last write, independent of wall clock steps.
 
-State: soft, with a file that lets it survive a restart. Lost, ages begin with the files' times of
-modification, as RocketMQ takes them. Format: docs/formats/retention.md.
+State: soft, with a file that lets it survive a restart. If it is lost, ages start from the files'
+modification times, as in RocketMQ. Format: docs/formats/retention.md.
 
-A segment is *closed* when the log goes on behind it; from then on it ages.
+A segment is *closed* once the log continues after it; its age counts from then.
 
-Invariants:  while the process runs an age grows by monotonic time and by nothing else: a step of
-                 the wall clock, forwards or backwards, changes no age
-             across a restart on a machine that was not restarted (same boot id), too: there the
-                 monotonic clock went on
-             across a restart of the machine, or on another one, an age grows by the difference of
-                 the wall clocks, at least 0 and at most UNWATCHED_MS_MAX: so far may a wrong clock
-                 bring a deletion forward; a machine that was off longer deletes later by that
+Invariants:  while the process runs, an age grows with monotonic time only: a step of the wall
+               clock, forwards or backwards, changes no age
+             this also holds across a restart of the process on the same machine start (same boot
+               ID), because the monotonic clock continues
+             across a restart of the machine, or on another machine, an age grows by the
+               difference of the wall clocks, at least 0 and at most UNWATCHED_MS_MAX: a wrong
+               clock can make a deletion earlier by no more; a machine that was off for longer
+               deletes later by that time
              an age is never negative, and an older segment is never younger than a newer one
 
-The file is written when a segment was closed or deleted, and every SAVE_INTERVAL_MS. What was
-closed after the last writing is as old as its time of modification says, but no older than that
-writing.
+The file is written when a segment was closed or deleted, and every SAVE_INTERVAL_MS. The age of a
+segment closed after the last write follows from its modification time, but is at most the time
+since that write.
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ from kourou.store.paths import StorePaths
 from kourou.store.segment import Segment
 
 UNWATCHED_MS_MAX = 3_600_000
-"""Time that only wall clocks measured counts up to an hour: restarting a machine takes less."""
+"""Time measured by wall clocks only counts up to an hour; a machine restart takes less."""
 
 SAVE_INTERVAL_MS = 600_000
 STEP_MS = 1_000
-"""Wall time that runs ahead of or behind monotonic time by more, between two looks, was set."""
+"""If wall and monotonic time differ by more between two calls of `look`, the clock was set."""
 
 
 class Now(msgspec.Struct, frozen=True):
-    """One look at both clocks. `boot` names the start of the machine since which one counts."""
+    """A reading of both clocks. `boot` identifies the machine start that the monotonic one counts
+    from.
+    """
 
     monotonic_ms: int
     wall_ms: int
@@ -53,24 +56,24 @@ class _File(msgspec.Struct):
 
 
 class AgeClock:
-    """Ages of the closed segments of one log. One thread looks; `save` may run in any."""
+    """Ages of the closed segments of one log. One thread calls `look`; any thread may `save`."""
 
     def __init__(self, disk: Disk, paths: StorePaths) -> None:
         self._disk = disk
         self._paths = paths
         self._last: Now | None = None
         self._loaded: _File | None = None
-        # When each segment was closed, on this process's monotonic clock; may lie before its start.
+        # When each segment was closed, by this process's monotonic clock; may precede its start.
         self._closed_ms: dict[int, int] = {}
         self._saved: frozenset[int] | None = None
         self._saved_ms = 0
         self.steps = 0
 
     def look(self, now: Now, closed: Iterable[Segment]) -> tuple[list[ClosedSegment], int]:
-        """The closed segments, oldest first, with their ages; and how far the wall clock was set.
+        """The closed segments, oldest first, with their ages, and the step of the wall clock.
 
-        The latter in ms since the last look, 0 if it was left alone. `closed`: the segments that
-        the log has left behind, oldest first. Raises OSError at the first look.
+        The step is in ms since the last call, 0 if the clock was not set. `closed`: the segments
+        that the log has finished, oldest first. Raises OSError on the first call.
         """
         step_ms = 0
         segments = list(closed)
@@ -96,7 +99,7 @@ class AgeClock:
     # -- across restarts --------------------------------------------------------------------------
 
     def _begin(self, now: Now, segments: list[Segment]) -> None:
-        """The first look: ages as they were written down, and what came since."""
+        """The first call of `look`: start with the saved ages and add the time since then."""
         before = self._load()
         elapsed_ms = None if before is None else _elapsed(before.at, now)
         youngest_ms: int | None = None
@@ -121,12 +124,14 @@ class AgeClock:
         try:
             found = msgspec.json.decode(data, type=_File)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None  # ages begin with the files' own times, as without a file
+            return None  # ages start from the files' own times, as without a file
         sound = all(0 <= age_ms < 2**53 for age_ms in found.ages_ms.values())
         return found if sound else None
 
     def to_save(self) -> bytes | None:
-        """What `save` should write now; None if that is not due. After a look, by its thread."""
+        """What `save` should write now; None if that is not due. Called after `look`, in its
+        thread.
+        """
         now = self._last
         if now is None:
             return None
@@ -137,7 +142,7 @@ class AgeClock:
         return self.encoded()
 
     def encoded(self) -> bytes:
-        """The ages as of the last look."""
+        """The ages as of the last call of `look`."""
         assert self._last is not None
         now = self._last
         ages = {start: now.monotonic_ms - at for start, at in self._closed_ms.items()}
@@ -145,21 +150,21 @@ class AgeClock:
 
     @property
     def started(self) -> bool:
-        """Was there a look yet?"""
+        """True after the first call of `look`."""
         return self._last is not None
 
     def save(self, data: bytes) -> None:
-        """Write what `to_save` or `encoded` gave, durably. Raises OSError."""
+        """Write the result of `to_save` or `encoded`, durably. Raises OSError."""
         write_atomically(self._disk, self._paths.ages, data)
 
 
 def _drift(at: Now) -> int:
-    """Changes when somebody sets the wall clock, and not otherwise."""
+    """Changes only if the wall clock is set."""
     return at.wall_ms - at.monotonic_ms
 
 
 def _elapsed(before: Now, now: Now) -> int:
-    """Time in ms from one look to another, perhaps in another process or on another machine."""
+    """Time in ms between two readings, perhaps from different processes or machines."""
     if before.boot and before.boot == now.boot and now.monotonic_ms >= before.monotonic_ms:
         return now.monotonic_ms - before.monotonic_ms
     return min(max(0, now.wall_ms - before.wall_ms), UNWATCHED_MS_MAX)

@@ -1,16 +1,17 @@
-"""A small file of ours that must never lie: sealed with a checksum, kept twice.
+"""A small file that must never be wrong: protected by a checksum and stored twice.
 
-State: none of its own; its users say which kind theirs is.
+State: none of its own; each user documents the kind of its state.
 
     4 bytes magic, then big-endian: 8 bytes sequence, 4 bytes length of the body; the body; 4 bytes
     CRC-32 of all that. Nothing follows.
 
-Each copy is replaced atomically, the first one and then the second, and `save` returns when both
-are on disk. So what was ever acted upon stands in both: one damaged copy costs nothing, a power
-loss between them leaves the old or the new, and a reader that finds two different ones makes them
-equal before anybody relies on either. If both are damaged, nothing is guessed.
+Each copy is replaced atomically, one after the other, and `save` returns once both are on disk. So
+anything that was ever acted upon is in both copies: one damaged copy costs nothing, and a power
+loss between the two writes leaves the old or the new state. A reader that finds two different
+copies makes them equal before either is used. If both are damaged, loading fails.
 
-Every flipped bit is seen: a CRC-32 finds any error of a single bit, and it covers all but itself.
+Every flipped bit is detected: a CRC-32 finds any single-bit error, and it covers everything except
+itself.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def seal(magic: bytes, sequence: int, body: bytes) -> bytes:
 
 
 def unseal(magic: bytes, data: bytes) -> tuple[int, bytes] | None:
-    """(sequence, body) of a copy; None if its bytes are not exactly what was sealed."""
+    """(sequence, body) of a copy; None if its bytes are not exactly what `seal` produced."""
     if len(data) < _HEAD.size + _CRC.size:
         return None
     found, sequence, length = _HEAD.unpack_from(data, 0)
@@ -47,7 +48,7 @@ def unseal(magic: bytes, data: bytes) -> tuple[int, bytes] | None:
 
 
 class SealedFile:
-    """Both copies of one file. One thread."""
+    """Both copies of one file. Used by one thread."""
 
     def __init__(self, disk: Disk, path: Path, magic: bytes) -> None:
         self._disk = disk
@@ -57,9 +58,10 @@ class SealedFile:
         self.copies = (path, path.with_name(path.name + ".bak"))
 
     def load(self, hint: str) -> bytes | None:
-        """The body; None if there is no copy. Afterwards both copies say the same.
+        """The body; None if there is no copy. Afterwards both copies are equal.
 
-        Raises Corrupt with this hint if there are copies and none is whole, OSError as it comes.
+        Raises Corrupt with this hint if there are copies and none is valid, OSError if the disk
+        fails.
         """
         found = self._read()
         if found == [None, None]:
@@ -81,8 +83,8 @@ class SealedFile:
         return [unsealed for data in found if data and (unsealed := unseal(self._magic, data))]
 
     def save(self, body: bytes) -> None:
-        """Replace the body, durably in both copies when this returns. Raises OSError."""
-        if self._sequence < 0:  # nobody has read it: what lies there must not look newer than this
+        """Replace the body; it is durable in both copies on return. Raises OSError."""
+        if self._sequence < 0:  # not loaded: existing copies must not appear newer
             self._sequence = max(self._whole(self._read()), default=(0, b""))[0]
         self._sequence += 1
         data = seal(self._magic, self._sequence, body)

@@ -13,7 +13,7 @@ _ZEROS = bytes(64 * 1024)
 
 
 class Segment:
-    """`size` bytes of the log from `start` on. Written by pwrite, read by mapping or pread."""
+    """`size` bytes of the log from `start` on. Written with pwrite, read by mapping or pread."""
 
     __slots__ = ("_file", "_mapping", "_written", "end", "size", "start")
 
@@ -31,7 +31,7 @@ class Segment:
         self._file.pwrite(data, position - self.start)
 
     def view(self, position: int, size: int) -> memoryview:
-        """`size` bytes from `position` on; no copy when the segment is mapped."""
+        """`size` bytes from `position` on; no copy if the segment is mapped."""
         at = position - self.start
         mapping = self._mapping
         if mapping is not None:
@@ -39,21 +39,22 @@ class Segment:
         return memoryview(self._file.pread(size, at))
 
     def look(self, *, from_device: bool) -> None:
-        """Note where anything was written, before it is read: for a walk along what is there.
+        """Record the written ranges before the segment is read, for a scan of its contents.
 
-        `from_device`: forget cached pages first, as after a crash the cache may show what the disk
-        never got. The notes hold until `done_looking`, whatever is written meanwhile.
+        `from_device`: drop cached pages first, because after a crash the cache may have data that
+        never reached the disk. The ranges stay valid until `done_looking`, whatever is written in
+        between.
         """
         if from_device:
             self._file.forget_cached()
         self._written = self._file.written_ranges()
 
     def done_looking(self) -> None:
-        """Forget the notes: the segment is written to again."""
+        """Drop the recorded ranges: the segment is written to again."""
         self._written = None
 
     def next_data(self, position: int) -> int | None:
-        """The first position from `position` on that may hold something else than zeros."""
+        """The first position from `position` on that may differ from zero."""
         at = position - self.start
         if self._written is None:
             found = self._file.next_data(at)
@@ -62,14 +63,14 @@ class Segment:
         return None if found is None else self.start + found
 
     def is_zero_from(self, position: int) -> bool:
-        """True if nothing but zeros lies between `position` and the end."""
+        """True if everything from `position` to the end is zero."""
         return next(self._pieces(position), None) is None
 
     def wipe(self, position: int) -> bool:
-        """Turn everything from `position` to the end into zeros; True if anything was written.
+        """Zero everything from `position` to the end; True if anything was written.
 
-        Bytes that are zero already are left alone, so reserved space stays reserved and a segment
-        of a gigabyte is not written through.
+        Bytes that are zero already are not written, so reserved space stays reserved and a segment
+        of a gigabyte is not rewritten completely.
         """
         wiped = False
         for at, size in self._pieces(position):
@@ -87,7 +88,7 @@ class Segment:
             at = self.next_data(at + size) if at + size < self.end else None
 
     def fdatasync(self) -> None:
-        """Return when everything written to this segment survives a power loss."""
+        """Return once everything written to this segment survives a power loss."""
         self._file.fdatasync()
 
     def modified_ms(self) -> int:
@@ -95,8 +96,9 @@ class Segment:
         return self._file.modified_ms()
 
     def close(self) -> None:
-        """Give the file descriptor back; views handed out stay valid, and so does the mapping.
+        """Close the file descriptor; views handed out, and the mapping, stay valid.
 
-        A thread that found this segment before it was taken from the log may read it to the end.
+        A thread that looked this segment up before it was removed from the log may still read all
+        of it.
         """
         self._file.close()

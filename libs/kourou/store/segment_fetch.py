@@ -1,10 +1,10 @@
-"""A segment of the log on its way here from another member.
+"""A segment of the log that is being fetched from another replica.
 
-State: soft. Whatever lies there is checked before it is used, and can be fetched again.
+State: soft. Existing data is checked before use, and can be fetched again.
 
-The file has a segment's length, is reserved on disk and has a segment's name, so that it can take
-that place by being renamed. Every piece is checked when it comes; a fetch that was interrupted goes
-on behind the good records that it finds.
+The file has a segment's length and name and is reserved on disk, so that it can be renamed into the
+log. Every chunk is checked on arrival; an interrupted fetch resumes after the good records that it
+finds.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _READ_BYTES = 8 * 1024 * 1024
 
 
 class SegmentFetch:
-    """The segment from position `start` on. `have`: it is here up to there. Any one thread."""
+    """The segment at position `start`; bytes below `have` are here. One thread at a time."""
 
     def __init__(self, disk: Disk, paths: StorePaths, start: int, segment_size: int) -> None:
-        """Raises DiskFull without room for it, StoreFaulted when the disk fails."""
+        """Raises DiskFull if there is no room for it, StoreFaulted if the disk fails."""
         assert not start % segment_size, start
         self.start = start
         self.end = start + segment_size
@@ -39,10 +39,10 @@ class SegmentFetch:
             raise as_store_error(error, f"opening {self.path}") from error
 
     def write(self, position: int, data: Buffer) -> int:
-        """Take the piece from `have` on; returns how far the segment is here then.
+        """Write the chunk that starts at `have`; returns the new value of `have`.
 
         Raises Corrupt for bytes that do not belong there, Rejected if they do not follow, DiskFull
-        or StoreFaulted when the disk refuses.
+        or StoreFaulted if the write fails.
         """
         if position != self.have:
             raise Rejected(f"segment {self.start} is here up to {self.have}, not {position}")
@@ -55,7 +55,7 @@ class SegmentFetch:
         return self.have
 
     def finish(self) -> None:
-        """Make all of it durable. Raises Rejected if it is not whole, StoreFaulted."""
+        """Make the segment durable. Raises Rejected if it is not complete, StoreFaulted."""
         if self.have != self.end:
             raise Rejected(f"segment {self.start} is here up to {self.have}, not {self.end}")
         try:
@@ -65,11 +65,11 @@ class SegmentFetch:
         self.finished = True
 
     def close(self) -> None:
-        """Give the file back; it stays where it is."""
+        """Close the file; it stays on disk."""
         self._file.close()
 
     def _look(self) -> None:
-        """Find how much an earlier fetch left here."""
+        """Find how much an earlier fetch left."""
         while self.have < self.end:
             at = self.have - self.start
             view = memoryview(self._file.pread(min(_READ_BYTES, self._size - at), at))
@@ -82,7 +82,7 @@ class SegmentFetch:
 
 
 def _open(disk: Disk, paths: StorePaths, path: Path, size: int) -> File:
-    """The file with all its space; what is left of other fetches goes. Raises OSError."""
+    """The file with all its space reserved; files of other fetches are removed. Raises OSError."""
     if not disk.exists(paths.incoming):
         disk.make_dirs(paths.incoming)
         disk.sync_dir(paths.kourou)

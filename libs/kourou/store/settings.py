@@ -1,4 +1,4 @@
-"""How a store is laid out and read, as values."""
+"""The layout and the read mode of a store, as values."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class StoreSettings:
 
     `root`: storePathRootDir. `commit_log`, `consume_queue`, `index`, `checkpoint`, `abort`: paths
     that are not RocketMQ's names below `root` (storePathCommitLog and so on). `events`: the SQLite
-    file of control events if it is not below `root` (eventStoreUrl).
-    `segment_size_bytes`: mappedFileSizeCommitLog. `queue_file_units`: mappedFileSizeConsumeQueue /
-    20. `read_mode`: "mmap" serves records from memory mappings, "pread" copies them, so that a
-    failing disk gives an error instead of a signal. `accept_loss_at`: the position that an operator
-    read in the refusal to open. `recent_percent`, `memory_bytes`: a record within that share of
-    memory from the log's end counts as cached (accessMessageInMemoryMaxRatio); 0 asks the machine.
-    `staging_buffers`: keep what is appended in so many buffers of a segment's size until it is
-    written out (transientStorePoolSize); 0 writes it at once. `reserve_bytes`: space that is taken
-    in good times and given back on a full disk. `replicated`: other members have, or may have, the
-    same log (so has every store with an epoch file): after a power loss it ends at the first record
-    that was never promised and is missing, instead of going on behind it.
+    file of control events if it is not below `root` (eventStoreUrl). `segment_size_bytes`:
+    mappedFileSizeCommitLog. `queue_file_units`: mappedFileSizeConsumeQueue / 20. `read_mode`:
+    "mmap" serves records from memory mappings, "pread" copies them, so that a failing disk causes
+    an error instead of a signal. `accept_loss_at`: the position in the error with which the store
+    was refused, accepted by an operator. `recent_percent`, `memory_bytes`: a record within that
+    share of memory from the log's end counts as cached (accessMessageInMemoryMaxRatio); 0 uses the
+    machine's memory. `staging_buffers`: keep appended bytes in so many buffers of a segment's size
+    until they are written out (transientStorePoolSize); 0 writes them at once. `reserve_bytes`:
+    space reserved in advance and freed on a full disk. `replicated`: other replicas have, or may
+    have, the same log (this also holds for every store with an epoch file): after a power loss the
+    log ends at the first missing record that was never promised, instead of continuing after it.
     """
 
     root: Path
@@ -59,7 +59,7 @@ class StoreSettings:
 
     @property
     def paths(self) -> StorePaths:
-        """Where everything of this store lies."""
+        """The paths of this store."""
         return StorePaths.under(
             self.root,
             commit_log=self.commit_log,
@@ -72,6 +72,6 @@ class StoreSettings:
 
     @property
     def recent_bytes(self) -> int:
-        """So near the end of the log a record counts as cached."""
+        """A record this close to the end of the log counts as cached."""
         memory = self.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return memory * self.recent_percent // 100

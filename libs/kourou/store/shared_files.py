@@ -1,11 +1,13 @@
-"""Small files that another program writes too: whole after every crash, and known as ours or not.
+"""Small files that another program writes too: complete after every crash, with a record of who
+wrote them last.
 
-State: projection. The hashes follow from what we wrote; lost, every file counts as foreign.
+State: projection. The hashes are derived from what Kourou wrote; if they are lost, every file
+counts as written by another program.
 
-A file is written as `X.tmp`, fsynced and renamed over `X`; before that the old content goes to
-`X.bak` in the same manner. The file of hashes names, for each file, the SHA-256 of what we wrote
-last and of what stood there before: it is written *before* the file, so a crash in between does not
-make our own work look foreign.
+A file is written as `X.tmp`, synced and renamed over `X`; before that, the old content is saved to
+`X.bak` in the same way. The file of hashes has, for each file, the SHA-256 of Kourou's last content
+and of the content before it. It is written *before* the file, so that after a crash in between
+Kourou's own content is still recognized.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from kourou.store.disk import Disk, read_whole, write_atomically
 class SharedFiles:
     """Files of one directory, none longer than `size_max` bytes. Thread-safe.
 
-    Every method raises OSError as the disk gives it.
+    Every method raises OSError if the disk fails.
     """
 
     def __init__(self, disk: Disk, directory: Path, hashes_path: Path, size_max: int) -> None:
@@ -36,13 +38,13 @@ class SharedFiles:
         self._hashes = self._load_hashes()
 
     def read(self, name: str) -> bytes | None:
-        """What stands there; None if there is no file."""
+        """The content; None if there is no file."""
         return read_whole(self._disk, self._directory / name, self._size_max)
 
     def save(self, name: str, data: bytes, decode: Callable[[bytes], object]) -> bool:
-        """Write a file; False if these bytes, written by us, stand there already.
+        """Write a file; False if it already has these bytes, written by Kourou.
 
-        `decode` raises DecodeError for damaged bytes: they must not push out the last whole copy.
+        `decode` raises DecodeError for damaged bytes: they must not replace the last valid backup.
         """
         with self._lock:
             before = self.read(name)
@@ -59,7 +61,7 @@ class SharedFiles:
             return True
 
     def foreign(self, names: Sequence[str]) -> list[str]:
-        """Which of these files somebody else wrote, or removed, since we last wrote them."""
+        """Those files that another program wrote or removed since Kourou last wrote them."""
         with self._lock:
             changed: list[str] = []
             for name in names:
@@ -70,7 +72,7 @@ class SharedFiles:
             return changed
 
     def acknowledge(self, names: Sequence[str]) -> None:
-        """What stands in these files was imported: it counts as ours from now on."""
+        """The contents of these files were imported: treat them as Kourou's from now on."""
         with self._lock:
             hashes = dict(self._hashes)
             for name in names:
@@ -88,7 +90,7 @@ class SharedFiles:
         try:
             return msgspec.json.decode(data, type=dict[str, list[str]])
         except (msgspec.DecodeError, ValueError):
-            return {}  # then all files count as foreign and are imported, which loses nothing
+            return {}  # all files count as external and are imported, which loses nothing
 
     def _save_hashes(self, hashes: dict[str, list[str]]) -> None:
         self._disk.make_dirs(self._hashes_path.parent)

@@ -1,7 +1,7 @@
-"""Which of the records that were read does a test of their properties let through?
+"""Applying a property filter to records that were read.
 
-Records are verified before they are tested: a damaged property must not make a message disappear
-that was wanted. It is reported as damaged, like any other.
+Records are verified before they are tested: a damaged property must not make a matching message
+disappear. A damaged record is reported as such, like any other.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def sift(
     max_messages: int,
     max_bytes: int,
 ) -> None:
-    """Keep in `read` what passes, as long as it fits; the first record that passes always does.
+    """Keep in `read` the records that pass, as long as they fit; the first one is always kept.
 
-    `offsets` and `positions` are those of its records. Where it ends early, it ends before the
+    `offsets` and `positions` are those of its records. If the result is full, it ends before the
     first record that passes and does not fit.
     """
     records = read.records

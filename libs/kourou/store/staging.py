@@ -1,13 +1,13 @@
-"""Bytes that are appended to the log and not yet written to its file (transientStorePoolEnable).
+"""Bytes appended to the log and not yet written to its file (transientStorePoolEnable).
 
-State: log, and the only part of it that dies with the process: what lies here and nowhere else is
-lost by a kill. RocketMQ calls it the transient store pool and means the same.
+State: log, and the only part of it that is lost when the process is killed. It corresponds to
+RocketMQ's transient store pool.
 
 A buffer is anonymous memory: a page of it costs nothing before it is first written to. The buffer
-given back last is lent first, so that a log which is written out in time touches one or two of
-them however large the pool is.
+returned last is assigned first, so that a log that is written out in time uses one or two of them,
+however large the pool is.
 
-One thread puts; another may take meanwhile what was put before.
+One thread puts bytes; another may concurrently take bytes that were put before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kourou.store.disk import Buffer
 
 
 class Staging:
-    """At most `buffers_max` buffers of `segment_size` bytes, each lent to one segment."""
+    """At most `buffers_max` buffers of `segment_size` bytes, each assigned to one segment."""
 
     __slots__ = ("_buffers", "_filled", "_free", "_segment_size", "_unmade")
 
@@ -32,18 +32,18 @@ class Staging:
 
     @property
     def free_count(self) -> int:
-        """How many buffers are not lent."""
+        """The number of free buffers."""
         return self._unmade + len(self._free)
 
     @property
     def lent_count(self) -> int:
-        """How many are."""
+        """The number of assigned buffers."""
         return len(self._buffers)
 
     def lend(self, start: int) -> bool:
-        """Make sure that the segment from position `start` on has a buffer; False if none is free.
+        """Ensure that the segment at position `start` has a buffer; False if none is free.
 
-        Raises MemoryError or OSError when the machine has no memory for it.
+        Raises MemoryError or OSError if the machine has no memory for it.
         """
         if start in self._buffers:
             return True
@@ -59,20 +59,20 @@ class Staging:
         return True
 
     def put(self, data: Buffer, position: int) -> None:
-        """Keep bytes of a segment that has a buffer."""
+        """Store bytes of a segment that has a buffer."""
         at = position % self._segment_size
         start = position - at
         self._buffers[start][at : at + len(data)] = data
         self._filled[start] = position + len(data)
 
     def take(self, position: int, end: int) -> memoryview:
-        """What was put from `position` on, up to `end`, inside one segment; fillers are not."""
+        """The bytes put from `position` on, up to `end`, inside one segment; without fillers."""
         at = position % self._segment_size
         start = position - at
         return self._buffers[start][at : min(end, self._filled[start]) - start]
 
     def give_back(self, position: int) -> None:
-        """The segments that end at or below `position` are in their files."""
+        """Free the buffers of segments that end at or below `position`; they are in their files."""
         for start in sorted(self._buffers):
             if start + self._segment_size <= position:
                 del self._filled[start]

@@ -1,15 +1,15 @@
-"""The store of one broker: log, queues, index, and the files that tell how they were left.
+"""The store of one broker: log, queues, index, and the files that record their state at a stop.
 
 State: log (kourou.store.commit_log) and projections of it.
 
-    append     the log, or memory before it                   the loop's thread
-    write_out  the log, from memory                           any thread, while the loop goes on
-    dispatch   queues and index, from what was written        the loop's thread
-    flush      the log to disk                                any thread, while the loop goes on
-    checkpoint log, then queues and index, then the           planned by the loop,
-               recovery point, then RocketMQ's checkpoint     done in any thread
+    append     the log, or its buffers                     event loop's thread
+    write_out  the log, from its buffers                   any thread, concurrently with the loop
+    dispatch   queues and index, from written records      event loop's thread
+    flush      the log to disk                             any thread, concurrently with the loop
+    checkpoint log, then queues and index, then the        planned by the loop,
+               recovery point, then RocketMQ's checkpoint  executed in any thread
 
-Invariant: what a recovery point names is on disk before the point is.
+Invariant: the positions of a recovery point are on disk before the point is.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from kourou.store.settings import StoreSettings
 
 
 class Space(NamedTuple):
-    """Log space is reserved up to `allocated_end`; `full`: more cannot be had now."""
+    """Log space is reserved up to `allocated_end`; `full`: no more is available now."""
 
     allocated_end: int
     full: bool
 
 
 class Store(Copies):
-    """A store that is open: it has the lock, it is recovered, and it is a StoreView."""
+    """An open store: locked and recovered. It is a StoreView."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ class Store(Copies):
         disk: Disk,
         first_look: Callable[[StorePaths], None] | None = None,
     ) -> Store:
-        """Lock, look, recover; afterwards log and projections agree and are on disk.
+        """Lock, check and recover; afterwards log and projections agree and are on disk.
 
-        `first_look` is called when the lock is held and nothing is changed yet; what it raises
-        refuses the store.
+        `first_look` is called when the lock is held and nothing is changed yet; an exception from
+        it refuses the store.
 
-        Raises ConfigError for what an operator must set right (another process has the store, a
-        newer program wrote it, sizes disagree, it cannot be read), Corrupt when promised records
-        are gone, DiskFull or StoreFaulted when the disk does not let recovery finish.
+        Raises ConfigError for problems that an operator must fix (another process has the store, a
+        newer version wrote it, sizes disagree, it cannot be read), Corrupt if promised records are
+        gone, DiskFull or StoreFaulted if the disk does not let recovery finish.
         """
         paths = settings.paths
         try:
@@ -141,11 +141,11 @@ class Store(Copies):
             raise
         return store
 
-    # -- where it stands --------------------------------------------------------------------------
+    # -- positions --------------------------------------------------------------------------------
 
     @property
     def end(self) -> int:
-        """Where the next record goes, fillers apart."""
+        """The position of the next record, unless a filler precedes it."""
         return self._log.end
 
     @property
@@ -170,32 +170,32 @@ class Store(Copies):
 
     @property
     def staged(self) -> bool:
-        """Does what is appended wait in memory for `write_out`?"""
+        """True if appended bytes wait in memory for `write_out`."""
         return self._log.staged
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes that wait there: a kill loses them."""
+        """Appended bytes that wait in memory; they are lost if the process is killed."""
         return self._log.unwritten_bytes
 
     @property
     def staging_full(self) -> bool:
-        """True while an append that needs one more buffer would have to write out itself."""
+        """True while an append that needs one more buffer would have to write out by itself."""
         return self._log.staging_full
 
     @property
     def space(self) -> Space:
-        """How much room the log has."""
+        """The reserved space of the log."""
         return Space(self._log.allocated_end, self._full)
 
     @property
     def space_wanted(self) -> bool:
-        """True while no whole segment lies ready: call `allocate_next`, in a thread."""
+        """True while no whole segment is ready: call `allocate_next` in another thread."""
         return self._log.spare_wanted
 
     @property
     def fault(self) -> str | None:
-        """Why nothing more is stored; None while all is well."""
+        """Why nothing more is stored; None while the store works."""
         return self._log.fault
 
     def usage(self) -> tuple[int, int]:
@@ -211,12 +211,12 @@ class Store(Copies):
         end: int,
         records: RecordColumns | None = None,
     ) -> None:
-        """Put stamped records and fillers where they were placed; see engine.effects.Append.
+        """Append stamped records and fillers at their positions; see engine.effects.Append.
 
-        `records` spare a single piece being read again for its projection.
+        `records`: the columns of a single piece, which spare reading it again for its projection.
 
-        Raises DiskFull if a segment is missing (the caller placed beyond `space`), StoreFaulted
-        when the disk fails.
+        Raises DiskFull if a segment is missing (the caller placed beyond `space`), StoreFaulted if
+        the disk fails.
         """
         log = self._log
         if not log.staged:
@@ -232,17 +232,18 @@ class Store(Copies):
         assert log.end == end, (log.end, end)
 
     def write_out(self) -> int:
-        """Write what is staged to the log's files; the position up to which all is written.
+        """Write staged bytes to the log's files; returns the position up to which all is written.
 
-        Thread-safe. The first failure is for good: StoreFaulted, now and ever after.
+        Thread-safe. The first failure is permanent: this call and every later one raise
+        StoreFaulted.
         """
         return self._log.write_out()
 
     def dispatch(self) -> list[Growth]:
-        """Project what was written since the last call; returns the queues that grew.
+        """Project what was written since the last call; returns the queues that have new messages.
 
-        On a full disk the queues fall behind (`dispatch_behind_bytes`) and catch up at a later
-        call: nothing is lost, it is only not seen yet. Raises StoreFaulted when the disk fails.
+        On a full disk the queues fall behind (`dispatch_behind_bytes`) and catch up in a later
+        call: nothing is lost, it is only not visible yet. Raises StoreFaulted if the disk fails.
         """
         grown: list[Growth] = []
         fresh, written = self._fresh.take(), self._log.written
@@ -250,7 +251,7 @@ class Store(Copies):
             with suppress(DiskFull):
                 for piece in fresh:
                     if piece.start != self.dispatched:
-                        break  # something before it is still to be projected
+                        break  # records before it are not projected yet
                     grown += self._dispatch(piece.records)
                 for _, records in runs(self._log, self._quarantine, self.dispatched, written):
                     if records is not None:
@@ -269,20 +270,20 @@ class Store(Copies):
 
     @property
     def indexed(self) -> int:
-        """The key index, if there is one, has every record that ends at or below this position."""
+        """The key index, if enabled, has every record that ends at or below this position."""
         return self._dispatcher.end if self._index is None else self._index.covered
 
     def catch_up_index(self) -> None:
-        """Read the next run of what an index missed that fell behind. The loop's thread."""
+        """Pass the next run of missed records to an index that fell behind. Event loop's thread."""
         index = self._index
         if index is not None and index.state is IndexState.BEHIND and not index.held:
             end = self._dispatcher.end
             catch_up_index(self._log, self._quarantine, self._dispatcher, index, end)
 
     def allocate_next(self, up_to: int = 0) -> Space:
-        """Reserve a segment ahead if none is, and at least up to position `up_to`.
+        """Reserve a spare segment if there is none, and space up to position `up_to` at least.
 
-        Thread-safe. A full disk shows in the answer; raises StoreFaulted when the disk fails.
+        Thread-safe. The result shows a full disk. Raises StoreFaulted if the disk fails.
         """
         try:
             while self._log.spare_wanted or self._log.allocated_end < up_to:
@@ -295,9 +296,9 @@ class Store(Copies):
     # -- flushing ---------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Sync the log; returns the position below which everything survives. Thread-safe.
+        """Sync the log; returns the position below which everything is durable. Thread-safe.
 
-        The first failure is for good: StoreFaulted, now and ever after.
+        The first failure is permanent: this call and every later one raise StoreFaulted.
         """
         flushed = self._log.flush()
         try:
@@ -307,7 +308,7 @@ class Store(Copies):
         return flushed
 
     def plan_checkpoint(self) -> CheckpointPlan:
-        """Note how far the projections are; by the loop's thread, then `save_checkpoint` by any."""
+        """Record the projections' progress, in the loop's thread; any may `save_checkpoint`."""
         index = self._index
         self.catch_up_index()
         return CheckpointPlan(
@@ -321,9 +322,9 @@ class Store(Copies):
         )
 
     def save_checkpoint(self, plan: CheckpointPlan) -> None:
-        """Make everything up to the plan durable, then say so on disk. Thread-safe.
+        """Make everything up to the plan durable, then record that on disk. Thread-safe.
 
-        Raises StoreFaulted when the disk fails; then the store takes nothing more.
+        Raises StoreFaulted if the disk fails; then the store accepts no more writes.
         """
         flushed = self.flush()
         try:
@@ -342,7 +343,7 @@ class Store(Copies):
             raise
 
     def checkpoint(self) -> None:
-        """Plan and save a checkpoint, here and now."""
+        """Plan and save a checkpoint at once."""
         self.save_checkpoint(self.plan_checkpoint())
 
     def _failed(self, doing: str, error: OSError) -> StoreFaulted:
@@ -350,12 +351,13 @@ class Store(Copies):
         self._log.fail(reason)
         return StoreFaulted(reason, hint="restart the broker; it recovers from the log")
 
-    # -- shrinking --------------------------------------------------------------------------------
+    # -- deleting and truncating ------------------------------------------------------------------
 
     def remove_topic(self, topic: str) -> int:
         """Delete the queues of a topic; its records stay in the log until they expire.
 
-        Returns how many queues there were. A checkpoint follows, or a restart would miss them.
+        Returns how many queues there were. Saves a checkpoint, so that a restart does not miss
+        them.
         """
         removed = self._queues.remove_topic(topic)
         self.checkpoint()
@@ -363,15 +365,15 @@ class Store(Copies):
 
     @property
     def deletable_end(self) -> int:
-        """Segments below are flushed, and so is all that is projected from them."""
+        """Segments below are flushed, and so are all projections of them."""
         return min(self._log.flushed, self._recovery.last.projected)
 
     def closed_segments(self) -> list[Segment]:
-        """The segments that the log has left behind, oldest first."""
+        """The segments that the log has finished, oldest first."""
         return [segment for segment in self._log.segments if segment.end <= self._log.end]
 
     def deletion(self, position: int) -> Deletion:
-        """The removal of all that lies wholly below `position`; its steps are the caller's."""
+        """The deletion of everything entirely below `position`; the caller runs its steps."""
         return Deletion(
             self._disk,
             self.paths,
@@ -383,9 +385,9 @@ class Store(Copies):
         )
 
     def remove(self, deletion: Deletion) -> int:
-        """The last steps of a deletion, by any thread; returns how many segments went.
+        """The last steps of a deletion, in any thread; returns how many segments were removed.
 
-        A store that failed changes nothing any more.
+        A store that failed is not changed any more.
         """
         if self.fault is not None:
             return 0
@@ -395,7 +397,7 @@ class Store(Copies):
             raise self._failed("deleting old log segments", error) from error
 
     def delete_before(self, position: int) -> int:
-        """Delete all that lies wholly below `position`, here and now, and never the last segment.
+        """Delete everything entirely below `position` at once, but never the last segment.
 
         Returns how many segments. A broker does it step by step, see kourou.store.retention.
         """
@@ -407,12 +409,12 @@ class Store(Copies):
         return self.remove(deletion)
 
     def cut(self, position: int, confirmed: int) -> Cut:
-        """Let go of all from `position` on: another history goes on there. Closes the store.
+        """Truncate the log at `position`, where the leader's history diverges. Closes the store.
 
-        The next `open` carries it out, so a crash on the way changes nothing about it. What is cut
-        off is kept below `kourou/diverged`, within bounds. Raises Corrupt, and changes nothing, if
-        that would cost what lies below `confirmed` or is gone already; Rejected for a position
-        where no record begins; StoreFaulted when the disk fails.
+        The next `open` carries it out, so a crash in between changes nothing. Truncated data is
+        kept below `kourou/diverged`, within bounds. Raises Corrupt, and changes nothing, if that
+        would remove data below `confirmed`, or if the log already starts after `position`; Rejected
+        for a position where no record begins; StoreFaulted if the disk fails.
         """
         self.write_out()
         try:
@@ -425,7 +427,7 @@ class Store(Copies):
         return cut
 
     def hold_index(self, held: bool) -> None:
-        """While held, the key index takes nothing: on a full disk others need the space more."""
+        """While held, the key index accepts no entries: on a full disk, other data has priority."""
         if self._index is not None:
             self._index.hold(held)
 
@@ -434,8 +436,8 @@ class Store(Copies):
     def close(self, *, settle: bool = True) -> None:
         """Leave the store so that the next start has nothing to recover; closing twice is allowed.
 
-        A store that failed is left as it is: nothing more is written, and `abort` stays. So is one
-        that is not to `settle`, as if the process had been killed.
+        A store that failed is left as it is: nothing more is written, and `abort` stays. Without
+        `settle` the store is left as if the process had been killed.
         """
         if self._closed:
             return
@@ -463,7 +465,9 @@ class Store(Copies):
             raise self._failed("closing the store", error) from error
 
     def _save_ages(self) -> None:
-        """Write the ages as of the last look; without room for them they are a little behind."""
+        """Write the ages as of the last look; if the disk is full, the saved ages stay a little
+        old.
+        """
         try:
             self.ages.save(self.ages.encoded())
         except OSError as error:
@@ -471,7 +475,7 @@ class Store(Copies):
                 raise
 
     def statistics(self) -> dict[str, object]:
-        """A snapshot for people and metrics."""
+        """A snapshot for operators and metrics."""
         log = self._log
         return {
             "log": {

@@ -1,30 +1,31 @@
-"""Where does the log end, and what in it cannot be read? Looking only: nothing is changed here.
+"""Finding the end of the log and its unreadable regions. Read-only: nothing is changed here.
 
-State: none. The result follows from the bytes, the flushed position and the known regions; neither
-file times nor store times are looked at.
+State: none. The result depends on the bytes, the flushed position and the known regions; file times
+and store times are ignored.
 
-A position X where neither a record, nor a filler, nor a known region begins is judged thus, with F
-the flushed position:
+At a position X where neither a record, nor a filler, nor a known region begins, these rules apply,
+with F the flushed position:
 
-    nothing good above, X >= F    the end: what lies above was never promised and is truncated
-    a good record at Y > X        quarantine [X, Y): its bytes stay, what comes after stays readable
-    nothing good above, X < F     promised data is gone: `lost_at`, and the store stays shut unless
-                                  the header at X tells that one record, up to F, is damaged
+    nothing good above, X >= F    the end: the rest was never promised and is truncated
+    a good record at Y > X        quarantine [X, Y): its bytes stay, later records stay readable
+    nothing good above, X < F     promised data is gone: `lost_at`, and the store is refused unless
+                                  the header at X shows that one record, up to F, is damaged
 
-Zeros from X to the end of a segment, X >= F, with good records in the next one are a filler that
-the power loss took; it is put back.
+Zeros from X to the end of a segment, X >= F, with good records in the next one are a filler that a
+power loss removed; it is written again.
 
-Where the log is replicated the second and the last rule end at F: behind F only what follows
-without a gap is kept. A hole that was never promised would differ from what other members have in
-that very place and epoch, and be acknowledged as if it did not.
+In a replicated log the second and the last rule end at F: above F only records without a gap are
+kept. A hole that was never promised would differ from what other replicas have at the same position
+and epoch, and would be acknowledged as if it did not.
 
-What a damaged record's own header claims is trusted first, so that bytes of a message are not taken
-for records while the header stands; below F only if something good begins where it ends.
+The header of a damaged record is trusted first, so that bytes of a message are not taken for
+records while the header is intact; below F only if something good begins where the record ends.
 
-If the header is gone, too, a search finds the next good record, and it may be a forged one in the
-body of the damaged one: whoever sends can tell where it will lie. So it is believed only if good
-records lead from it to one that a queue names, to F, to a known region, or to zeros up to the
-segment's end: behind what lies in a body come a topic and properties, which are no record.
+If the header is damaged too, a search finds the next good record. That may be a forged one in the
+body of the damaged one, because a producer can predict its position. So it is accepted only if good
+records lead from it to a record that a queue refers to, to F, to a known region, or to zeros up to
+the segment's end: a forged record is followed by the topic and properties of the outer one, which
+are not a record.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _RUN_BYTES = 8 * 1024 * 1024
 
 @dataclass(slots=True)
 class Survey:
-    """What was found. `end`: where the log goes on; `store_ms`: the newest store time, or 0."""
+    """The result. `end`: where the log continues; `store_ms`: the newest store time, or 0."""
 
     start: int
     end: int = 0
@@ -68,14 +69,14 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How to judge.
+    """The rules of a survey.
 
     `flushed`: everything below was promised. `crashed`: the last writer did not close the log, so
-    good records may lie behind zeros. `resume_below`: a good record behind a bad one counts only
-    below this position (a log that another program truncated may have old records above its end).
-    `accept_loss_at`: an operator has accepted that what was promised from this position on is gone.
-    `replicated`: the log is a copy, or is copied: what was never promised is not patched up.
-    `is_named`: does a queue say that a record begins at a position? None if nothing can tell.
+    good records may follow zeros. `resume_below`: a good record after a bad one counts only below
+    this position (a log that another program truncated may have old records above its end).
+    `accept_loss_at`: an operator has accepted that promised data from this position on is gone.
+    `replicated`: the log is a replica or has replicas: gaps in what was never promised are not
+    repaired. `is_named`: whether a queue has a record that begins at a position; None if unknown.
     """
 
     flushed: int
@@ -87,9 +88,9 @@ class Rules:
 
 
 def good_run(view: memoryview, position: int, *, verify: bool = True) -> RecordColumns:
-    """The records at the beginning of `view` that are whole, good, and where they say they are.
+    """The records at the start of `view` that are whole, good, and at their recorded position.
 
-    As many as fit into 8 MiB, or one. `verify` False: only their structure is looked at, for bytes
+    As many as fit into 8 MiB, or one. `verify` False: only their structure is checked, for bytes
     that were verified before.
     """
     found = scan(view[:_RUN_BYTES], position, strict=False)
@@ -111,14 +112,14 @@ def _is_good(view: memoryview, at: int, size: int, position: int) -> bool:
 
 
 def survey(log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> Survey:
-    """Walk the log from `start`, which is a boundary. Raises Corrupt for records it cannot know."""
+    """Scan the log from `start`, a record boundary. Raises Corrupt for an unsupported layout."""
     return _Walk(log, quarantine, start, rules).run()
 
 
 def damage_at(log: CommitLog, quarantine: Quarantine, at: int, end: int) -> Region:
-    """How far what begins at `at`, and is no good record, goes; `end` at most.
+    """The damaged region that starts at `at`, where no good record begins; up to `end`.
 
-    Everything below `end` was written and promised. Raises Corrupt for records it cannot know.
+    Everything below `end` was written and promised. Raises Corrupt for an unsupported layout.
     """
     walk = _Walk(log, quarantine, at, Rules(end, crashed=False, resume_below=end))
     found = walk.judge().regions
@@ -140,12 +141,12 @@ class _Walk:
         return self._found
 
     def judge(self) -> Survey:
-        """Only what begins here, and is known to be neither good nor known damage."""
+        """Evaluate only the current position, which is neither good nor in a known region."""
         self._judge(self._at)
         return self._found
 
     def _step(self) -> bool:
-        """Go one run, filler or region further; False at the end."""
+        """Advance by one run, filler or region; False at the end."""
         at = self._at
         known = self._quarantine.at(at)
         if known is not None:
@@ -171,7 +172,9 @@ class _Walk:
         return self._log.segment_size - at % self._log.segment_size
 
     def _judge(self, at: int) -> bool:
-        """Neither record nor filler begins at `at`: is it the end, damage, or a loss?"""
+        """Neither record nor filler begins at `at`: decide whether it is the end, damage, or a
+        loss.
+        """
         rules = self._rules
         view = self._log.raw_view(at)
         empty = view is None or not any(view[: _HEAD.size])
@@ -182,7 +185,7 @@ class _Walk:
             return False
         claimed = None if view is None else _claimed_end(view, at, self._remaining(at))
         if claimed is not None and at < rules.flushed and not self._is_boundary(claimed):
-            claimed = None  # its size is what is damaged: it would hide good records behind it
+            claimed = None  # its size is damaged: it would hide the good records after it
         good = self._next_good(claimed) if claimed is not None else self._next_believed(at)
         if good is None:
             return at < rules.flushed and self._promised_but_gone(at, claimed)
@@ -197,7 +200,7 @@ class _Walk:
         return True
 
     def _is_boundary(self, at: int) -> bool:
-        """Does something begin at `at` that can be relied on?"""
+        """True if a record, filler, region or the flushed end is at `at`."""
         if at == self._rules.flushed or self._quarantine.at(at) is not None:
             return True
         view = self._log.raw_view(at)
@@ -222,7 +225,7 @@ class _Walk:
         return True
 
     def _next_believed(self, at: int) -> int | None:
-        """The next good record that is not part of a damaged one, as far as anything can tell."""
+        """The next good record that, as far as can be determined, is not inside a damaged one."""
         good = self._next_good(at)
         while good is not None:
             reached, believed = self._follow(good)
@@ -232,7 +235,7 @@ class _Walk:
         return None
 
     def _follow(self, at: int) -> tuple[int, bool]:
-        """Where the good records that begin at `at` end, and whether anything speaks for them."""
+        """The end of the good records from `at` on, and whether there is evidence for them."""
         named = self._rules.is_named
         promised = at < self._rules.flushed
         while True:
@@ -262,7 +265,7 @@ class _Walk:
         while (segment := self._log.segment_at(at)) is not None:
             if below is not None and at >= below:
                 return None
-            # A size field may begin with zeros, up to three bytes in front of the first data.
+            # A size field may begin with zeros, up to three bytes before the first data.
             data_at = segment.next_data(at)
             if data_at is None:
                 at = segment.end
@@ -278,7 +281,7 @@ class _Walk:
 
 
 def _is_filler(view: memoryview, remaining: int) -> bool:
-    """A filler ends exactly where its segment ends, `remaining` bytes from where `view` begins."""
+    """A filler ends exactly where its segment ends, `remaining` bytes after the start of `view`."""
     if len(view) < _HEAD.size:
         return False
     size, magic = _HEAD.unpack_from(view, 0)
@@ -286,7 +289,7 @@ def _is_filler(view: memoryview, remaining: int) -> bool:
 
 
 def _claimed_end(view: memoryview, at: int, remaining: int) -> int | None:
-    """Where the damaged record at `at` ends, if its header can be believed; fillers included."""
+    """The end of the damaged record at `at`, fillers included, if its header is plausible."""
     if len(view) < RECORD_FIXED_BYTES:
         return None
     size, magic = _HEAD.unpack_from(view, 0)
@@ -297,7 +300,7 @@ def _claimed_end(view: memoryview, at: int, remaining: int) -> int | None:
 
 
 def _first_record(window: memoryview, view: memoryview, position: int) -> int | None:
-    """The first good record whose magic number lies in `window`, the beginning of `view`."""
+    """The first good record whose magic number is in `window`, the beginning of `view`."""
     for match in _RECORD_MARK.finditer(window):
         at = match.start() - _MAGIC_AT
         if at < 0 or len(view) - at < RECORD_FIXED_BYTES:

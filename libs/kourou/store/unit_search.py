@@ -1,7 +1,8 @@
-"""Finding the way in a queue's units: where they end, and which is the first at a position.
+"""Searching the units of a queue: for their end, and for the first unit at a position.
 
-A *real* unit names a record; a *filler* keeps an offset. Real units ascend in position. Fillers
-have position 0 and may stand anywhere, so a search that meets one goes on to the next real unit.
+A *real* unit refers to a record; a *filler* reserves an offset. Real units ascend in position.
+Fillers have position 0 and may be anywhere, so a search that meets one continues to the next real
+unit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _HEAD_UNITS = 204  # the first page of the file
 
 
 def _are_data(units: Units, below: int | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which units hold something: fillers, and real units of records below position `below`."""
+    """Which units have data: fillers, and real units of records below position `below`."""
     data: np.ndarray[tuple[int], np.dtype[np.bool_]] = (units["size"] > 0) & (
         units["position"] >= 0
     )
@@ -55,7 +56,7 @@ def last_real(files: QueueFiles, first: int, end: int) -> tuple[int, int, int] |
 
 
 def first_at_or_above(files: QueueFiles, position: int, first: int, end: int) -> int:
-    """The first offset in [first, end) behind all real units below `position`; else `end`."""
+    """The first offset in [first, end) after all real units below `position`; else `end`."""
     while first < end:
         middle = (first + end) // 2
         found = next_real(files, middle, end)
@@ -67,13 +68,13 @@ def first_at_or_above(files: QueueFiles, position: int, first: int, end: int) ->
 
 
 def data_end(files: QueueFiles, below: int | None) -> tuple[int, str]:
-    """Where the units of a queue end, and what is wrong with them ("" if nothing).
+    """The end of the units of a queue, and what is wrong with them ("" if nothing is).
 
     `below` None: the files were closed cleanly, and units end at the first one that is zero.
-    Otherwise only units of records below that position are known to be on the disk; the rest may be
-    anything.
+    Otherwise only units of records below that position are known to be on disk; the rest may be
+    arbitrary.
     """
-    # In whole files first: the last one that begins with data holds the end.
+    # Whole files first: the last one that begins with data has the end.
     low, high = 0, len(files)
     while low < high:
         middle = (low + high) // 2
@@ -86,21 +87,21 @@ def data_end(files: QueueFiles, below: int | None) -> tuple[int, str]:
     end = _end_in(files, files.first + (low - 1) * files.file_units, below)
     problem = _disorder_before(files, end, below)
     if problem and below is not None:
-        # Halving trusts that data is one unbroken run; after a power loss it may not be.
+        # The binary search assumes that data is contiguous; after a power loss it may not be.
         return _scan(files, below), ""
     return end, problem
 
 
 def is_data(unit: tuple[int, int, int], below: int | None) -> bool:
-    """Does a unit hold something: a filler, or a real unit of a record below position `below`?"""
+    """True if a unit has data: a filler, or a real unit of a record below position `below`."""
     position, size, _ = unit
     return size > 0 and position >= 0 and (below is None or position < below)
 
 
 def _end_in(files: QueueFiles, first: int, below: int | None) -> int:
-    """The end of the data in the file that begins, with data, at offset `first`."""
+    """The end of the data in the file that starts, with data, at offset `first`."""
     high = first + files.file_units
-    # Most of ten thousand queues are short: one read tells.
+    # Most of ten thousand queues are short: one read suffices.
     head = _are_data(files.read(first, min(high, first + _HEAD_UNITS)), below)
     if not head.all():
         return first + int(head.argmin())
@@ -115,14 +116,14 @@ def _end_in(files: QueueFiles, first: int, below: int | None) -> int:
 
 
 def _ascending(units: Units) -> bool:
-    """Do the records of the real units follow one another without overlap?"""
+    """True if the records of the real units follow one another without overlap."""
     real = units[units["size"] != FILLER_SIZE]
     ends = real["position"][:-1] + real["size"][:-1]
     return bool((real["position"][1:] >= ends).all())
 
 
 def _disorder_before(files: QueueFiles, end: int, below: int | None) -> str:
-    """What is wrong with the last units before `end`, "" if nothing."""
+    """What is wrong with the last units before `end`, "" if nothing is."""
     first = max(files.first, end - _CHECKED_UNITS)
     units = files.read(first, end)
     if not _are_data(units, below).all():
@@ -133,7 +134,7 @@ def _disorder_before(files: QueueFiles, end: int, below: int | None) -> str:
 
 
 def _scan(files: QueueFiles, below: int) -> int:
-    """The end of the unbroken, ascending run of units from the first one on, seen one by one."""
+    """The end of the contiguous, ascending run of units from the first on, checked one by one."""
     reached = 0
     for first in range(files.first, files.end, _STEP_UNITS_MAX):
         units = files.read(first, min(files.end, first + _STEP_UNITS_MAX))

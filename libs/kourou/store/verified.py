@@ -1,8 +1,8 @@
-"""Is what lies there a whole record, and the one that a queue's unit promises?
+"""Checks that stored bytes are a whole record, and the one that a queue's unit refers to.
 
-RocketMQ 4.9 writes no checksum over the whole record, only over the body, so a record without one
-may be sound, or may be one of ours whose last bytes were overwritten. It passes only if its
-properties are well formed to the end: what a torn or rotten sector leaves is not.
+RocketMQ 4.9 writes a checksum of the body only, not of the whole record. So a record without one
+may be sound, or may be a Kourou record whose last bytes were overwritten. It passes only if its
+properties are well formed to the end, which a torn or damaged sector does not leave them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Flags = npt.NDArray[np.bool_]
 
 
 def check_stored(view: memoryview, at: int, end: int, position: int) -> CheckedRecord:
-    """Check the record at `at`, which must end by `end`, as strictly as it can be checked.
+    """Check the record at `at`, which must end by `end`, as strictly as possible.
 
-    Raises Corrupt that names what is wrong; a filler is no record.
+    Raises Corrupt that names the problem; a filler is not a record.
     """
     found = check_record(view, at, end, position)
     if isinstance(found, Blank):
@@ -42,7 +42,7 @@ def check_stored(view: memoryview, at: int, end: int, position: int) -> CheckedR
 
 
 def properties_are_sound(properties: bytes) -> bool:
-    """Pairs of a name and a value in UTF-8, to the last byte, and no zero byte among them."""
+    """True if these are name-value pairs in UTF-8 up to the last byte, without a zero byte."""
     if not properties:
         return True
     if b"\0" in properties:
@@ -56,14 +56,14 @@ def properties_are_sound(properties: bytes) -> bool:
 
 
 def sound(found: RecordColumns, positions: Longs) -> Flags:
-    """Which of these stored records pass every check; `positions` is where they lie."""
+    """Which of these stored records pass every check; `positions` are their log positions."""
     verdicts = kernel.verify(found.blob, found.starts, found.sizes, as_longs(positions))
     return _judged(found.blob.data, found.starts, found.sizes, verdicts)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the records must say of themselves. `topic` None: any queue's records are wanted."""
+    """What the records must contain. `topic` None: records of any queue are accepted."""
 
     topic: bytes | None
     queue_id: int
@@ -81,7 +81,7 @@ def verify(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wan
 
 
 def _judged(view: memoryview, starts: Longs, sizes: Longs, verdicts: bytearray) -> Flags:
-    """Good records, among those without a checksum of their own only those of sound properties."""
+    """Good records; those without their own checksum only if their properties are sound."""
     good: Flags = np.frombuffer(verdicts, np.uint8) != 0
     if BODY in verdicts:
         for index in [row for row, verdict in enumerate(verdicts) if verdict == BODY]:

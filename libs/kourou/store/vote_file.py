@@ -1,11 +1,11 @@
-"""For whom this member voted last: `<root>/kourou/vote`.
+"""The last vote of this replica: `<root>/kourou/vote`.
 
-State: log, in the sense that nothing else knows it: it is written before the vote is sent, and lost
-it cannot be made again. Format: docs/formats/replication.md.
+State: log, because it exists nowhere else: it is written before the vote is sent, and cannot be
+restored once lost. Format: docs/formats/replication.md.
 
-A member that forgot its vote could vote twice in one epoch, and two leaders could share it. So a
-file of which neither copy can be read keeps the member shut. A failing write is for the caller to
-die of: whether the vote is on disk is unknown then, and it must not be sent.
+A replica that lost its vote could vote twice in one epoch, and two leaders could share that epoch.
+So a file of which neither copy is readable prevents the replica from starting. If a write fails,
+the caller must terminate: whether the vote is on disk is unknown, so it must not be sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kourou.store.sealed_file import SealedFile
 MAGIC = b"KRV1"
 _EPOCH = struct.Struct(">q")
 _STANDING = b"\0"
-"""Ends the name where a byte of flags follows; no name has it."""
+"""Ends the name if a byte of flags follows; no name contains it."""
 _JOINING, _LIVED = 1, 2
 _HINT = (
     "this member may have voted already in the group's current epoch, and must not vote twice: "
@@ -30,9 +30,9 @@ _HINT = (
 
 
 class Vote(NamedTuple):
-    """The newest epoch this member knows of, and whom it voted for in it; "" for nobody.
+    """The newest epoch this replica knows, and the candidate it voted for; "" for none.
 
-    `joining`: it must not vote yet; `lived`: others may count on bytes that it has
+    `joining`: it must not vote yet; `lived`: others may rely on bytes that it has
     (kourou.replication.raft.joining).
     """
 
@@ -43,15 +43,15 @@ class Vote(NamedTuple):
 
 
 class VoteFile:
-    """The vote of one member. One thread."""
+    """The vote of one replica. Used by one thread."""
 
     def __init__(self, disk: Disk, paths: StorePaths) -> None:
         self._file = SealedFile(disk, paths.vote, MAGIC)
 
     def load(self) -> Vote | None:
-        """The vote that was written last; None if none ever was.
+        """The last vote; None if none was ever written.
 
-        Raises Corrupt if it cannot be known any more, OSError as it comes.
+        Raises Corrupt if it cannot be read, OSError if the disk fails.
         """
         body = self._file.load(_HINT)
         if body is None:
@@ -74,9 +74,9 @@ class VoteFile:
     def save(
         self, epoch: int, voted_for: str, *, joining: bool = False, lived: bool = True
     ) -> None:
-        """Write a vote; when this returns no power loss and no single rotten sector takes it.
+        """Write a vote; on return it survives a power loss and any single damaged sector.
 
-        Raises OSError: then nobody knows what the disk has, and nothing may be sent.
+        Raises OSError: then the state on disk is unknown, and nothing may be sent.
         """
         assert epoch >= 0, epoch
         standing = joining * _JOINING | lived * _LIVED

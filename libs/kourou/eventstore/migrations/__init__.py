@@ -1,1 +1,1 @@
-"""How the tables came to be as they are: Alembic revisions, applied when a store is opened."""
+"""The schema history: Alembic revisions, applied when a store is opened."""

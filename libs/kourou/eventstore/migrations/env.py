@@ -1,6 +1,6 @@
-"""Alembic's door: runs the wanted revisions on the connection that kourou.eventstore.schema holds.
+"""Alembic's entry point: runs revisions on the connection of kourou.eventstore.schema.
 
-Executed by Alembic and by nobody else. The caller holds the write lock and the transaction.
+Only Alembic executes it. The caller holds the write lock and the transaction.
 """
 
 from __future__ import annotations

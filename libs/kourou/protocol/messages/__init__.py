@@ -1,1 +1,1 @@
-"""messages."""
+"""The headers of all requests and replies."""

@@ -1,4 +1,4 @@
-"""Headers of access accounts kept at brokers (fact sheet §2.5, RocketMQ's plain ACL)."""
+"""Headers of access accounts kept at brokers, as in RocketMQ's plain ACL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of broker administration: settings, statistics, cleaning (fact sheet §2.5)."""
+"""Headers of broker administration: settings, statistics, cleaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class UpdateBrokerConfig(Request, kw_only=True, frozen=True):
     """UPDATE_BROKER_CONFIG (25): change dynamic settings while the broker runs."""
 
     code: ClassVar[int] = 25
-    reason: str = ""  # ours: why, for the history
+    reason: str = ""  # the reason, for the history
 
 
 class GetBrokerConfig(Request, kw_only=True, frozen=True):

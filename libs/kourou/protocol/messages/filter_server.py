@@ -1,7 +1,7 @@
-"""Headers of filter servers (fact sheet §2.8) and of Kourou's own filter requests.
+"""Headers of filter servers and of Kourou's own filter requests.
 
-A filter is a piece of Python that a consumer group uploads under a name; the broker keeps its
-versions as control events, its filter servers run them. 301 and 302 are RocketMQ's.
+A filter is Python code that a consumer group uploads under a name; the broker keeps its versions as
+control events, and its filter servers run them. 301 and 302 are RocketMQ's.
 """
 
 from __future__ import annotations

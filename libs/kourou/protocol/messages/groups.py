@@ -1,4 +1,4 @@
-"""Headers of consumer groups at a broker (fact sheet §2.5)."""
+"""Headers of consumer groups at a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class UpdateAndCreateSubscriptionGroup(Request, kw_only=True, frozen=True):
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): create or change the group in the body."""
 
     code: ClassVar[int] = 200
-    reason: str = ""  # ours: why, for the history
+    reason: str = ""  # the reason, for the history
 
 
 class GetAllSubscriptionGroupConfig(Request, kw_only=True, frozen=True):
@@ -26,7 +26,7 @@ class DeleteSubscriptionGroup(Request, kw_only=True, frozen=True):
     code: ClassVar[int] = 207
     group_name: str
     remove_offset: bool = False
-    reason: str = ""  # ours: why, for the history
+    reason: str = ""  # the reason, for the history
 
 
 class GetConsumeStats(Request, kw_only=True, frozen=True):

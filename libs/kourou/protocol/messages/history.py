@@ -1,6 +1,6 @@
 """Headers of history and undo: control events, earlier states, and undoing a change.
 
-Their verbs are history, stateAt and undo; RocketMQ has none of them.
+The commands are history, stateAt and undo; RocketMQ has none of them.
 """
 
 from __future__ import annotations

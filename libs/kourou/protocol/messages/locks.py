@@ -1,4 +1,4 @@
-"""Headers of queue locks for orderly consumption (fact sheet §2.4); the bodies have the data."""
+"""Headers of queue locks for orderly consumption; the bodies have the data."""
 
 from __future__ import annotations
 

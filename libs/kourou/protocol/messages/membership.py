@@ -1,7 +1,4 @@
-"""Headers of clients and their groups: heartbeats, connections, running information.
-
-Fact sheet §2.4 and §2.5.
-"""
+"""Headers of clients and their groups: heartbeats, connections, running information."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of the name server: routes, registrations, key/value settings (fact sheet §2.7)."""
+"""Headers of the name server: routes, registrations, key/value settings."""
 
 from __future__ import annotations
 

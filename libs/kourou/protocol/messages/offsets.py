@@ -1,7 +1,4 @@
-"""Headers of offsets: a group's progress, a queue's bounds, search by time, resets.
-
-Fact sheet §2.3 and §2.5.
-"""
+"""Headers of offsets: a group's progress, a queue's bounds, search by time, resets."""
 
 from __future__ import annotations
 
@@ -118,7 +115,7 @@ class CloneGroupOffset(Request, kw_only=True, frozen=True):
     dest_group: str
     topic: str | None = None
     offline: bool = False
-    reason: str = ""  # ours: why, for the history
+    reason: str = ""  # the reason, for the history
 
 
 class InvokeBrokerToResetOffset(Request, kw_only=True, frozen=True):
@@ -132,7 +129,7 @@ class InvokeBrokerToResetOffset(Request, kw_only=True, frozen=True):
     group: str
     timestamp: Int64
     is_force: bool = False
-    reason: str = ""  # ours: why, for the history
+    reason: str = ""  # the reason, for the history
 
 
 class ResetConsumerClientOffset(Request, kw_only=True, frozen=True):

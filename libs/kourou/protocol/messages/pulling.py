@@ -1,4 +1,4 @@
-"""Headers of pulling messages (fact sheet §2.3)."""
+"""Headers of pulling messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of message queries (fact sheet §2.3)."""
+"""Headers of message queries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Headers of replica administration: status of replicas, promotion, leadership transfer.
 
-They come in on the listeners for clients; what members of a log say to one another is
-kourou.protocol.messages.replication.
+These requests arrive on the listeners for clients; kourou.protocol.messages.replication has the
+messages between replicas.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Headers of replication: log shipping and leader election.
+"""Headers of replication: log replication and leader election.
 
-They travel on the replication listener only, never on those for clients. All are sent one way, and
-what answers them is a message of its own; `FetchLog` and `GetLogBeginning` are ordinary requests,
-which only read: every broker answers them on its ordinary listener, too, for backups.
+They are sent on the replication listener only, never on those for clients. All are one-way, and a
+reply is a message of its own. `FetchLog` and `GetLogBeginning` are ordinary requests, which only
+read: every broker also serves them on its ordinary listener, for backups.
 
-Words: an *epoch* is a period with one leader, at most (Raft's term); bytes of an epoch are only
-ever appended, by its leader. A *position* counts bytes of the commit log and is the same at every
-member. The epoch *at* a position is that of the byte before it, 0 where no epoch was ever opened.
-Epochs travel as (epoch, start position) pairs, ascending in both (kourou.replication.epochs).
-A member is named as its group's settings name it; a static follower by its broker id.
+Terms: an *epoch* is a period with at most one leader (Raft's term); only that leader appends its
+bytes. A *position* counts bytes of the commit log and is the same at every replica. The epoch *at*
+a position is that of the byte before it, 0 if no epoch was ever opened. Epochs are sent as (epoch,
+start position) pairs, ascending in both (kourou.replication.epochs). A replica is named as in its
+group's settings; a static follower is named by its broker ID.
 """
 
 from __future__ import annotations

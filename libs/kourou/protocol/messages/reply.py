@@ -1,4 +1,4 @@
-"""Headers of request-reply messaging (fact sheet §2.6)."""
+"""Headers of request-reply messaging."""
 
 from __future__ import annotations
 

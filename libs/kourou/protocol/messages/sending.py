@@ -1,8 +1,7 @@
 """Headers of sending: single, batch and coalesced sends, and a consumer's send-back.
 
-Fact sheet §2.2. Codes 10, 310 and 320 share one header; 310 and 320 spell its fields in letters.
-Whether a body is a batch is told by `batch`, not by code 320: RocketMQ stores a 320 without it as a
-single message.
+Codes 10, 310 and 320 share one header; 310 and 320 spell its fields as letters. The field `batch`,
+not code 320, says that a body is a batch: RocketMQ stores a 320 without it as a single message.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ SEND_LETTERS = {
     "m": "batch",
     "n": "bname",
 }
-"""Extension fields of the V2 sends (310, 320, 325) and what they stand for."""
+"""Extension fields of the V2 sends (310, 320, 325) and their full names."""
 
 
 class SendMessage(SendFields, kw_only=True, frozen=True):

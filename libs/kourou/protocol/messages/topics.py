@@ -1,4 +1,4 @@
-"""Headers of topics at a broker (fact sheet §2.5)."""
+"""Headers of topics at a broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UpdateAndCreateTopic(Request, kw_only=True, frozen=True):
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: Int32 = 0
     order: bool = False
-    reason: str = ""  # ours: why, for the history
+    reason: str = ""  # the reason, for the history
 
 
 class DeleteTopicInBroker(Request, kw_only=True, frozen=True):
@@ -27,7 +27,7 @@ class DeleteTopicInBroker(Request, kw_only=True, frozen=True):
 
     code: ClassVar[int] = 215
     topic: str
-    reason: str = ""  # ours: why, for the history
+    reason: str = ""  # the reason, for the history
 
 
 class GetAllTopicConfig(Request, kw_only=True, frozen=True):

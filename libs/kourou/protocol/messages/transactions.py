@@ -1,4 +1,4 @@
-"""Headers of transactions (fact sheet §2.2 and §2.5)."""
+"""Headers of transactions."""
 
 from __future__ import annotations
 

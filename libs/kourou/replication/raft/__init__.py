@@ -1,1 +1,1 @@
-"""One member of a Raft group whose log is the commit log: elections, copies, confirmation."""
+"""One replica of a Raft group whose log is the commit log: elections, replication, commitment."""

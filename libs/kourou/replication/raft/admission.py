@@ -1,13 +1,13 @@
-"""Members that have no vote yet, as their leader sees them: who does not count, and until when.
+"""Joining replicas, as their leader sees them: they do not count until they are admitted.
 
-    heard     a member says that it is joining, and the number of its start
-    sure      members with a vote, a majority with this leader, have answered a later round: so no
-              other leader had been elected when it was heard, with its help or without it
-    told      each chunk tells it where this log ended when it was heard
-    joined    it answers such a chunk without that number: it has a vote, and all that it ever had
+    heard     a replica reports that it is joining, with the number of its start
+    sure      voting replicas, a majority with this leader, have acknowledged a later round: so no
+              other leader had been elected at that time, with or without the joining replica
+    told      each chunk tells it the end of this log at the time of its report
+    joined    it acknowledges such a chunk without that number: it can vote, and has all its data
 
-What a joining member answers keeps its bytes coming, and counts for nothing else: no confirmation,
-no lease, no election. An answer of before its loss is known by its older round.
+Acknowledgements of a joining replica keep chunks coming to it, and count for nothing else: no
+commitment, no lease, no election. One from before its loss is recognized by its older round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Joiner:
-    """`start` is its number; `end` where the log ended when it was heard, before round `needed`."""
+    """`start` is its number; `end` the end of the log when it reported, before round `needed`."""
 
     start: int
     end: int
@@ -32,7 +32,7 @@ class _Joiner:
 
 
 class Admission:
-    """The joining members of one leader's epoch."""
+    """The joining replicas in one leader's epoch."""
 
     __slots__ = ("_joiners", "_leader")
 
@@ -44,7 +44,7 @@ class Admission:
         return name in self._joiners
 
     def hear(self, ack: ChunkAck) -> bool:
-        """Learn from an answer; False if it is one of before its member's loss."""
+        """Handle an acknowledgement; False if it is from before the replica's loss."""
         known = self._joiners.get(ack.member)
         if ack.joining:
             if known is None or known.start != ack.joining:
@@ -60,7 +60,7 @@ class Admission:
         return True
 
     def settle(self) -> None:
-        """Whoever may be told by now is told in what is sent from here on."""
+        """From here on, chunks admit each joining replica for which it is certain."""
         leader = self._leader
         for each in self._joiners.values():
             if each.told_in is None:
@@ -73,7 +73,7 @@ class Admission:
                     each.told_in = leader.lease.round
 
     def word(self, name: str) -> tuple[int, int]:
-        """What a chunk tells it: (number of its start, position); (0, 0) for nothing."""
+        """The admission in a chunk: (number of its start, position); (0, 0) for none."""
         known = self._joiners.get(name)
         if known is None or known.told_in is None:
             return 0, 0

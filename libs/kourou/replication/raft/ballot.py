@@ -1,11 +1,10 @@
-"""A member's epoch and its vote in it, and what must wait until both are on disk.
+"""A replica's epoch and vote, and the messages that must wait until both are on disk.
 
-A member that forgets its vote may vote twice, and then two members lead one epoch. So no message
-leaves while a vote is being written: it is held, and goes when all that was to be written is.
+A replica that forgets its vote may vote twice, and then one epoch may have two leaders. So no
+message is sent while a vote is being written: it is held until everything is written.
 
-With the vote stands what this member is worth as a voter: `joining` while it has none, because what
-it promised before may be lost (joining.py); `lived` from the moment in which others may count on
-bytes that it has.
+The vote is stored with the replica's voting status: `joining` while it may not vote, because its
+earlier promises may be lost (joining.py); `lived` once others may rely on bytes that it has.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from kourou.replication.raft.effects import Effect, SaveVote, Send
 
 
 class Ballot:
-    """`voted_for` is "" while this member has no vote in `epoch`."""
+    """`voted_for` is "" while this replica has not voted in `epoch`."""
 
     __slots__ = ("_held", "_unsaved", "epoch", "joining", "lived", "voted_for")
 
@@ -31,11 +30,11 @@ class Ballot:
 
     @property
     def saved(self) -> bool:
-        """Whether the disk knows all of this."""
+        """True if all of this is on disk."""
         return self._unsaved == 0
 
     def write(self, epoch: int, voted_for: str) -> SaveVote:
-        """Enter `epoch` (never a lower one) with this vote, which is never taken back in it."""
+        """Enter `epoch` (never a lower one) with this vote, which is final within the epoch."""
         assert epoch >= self.epoch, f"epoch {epoch} after {self.epoch}"
         if epoch == self.epoch:
             assert self.voted_for in {"", voted_for}, f"two votes in epoch {epoch}"
@@ -44,17 +43,19 @@ class Ballot:
         return self._write()
 
     def joins(self, epoch: int, voted_for: str, *, lived: bool) -> SaveVote:
-        """From now on this member votes, but never in `epoch`: it may have before its loss."""
+        """From now on this replica votes, but not in `epoch`, where it may have voted before its
+        loss.
+        """
         self.joining, self.lived = False, lived
         return self.write(epoch, voted_for)
 
     def lives(self) -> SaveVote:
-        """Others may count on what this member has, as soon as that is written down."""
+        """Others may rely on this replica's data once this is on disk."""
         self.lived = True
         return self._write()
 
     def lives_no_more(self) -> SaveVote:
-        """The whole log goes, since nothing of it was ever confirmed: none of it may be missed."""
+        """The whole, never committed log is removed: no other replica may rely on it any more."""
         self.lived = False
         return self._write()
 
@@ -63,14 +64,14 @@ class Ballot:
         return SaveVote(self.epoch, self.voted_for, self.joining, self.lived)
 
     def send(self, message: Send, out: list[Effect]) -> None:
-        """Send it, or hold it while the vote is being written."""
+        """Send the message, or hold it while the vote is being written."""
         if self.saved:
             out.append(message)
         elif len(self._held) < HELD_MESSAGES_MAX:
             self._held.append(message)
 
     def vote_saved(self, out: list[Effect]) -> bool:
-        """The oldest write is done; True if it was the last one, and what was held goes."""
+        """The oldest write is done; True if it was the last one, and held messages are sent."""
         assert self._unsaved > 0, "a vote was saved that was never written"
         self._unsaved -= 1
         if self._unsaved:

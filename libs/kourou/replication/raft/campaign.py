@@ -1,12 +1,12 @@
-"""A member that wants to lead: it asks whether it would win, then asks for votes.
+"""Pre-candidates and candidates: a replica that asks whether it would win, then asks for votes.
 
-A question or an answer may be lost, so who has not answered is asked again at each heartbeat's
-time, until the campaign is over. Then no late answer counts: who voted may have lost its disk, and
-have another vote since (joining.py).
+A request or a reply may be lost, so replicas that have not answered are asked again at every
+heartbeat interval until the campaign is over. Later replies do not count: a voter may have lost its
+disk, and voted again since (joining.py).
 
-A pre-candidate changes nothing anywhere. Answers to it are votes of another kind and never count as
-votes. A candidate enters a new epoch and votes for itself; that vote counts, and the question goes
-out, when the ballot is on disk.
+A pre-candidate changes nothing anywhere. Pre-votes are a separate kind of reply and never count as
+votes. A candidate enters a new epoch and votes for itself; its vote counts, and its requests are
+sent, once the ballot is on disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Campaign(Part):
-    """What both have in common."""
+    """The common part of both."""
 
     __slots__ = ("_answered", "_over_ms", "_voters")
 
@@ -38,14 +38,14 @@ class _Campaign(Part):
         self._over_ms = self.member.now + self.member.election_timeout_ms()
 
     def tick(self) -> None:
-        """Ask again; without a majority in time, whether one would be there."""
+        """Ask again; when the time is over without a majority, start a new pre-vote."""
         if self._is_over():
             self.member.become(Cause.TIMEOUT)
         else:
             self._ask()
 
     def vote(self, vote: Vote) -> None:
-        """Count those who say yes to the epoch that was asked for."""
+        """Count replies that grant the requested epoch."""
         if vote.pre != self.pre or self._is_over():
             return
         if not vote.granted:
@@ -57,7 +57,7 @@ class _Campaign(Part):
         return self.member.now >= self._over_ms and len(self.member.settings.members) > 1
 
     def _epoch(self) -> int:
-        """The one that it wants to lead."""
+        """The epoch that it wants to lead."""
         raise AssertionError(self)
 
     def _won(self) -> None:
@@ -97,7 +97,7 @@ class PreCandidate(_Campaign):
     __slots__ = ()
 
     def begin(self) -> None:
-        """Ask; nothing of this member changes."""
+        """Ask; nothing of this replica changes."""
         super().begin()
         self.member.leader = ""
         self.member.transfer = 0
@@ -120,7 +120,7 @@ class Candidate(_Campaign):
     __slots__ = ()
 
     def begin(self) -> None:
-        """A new epoch, with a vote for itself."""
+        """Enter a new epoch with a vote for itself."""
         super().begin()
         member = self.member
         transfer = member.transfer
@@ -129,7 +129,7 @@ class Candidate(_Campaign):
         self._ask()
 
     def vote_saved(self) -> None:
-        """The own vote counts now."""
+        """Its own vote counts now."""
         if not self._is_over() and self._count(self.member.settings.member):
             self._won()
 

@@ -1,8 +1,8 @@
-"""How a follower that is far behind gets what is confirmed, without burdening its leader.
+"""How a follower that is far behind fetches committed data without loading its leader.
 
-Confirmed bytes are the same at every member, so they may come from any of them: other followers are
-asked first, the leader last. One question at a time; after one who does not answer in time, or has
-nothing, the next one is asked when the leader says again that there is something to fetch.
+Committed bytes are the same at every replica, so any of them can supply them: other followers are
+asked first, the leader last. There is one request at a time. If a replica does not reply in time,
+or has nothing, the next one is asked when the leader reports again that there is data to fetch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NONE_AWAITED = 0
 
 
 class CatchUp:
-    """The questions of one follower under one leader."""
+    """The requests of one follower under one leader."""
 
     __slots__ = ("_awaited", "_deadline_ms", "_limit", "_member", "_turn")
 
@@ -30,24 +30,24 @@ class CatchUp:
         self._turn = 0
 
     def go_on(self, position: int, limit: int) -> None:
-        """Everything below `position` is there: ask for what follows, if it is below `limit`."""
+        """Everything below `position` is here: request what follows, if it is below `limit`."""
         self._limit = max(self._limit, limit)
         if self._awaited == NONE_AWAITED and position < self._limit:
             self._ask(position)
 
     def turn_to_another(self) -> None:
-        """Nothing came of the last question: the next one goes to another member."""
+        """The last request had no result: send the next one to another replica."""
         self._turn += 1
 
     def is_awaited(self, serial: int) -> bool:
-        """Whether this is the answer to the last question; then nothing is awaited any more."""
+        """True if this replies to the last request; afterwards no reply is pending."""
         if serial != self._awaited:
             return False
         self._awaited = NONE_AWAITED
         return True
 
     def check_time(self) -> None:
-        """Nothing comes of a question after so long."""
+        """Give up on a request after a timeout."""
         if self._awaited != NONE_AWAITED and self._member.now >= self._deadline_ms:
             self._awaited = NONE_AWAITED
             self.turn_to_another()

@@ -1,4 +1,4 @@
-"""What a member of a Raft group may ask for. They are performed in their order."""
+"""The effects of a replica of a Raft group. They must be executed in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kourou.replication.raft.inputs import Buffer, Message
 
 
 class Role(Enum):
-    """What a member is at a moment."""
+    """The current role of a replica."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
@@ -21,7 +21,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A message to another member; it may be lost. `body` belongs to a LogChunk."""
+    """A message to another replica; it may be lost. `body` belongs to a LogChunk."""
 
     member: str
     message: Message
@@ -30,9 +30,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SaveVote:
-    """Write epoch and vote ("" for none) to disk, then say VoteSaved; who cannot must exit.
+    """Write epoch and vote ("" for none) to disk, then report VoteSaved; on failure, exit.
 
-    `joining` and `lived` stand with it (ballot.py).
+    `joining` and `lived` are stored with them (ballot.py).
     """
 
     epoch: int
@@ -43,7 +43,7 @@ class SaveVote:
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Append bytes of a leader, which begin `epoch` if the log's epoch is another one."""
+    """Append bytes of a leader; they open `epoch` if the log's epoch is another one."""
 
     position: int
     end: int
@@ -53,14 +53,14 @@ class WriteChunk:
 
 @dataclass(frozen=True, slots=True)
 class FlushLog:
-    """Flush what was written, then say Flushed; flushes may be joined."""
+    """Flush written bytes, then report Flushed; flushes may be combined."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutLog:
-    """Save aside and remove what lies from `position` on, durably, then say LogCut.
+    """Save aside and remove everything from `position` on, durably, then report LogCut.
 
-    Nothing below `confirmed` may go: the store refuses to.
+    The store refuses to remove anything below `confirmed`.
     """
 
     position: int
@@ -69,11 +69,11 @@ class CutLog:
 
 @dataclass(frozen=True, slots=True)
 class BeginLog:
-    """The leader has no byte below `position` any more, and this log ends before.
+    """The leader has no data below `position` any more, and this log ends before it.
 
-    Find out from another member what came before, then ask `Member.may_begin`: if it is still
-    wanted, throw the log away and begin an empty one there, durably, then say LogBegun. Until then
-    the log stays what it is. `epoch` is that of the byte before.
+    Request the state at the position from another replica, then call `Member.may_begin`. If that
+    returns True, discard the log and start an empty one there, durably, then report LogBegun. Until
+    then the log stays unchanged. `epoch` is that of the byte before.
     """
 
     position: int
@@ -82,9 +82,9 @@ class BeginLog:
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """What this member is now. A leader's first append is EpochOpened(epoch, start).
+    """The new role of this replica. A leader must first append EpochOpened(epoch, start).
 
-    `start` is where its log ends, -1 for all other roles; `leader` is "" while none is known.
+    `start` is the end of its log, -1 for all other roles; `leader` is "" while none is known.
     """
 
     role: Role
@@ -95,14 +95,14 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """Positions below `position` are held by a majority for good: they may be read."""
+    """Everything below `position` is committed: a majority has it, so it may be read."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Ask `member` for the log from `position` on, then say Fetched or FetchFailed."""
+    """Request the log from `position` on from `member`, then report Fetched or FetchFailed."""
 
     serial: int
     member: str
@@ -112,7 +112,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class NeedsRepair:
-    """What lies from `position` on is damaged here and is to be fetched from another member."""
+    """The data at `position` is damaged here and must be fetched from another replica."""
 
     position: int
     reason: str
@@ -128,7 +128,7 @@ class HandOverFailed:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Stop and alarm: what this member was told contradicts what is confirmed."""
+    """Stop and raise an alarm: a message contradicts what is committed."""
 
     reason: str
 

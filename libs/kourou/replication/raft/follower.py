@@ -1,13 +1,14 @@
-"""A member that copies its leader's log.
+"""A replica that copies its leader's log.
 
-A chunk says which epoch the leader's log has where the chunk begins. If this log has another one
-there, or ends before, the follower refuses and tells its newest epochs: from those the leader finds
-the place where both logs part, in one round trip. If the log has something else than the chunk's
-bytes, that is what an older leader wrote and nobody confirmed: it is cut, durably, before anything
-else is written. What is confirmed is never cut; a member that should do so stops.
+A chunk has the epoch of the leader's log at the chunk's position. If this log has another one
+there, or ends before it, the follower refuses and sends its newest epochs: from those the leader
+finds the position where both logs diverge, in one round trip. If the log has other bytes in place
+of the chunk's, an older leader wrote them and they were never committed: they are truncated,
+durably, before anything else is written. Committed data is never truncated; a replica that would
+have to do so stops.
 
-What it answers counts only what was compared with this leader's log in this epoch (`matched`): an
-older tail beyond says nothing. One answer a batch, and one after each flush.
+Acknowledgements cover only data that was compared with this leader's log in this epoch (`matched`),
+not an older tail after it. There is one acknowledgement per batch, and one after each flush.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NOTHING = -1
 
 
 class Follower(Part):
-    """See above."""
+    """The follower role of a replica."""
 
     role = Role.FOLLOWER
     __slots__ = (
@@ -53,13 +54,13 @@ class Follower(Part):
         super().__init__(member)
         #: This log equals the leader's up to here.
         self.matched = 0
-        #: The leader's confirmed position, as far as it was told.
+        #: The leader's committed position, as far as it is known.
         self.confirmable = 0
-        self._answering = NOTHING  # the round to be answered in this batch
+        self._answering = NOTHING  # the round to be acknowledged in this batch
         self._told_flushed = NOTHING
         self._blocked_until_ms = member.now
         self._catch_up = CatchUp(member)
-        self._beginning = NOTHING  # where the log is to begin anew
+        self._beginning = NOTHING  # the position where the log is to restart
         self._late_told_ms = NOTHING
 
     def begin(self) -> None:
@@ -73,7 +74,7 @@ class Follower(Part):
         self.deadline_ms = self.member.now + self.member.election_timeout_ms()
 
     def tick(self) -> None:
-        """No leader is heard: find out whether an election would do any good."""
+        """No leader was heard from: find out whether an election would succeed."""
         member = self.member
         if self._may_stand():
             member.become(Cause.TIMEOUT)
@@ -84,17 +85,17 @@ class Follower(Part):
             self._wait()
 
     def _may_stand(self) -> bool:
-        """Whether the log is open: who leads reads and writes at once, and a cut takes a while.
+        """True if this replica may stand for election: its log is open, and it has a vote.
 
-        To stand later is always safe; the end of the cut, or of the process, lets it stand again.
-        Who has no vote does not stand.
+        A leader reads and writes at once, and a truncation takes a while. Standing later is always
+        safe; the end of the truncation, or a restart, makes it possible again.
         """
         return not self.member.log.cutting and self.member.joining is None
 
     # -- chunks ----------------------------------------------------------------------------------
 
     def chunk(self, chunk: LogChunk, body: Buffer) -> None:
-        """Bytes or a heartbeat of this epoch's leader."""
+        """Handle a chunk or a heartbeat of this epoch's leader."""
         self._wait()
         log = self.member.log
         if log.cutting or (chunk.end > chunk.position and self.member.now < self._blocked_until_ms):
@@ -119,7 +120,7 @@ class Follower(Part):
     def _take(
         self, position: int, end: int, previous_epoch: int, data_epoch: int, body: Buffer
     ) -> bool:
-        """Write what is new; False if it does not fit, and then nothing was written."""
+        """Write the new bytes; False if they do not fit, and then nothing was written."""
         member = self.member
         log = member.log
         fit, agreed = log.compare(position, end, previous_epoch, data_epoch)
@@ -132,19 +133,21 @@ class Follower(Part):
             self._cut(agreed)
             return False
         elif fit is not Fit.HAVE:
-            self.matched = max(self.matched, agreed)  # of an overlap; none of a gap
+            self.matched = max(self.matched, agreed)  # of an overlap; 0 for a gap
             return False
         self.matched = max(self.matched, end)
         self._confirm()
         return True
 
     def _confirm(self) -> None:
-        """Only what is on this disk: a write may fail yet, and a power loss must not unsay it."""
+        """Commit only what is on this disk: a write may still fail, and a power loss must not undo
+        it.
+        """
         log = self.member.log
         if log.confirm(min(self.confirmable, self.matched, log.flushed)):
             self.member.out.append(Confirmed(log.confirmed))
 
-    # -- what must go ----------------------------------------------------------------------------
+    # -- truncation -------------------------------------------------------------------------------
 
     def _cut(self, position: int) -> None:
         log = self.member.log
@@ -155,17 +158,17 @@ class Follower(Part):
         if position == 0 and ballot.lived:
             self.member.out.append(ballot.lives_no_more())
         if position == 0 and not ballot.saved:
-            return  # an empty log beside a vote that knows of bytes is a lost one: that goes first
+            return  # an empty log with a vote that has `lived` counts as lost: write the vote first
         self.member.out.append(CutLog(position, log.confirmed))
         log.cut(position)
         log.cutting = True
 
     def _must_begin_anew(self, chunk: LogChunk) -> bool:
-        """Whether nobody has any longer what this log lacks.
+        """True if no replica has the data that this log lacks.
 
-        All below the leader's first position is confirmed: a log that has another epoch there, or
-        ends before, has nothing of what follows. A log that begins there or later itself has all
-        that is confirmed up to where it begins: then the chunk is one that comes late.
+        Everything below the leader's first position is committed: a log that has another epoch
+        there, or ends before it, has nothing of what follows. A log that itself starts there or
+        later has everything committed up to its start: then the chunk is outdated.
         """
         first = chunk.first_position
         if not chunk.catch_up or chunk.position != first or chunk.confirmed < first:
@@ -174,10 +177,11 @@ class Follower(Part):
         return first > log.first_position and not log.fits(first, chunk.previous_epoch)
 
     def _begin_anew(self, chunk: LogChunk) -> None:
-        """Have it found out what came before; until somebody tells, the log stays what it is.
+        """Have the state at the position fetched; until it arrives, the log stays unchanged.
 
-        So a next leader that still has what this log lacks can send it. The leader that has not
-        goes on hearing from this member, now and then: a refusal a chunk would have it ask again.
+        So a later leader that still has the missing data can send it. The current leader continues
+        to get replies from this replica, one per heartbeat interval: a refusal of every chunk would
+        make it probe again each time.
         """
         member = self.member
         position = chunk.first_position
@@ -193,12 +197,12 @@ class Follower(Part):
             member.send(chunk.leader, member.refusal(chunk.round, chunk.position))
 
     def wants_to_begin(self, position: int | None = None) -> bool:
-        """Whether the log is to begin anew; `position` is where it could, if somebody told."""
+        """True if the log is to restart; `position`: where it could, given the available state."""
         wanted = self._beginning
         return wanted != NOTHING and (position is None or position >= wanted)
 
     def log_changed(self) -> None:
-        """Say where the log ends now: the leader goes on from there."""
+        """Report the new end of the log, so that the leader continues from there."""
         member = self.member
         self._beginning = NOTHING
         self.matched = min(self.matched, member.log.end)
@@ -207,22 +211,22 @@ class Follower(Part):
             member.send(member.leader, member.refusal(member.round_heard, member.log.end))
 
     def write_failed(self) -> None:
-        """Take no bytes for a heartbeat's time, and say nothing: else both sides spin."""
+        """Accept no bytes for a heartbeat interval and stay silent, or both sides would loop."""
         member = self.member
         self._blocked_until_ms = member.now + member.settings.heartbeat_ms
         self.matched = min(self.matched, member.log.end)
         self._answering = NOTHING
 
-    # -- answers ---------------------------------------------------------------------------------
+    # -- acknowledgements -------------------------------------------------------------------------
 
     def flushed(self) -> None:
-        """More may be told, and more be confirmed."""
+        """More can be acknowledged and committed."""
         self._confirm()
         if self.member.leader and min(self.matched, self.member.log.flushed) > self._told_flushed:
             self._answering = max(self._answering, self.member.round_heard)
 
     def settle(self) -> None:
-        """Answer all chunks of this batch at once."""
+        """Acknowledge all chunks of this batch at once."""
         member = self.member
         if self._answering != NOTHING and not member.log.cutting:
             flushed = min(self.matched, member.log.flushed)
@@ -245,17 +249,17 @@ class Follower(Part):
         self._answering = NOTHING
         self._catch_up.check_time()
 
-    # -- other members ---------------------------------------------------------------------------
+    # -- other replicas ---------------------------------------------------------------------------
 
     def stand_now(self, order: StandNow) -> None:
-        """The leader gives way; if this member cannot stand now, it goes on leading."""
+        """The leader resigns; if this replica cannot stand now, the leader continues."""
         if not self._may_stand():
             return
         self.member.transfer = order.round
         self.member.become(Cause.STAND_NOW)
 
     def fetched(self, item: Fetched) -> None:
-        """Bytes of another member, all confirmed: they are the leader's as well."""
+        """Handle bytes from another replica: they are committed, so they equal the leader's."""
         answer = item.answer
         blocked = self.member.now < self._blocked_until_ms
         if not self._catch_up.is_awaited(item.serial) or blocked:
@@ -273,17 +277,19 @@ class Follower(Part):
                 answer.position, answer.end, answer.previous_epoch, answer.data_epoch, item.body
             )
         if self.matched > before:
-            # To begin anew would throw away what is answered for here; the leader says it again.
+            # A restart would discard what is acknowledged here; the leader repeats its request if
+            # necessary.
             self._beginning = NOTHING
             self._answering = max(self._answering, self.member.round_heard)
             told = len(out)
             self._catch_up.go_on(self.matched, self.confirmable)
-            # The next question leaves before this answer is written: its source works meanwhile.
+            # Send the next request before these bytes are written: its source works in the
+            # meantime.
             out[ahead:] = out[told:] + out[ahead:told]
         else:
             self._catch_up.turn_to_another()
 
     def fetch_failed(self, serial: int) -> None:
-        """Another member may have it."""
+        """Try another replica."""
         if self._catch_up.is_awaited(serial):
             self._catch_up.turn_to_another()

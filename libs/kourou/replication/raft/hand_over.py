@@ -1,9 +1,9 @@
-"""A leader that lets another member lead.
+"""Leadership transfer: a leader lets another replica lead.
 
-asked     new writes are refused; the target gets what it lacks
-sent      the target has all: StandNow goes out, and nothing is acknowledged any more
-over      the target leads, which this member hears as a higher epoch; or one election timeout
-          is over, and this member goes on leading, in a new round (lease.py says why)
+started   new writes are refused; the target receives what it lacks
+sent      the target has everything: StandNow is sent, and nothing is acknowledged any more
+over      the target leads, which this replica learns from a higher epoch; or one election timeout
+          has passed, and this replica continues to lead, in a new round (lease.py says why)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HandingOver:
-    """What a leader knows of a hand-over; `target` is "" while there is none."""
+    """A leader's state of a transfer; `target` is "" while there is none."""
 
     __slots__ = ("_leader", "_until_ms", "target")
 
@@ -29,7 +29,7 @@ class HandingOver:
         self.target = ""
 
     def start(self, target: str) -> None:
-        """An operator asks."""
+        """Start a transfer requested by an operator."""
         leader = self._leader
         target = target or max(
             (each.member for each in leader.voters()),
@@ -47,7 +47,7 @@ class HandingOver:
             self._until_ms = leader.member.now + leader.member.settings.election_timeout_ms_max
 
     def go_on(self) -> None:
-        """Tell the target to stand, once it has everything."""
+        """Send StandNow to the target once it has everything."""
         leader = self._leader
         if not self.target or leader.lease.suspended:
             return
@@ -57,7 +57,7 @@ class HandingOver:
             self.remind()
 
     def remind(self) -> None:
-        """Tell it, or tell it again."""
+        """Send StandNow, or repeat it."""
         leader = self._leader
         if self.target and leader.lease.suspended:
             member = leader.member
@@ -72,7 +72,7 @@ class HandingOver:
             )
 
     def check_time(self) -> None:
-        """Go on leading, if nobody else does."""
+        """Continue to lead if the target did not take over in time."""
         leader = self._leader
         if self.target and leader.member.now >= self._until_ms:
             if leader.lease.suspended:

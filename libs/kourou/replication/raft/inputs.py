@@ -1,6 +1,6 @@
-"""What may happen to a member of a Raft group.
+"""The inputs of a replica of a Raft group.
 
-The shell hands these over in the order in which they happened; above all, `Appended` comes before
+The caller passes them in the order in which they happened; in particular, `Appended` comes before
 any message that arrived after the append.
 """
 
@@ -24,7 +24,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message of another member; `body` belongs to a LogChunk."""
+    """A message of another replica; `body` belongs to a LogChunk."""
 
     message: Message
     body: Buffer = b""
@@ -32,7 +32,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """This member, leading `epoch`, has appended to its log, which now ends at `end`."""
+    """This replica, leading `epoch`, has appended to its log, which now ends at `end`."""
 
     epoch: int
     end: int
@@ -42,7 +42,7 @@ class Appended:
 class Flushed:
     """All bytes below `end` that were written before the flush began are on disk.
 
-    A flush that began before a cut is not reported after it.
+    A flush that began before a truncation is not reported after it.
     """
 
     end: int
@@ -50,20 +50,20 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class VoteSaved:
-    """The oldest SaveVote that was not answered yet is done: it survives a power loss."""
+    """The oldest unconfirmed SaveVote is done: it survives a power loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """The CutLog is done: nothing of what lay beyond comes back, whatever happens."""
+    """The CutLog is done: none of the removed data can come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBegun:
-    """The BeginLog is done: the log is empty and starts where it was told to.
+    """The BeginLog is done: the log is empty and starts at the requested position.
 
-    Or at `position`, if that is above: others have deleted more of theirs meanwhile, and the byte
-    before it was of `epoch`.
+    Or at `position`, if that is higher, because others have deleted more of theirs in the meantime;
+    the byte before it was of `epoch`.
     """
 
     position: int = -1
@@ -72,14 +72,14 @@ class LogBegun:
 
 @dataclass(frozen=True, slots=True)
 class WriteFailed:
-    """The chunk for `position` was not written, nor any after it: its bytes are bad, or no room."""
+    """The chunk for `position` and all later ones were not written: bad bytes, or no space."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The answer to a Fetch."""
+    """The reply to a Fetch."""
 
     serial: int
     answer: FetchLogResponse
@@ -88,16 +88,16 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class FetchFailed:
-    """A Fetch came to nothing."""
+    """A Fetch had no result."""
 
     serial: int
 
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """This member's log begins at `first_position` now: retention took what was before.
+    """This replica's log now starts at `first_position`: retention deleted the data before.
 
-    All of that was confirmed, and on this member's own disk.
+    All of that was committed, and on this replica's own disk.
     """
 
     first_position: int
@@ -105,14 +105,14 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """An operator wants `target` to lead; the member furthest ahead, if it is ""."""
+    """An operator wants `target` to lead; "" selects the most up-to-date replica."""
 
     target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """The disk failed: this member takes part in nothing any more."""
+    """The disk failed: this replica stops participating."""
 
     reason: str
 

@@ -1,23 +1,27 @@
-"""A member without a vote: how it gets one, so that what it may have forgotten does no harm.
+"""Joining: how a replica without a vote gets one, so that anything it forgot does no harm.
 
-A member that has lost its disk has forgotten for whom it voted and what it said to be on disk. Its
-vote could then elect a leader without messages that senders were promised. So who finds no vote
-file, or an empty log beside a vote file that knows of bytes, is *joining*: it votes for nobody,
-does not stand, and counts for no majority, until one of two things is sure.
+A replica that has lost its disk has forgotten its vote and what it acknowledged as flushed. Its
+vote could then elect a leader without messages that were acknowledged to producers. So a replica
+without a vote file, or with an empty log and a vote file that has `lived`, is *joining*: it does
+not vote, does not stand, and counts for no majority, until one of two conditions holds.
 
-    admitted   a leader that a majority *without this member* has answered since says where its log
-               ended then; this member has all of that, confirmed, on disk. And twice the longest
-               election is over: no candidate counts a vote of before (campaign.py).
-    born       every other member says, to this start of this member, that nobody may count on any
-               byte it has: then nothing was ever confirmed, and the group is a new one. It enters
-               the highest epoch that anybody knows, and does not vote in that one.
+    admitted   a leader that a majority *without this replica* has acknowledged since reports the
+               end that its log had then; this replica has all of that, committed, on disk. And
+               twice the longest election timeout is over, so that no candidate counts an earlier
+               vote (campaign.py).
+    born       every other replica reports, to this start of this replica, that its own `lived` is
+               false: no other may rely on any byte it has. Then nothing was ever committed, and
+               the group is a new one. This replica enters the highest epoch that any of them
+               knows, and does not vote in that one.
 
-Why that is enough: what was confirmed, or elected, with this member's help was so with all but one
-of a majority of the others. Any majority of the others shares a member with those, which refuses an
-older leader and has told a newer one. This holds while fewer members have lost their disks than
-make a majority impossible; else an operator must say that the group begins anew (`born_anyway`).
+Why that is sufficient: a commit or an election with this replica's help also involved all but one
+of a majority of the others. Any majority of the others shares a replica with those, which refuses
+an older leader and has informed a newer one. This holds while fewer replicas have lost their disks
+than would prevent a majority; otherwise an operator must declare that the group starts again
+(`born_anyway`).
 
-That it is joining is written down before it takes a byte: a log that has some looks like any other.
+The joining status is written to disk before the replica accepts any byte, because a log with some
+data is indistinguishable from any other.
 """
 
 from __future__ import annotations
@@ -34,27 +38,27 @@ NOWHERE = -1
 
 
 def must_join(*, found: bool, joining: bool, lived: bool, end: int, born_anyway: bool) -> bool:
-    """Whether a member has to join: `found` says whether there was a vote file, `end` of its log.
+    """True if a replica must join: `found`: whether there was a vote file; `end`: its log's.
 
-    `joining` and `lived` are what stands in it.
+    `joining` and `lived` are the values in the vote file.
     """
     return not born_anyway and (not found or joining or (lived and end == 0))
 
 
 class Joining:
-    """One start of a member that is joining."""
+    """One start of a joining replica."""
 
     __slots__ = ("_epochs", "_member", "_until_ms", "start")
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        #: The number of this start: what others say to an earlier one does not count.
+        #: The number of this start: replies to an earlier start do not count.
         self.start = member.chance.randint(1, HIGHEST_START)
         self._until_ms = member.now + 2 * member.settings.election_timeout_ms_max
-        self._epochs: dict[str, int] = {}  # of those on whom nobody counts
+        self._epochs: dict[str, int] = {}  # of those with `lived` false
 
     def ask(self) -> None:
-        """Ask who has not said yet that nobody counts on it."""
+        """Ask the replicas that have not yet reported `lived` as false."""
         member = self._member
         for peer in self.awaited():
             member.send(
@@ -72,15 +76,15 @@ class Joining:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the next start would know."""
+        """True if the joining status is on disk."""
         return self._member.ballot.saved
 
     def awaited(self) -> list[str]:
-        """Whose word is missing for a new group."""
+        """The replicas whose report is missing for a new group."""
         return [name for name in self._member.settings.peers if name not in self._epochs]
 
     def told(self, vote: Vote) -> None:
-        """Another member says whether anybody may count on it."""
+        """Handle another replica's report whether others may rely on its data."""
         if vote.joining != self.start:
             return
         if vote.lived:
@@ -91,7 +95,7 @@ class Joining:
             self._member.joined(max(self._epochs.values()))
 
     def check(self, said: LogChunk) -> None:
-        """The leader has said where its log ended after this start, in `said`."""
+        """Handle the leader's report `said` of its log's end after this start."""
         member = self._member
         admitted = said.joining == self.start and member.log.confirmed >= said.joining_at
         if admitted and member.now >= self._until_ms:

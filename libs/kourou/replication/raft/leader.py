@@ -1,8 +1,8 @@
-"""The member that takes writes: it ships its log, counts who has it, and confirms.
+"""The replica that accepts writes: it replicates its log, counts acknowledgements, and commits.
 
-Confirmed is what a majority has flushed, its own flush included, as soon as that majority reaches
-into its own epoch. What an older epoch left counts only together with a record of this one: else a
-member without it could still win an election and cut it.
+A position is committed once a majority, including this replica, has flushed it, and it is in the
+leader's own epoch. Data of an older epoch is committed only together with a record of this one:
+otherwise a replica without it could still win an election and truncate it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_DUE = 1 << 62
 
 
 class Leader(Part):
-    """See above. `start` is where its epoch begins."""
+    """The leader role. `start` is where its epoch begins."""
 
     role = Role.LEADER
     __slots__ = (
@@ -57,15 +57,15 @@ class Leader(Part):
         self.peers = {name: Progress(name, self.start, member.now) for name in settings.peers}
         self.admission = Admission(self)
         self.handing_over = HandingOver(self)
-        self._told = dict.fromkeys(settings.peers, 0)  # the confirmed position last sent
+        self._told = dict.fromkeys(settings.peers, 0)  # the committed position last sent
         self._heartbeat_ms = member.now
         self._spread_ms = _NOT_DUE
-        self._changed = False  # something may be confirmed
-        self._probes: set[str] = set()  # whom to send an empty chunk in this batch
-        self._damaged: set[int] = set()  # what was asked for repair
+        self._changed = False  # something may be committed
+        self._probes: set[str] = set()  # replicas to send an empty chunk in this batch
+        self._damaged: set[int] = set()  # positions for which a repair was requested
 
     def begin(self) -> None:
-        """Open the epoch: the shell appends its first record when it hears of the role."""
+        """Open the epoch: the caller appends its first record after RoleChanged."""
         member = self.member
         member.leader = member.settings.member
         member.log.epochs.open(member.epoch, self.start)
@@ -74,7 +74,7 @@ class Leader(Part):
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Heartbeats, and whether anybody is still there."""
+        """Send heartbeats, and resign if no majority is heard from."""
         member = self.member
         if not self._hears_majority():
             member.become(Cause.TIMEOUT)
@@ -105,19 +105,19 @@ class Leader(Part):
         return heard + 1 >= settings.majority
 
     def leads(self, now_ms: int) -> bool:
-        """Whether a majority has answered lately enough."""
+        """True if a majority has acknowledged recently enough."""
         return self.lease.valid(now_ms, (each.round for each in self.voters()))
 
     def voters(self) -> Iterator[Progress]:
-        """The others, without those that have no vote yet."""
+        """The other replicas that can vote."""
         return (each for name, each in self.peers.items() if name not in self.admission)
 
-    # -- what comes ------------------------------------------------------------------------------
+    # -- inputs ----------------------------------------------------------------------------------
 
     def ack(self, ack: ChunkAck) -> None:
-        """What a follower has, or where it parts from this log."""
+        """Handle an acknowledgement or a refusal from a follower."""
         if ack.round > self.lease.round:
-            return  # nobody of ours answers what was not asked, and one day it will have been
+            return  # a round not sent yet: from a faulty replica, and misleading later
         progress = self.peers[ack.member]
         if not self.admission.hear(ack):
             return
@@ -133,36 +133,36 @@ class Leader(Part):
             self._probes.add(ack.member)
 
     def appended(self, end: int) -> None:
-        """Ship it; nothing to remember."""
+        """Nothing to do: `settle` sends the new bytes."""
 
     def flushed(self) -> None:
-        """One of the majority is this member itself."""
+        """This replica itself counts towards the majority."""
         self._changed = True
         if self.member.log.flushed > self.start:
             self.member.lives()
 
     def vote_saved(self) -> None:
-        """What this member has counts now."""
+        """This replica's data counts now."""
         self._changed = True
 
     def hand_over(self, target: str) -> None:
-        """Let another member lead."""
+        """Start a leadership transfer."""
         self.handing_over.start(target)
 
-    # -- confirmation ----------------------------------------------------------------------------
+    # -- commitment -------------------------------------------------------------------------------
 
     def majority_flushed(self) -> int:
         """The highest position that a majority has on disk."""
         member = self.member
         ends = [each.flushed for each in self.voters()]
-        if member.ballot.saved:  # that it has bytes is written down
+        if member.ballot.saved:  # the vote file says that this replica has data
             ends.append(member.log.flushed)
         ends.sort(reverse=True)
         needed = member.settings.majority
         return ends[needed - 1] if len(ends) >= needed else 0
 
     def may_confirm(self, position: int) -> bool:
-        """Whether a record of this epoch lies below `position`."""
+        """True if a record of this epoch is below `position`."""
         return position > self.start
 
     def _confirm(self) -> None:
@@ -173,10 +173,10 @@ class Leader(Part):
             self._spread_ms = min(self._spread_ms, member.now + member.settings.spread_ms)
             self._tick_again()
 
-    # -- shipping --------------------------------------------------------------------------------
+    # -- replication ------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Confirm what can be confirmed, then send everybody what it lacks."""
+        """Commit what can be committed, then send every follower what it lacks."""
         if self._changed:
             self._changed = False
             self._confirm()
@@ -198,7 +198,7 @@ class Leader(Part):
         self._probes.clear()
 
     def _ship(self, progress: Progress, room: int) -> bool:
-        """One chunk; False if there is nothing that may be sent."""
+        """Send one chunk; False if nothing can be sent."""
         member = self.member
         log = member.log
         position = progress.next

@@ -1,13 +1,13 @@
-"""How long a leader may be sure that there is no other one.
+"""The leader's lease: how long it can be certain that there is no other leader.
 
-Every chunk carries the number of a *round*, and its answer brings it back. The leader knows when it
-began that round, so the follower heard it no earlier. A follower does not vote while it has heard a
-leader within the least election timeout; so until then, less what clocks may drift (`lease_ms`), no
-other member gets the votes of a majority that includes this follower.
+Every chunk has the number of a *round*, and its acknowledgement returns it. The leader knows when
+it began that round, so the follower received it no earlier. A follower does not vote within the
+minimum election timeout after hearing from a leader. So until then, minus the possible clock drift
+(`lease_ms`), no other replica gets a majority that includes this follower.
 
-A leader that asks another member to stand at once (StandNow) suspends its lease: voters who have
-heard no later round than the one named there vote although the leader lives. If the other one does
-not take over, a new round begins, and only answers to that one or later ones count again.
+A leader that asks another replica to stand at once (StandNow) suspends its lease: voters that have
+received no later round than the one in that request vote although the leader is online. If the
+target does not take over, a new round begins, and only acknowledgements of it or later ones count.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Lease:
     __slots__ = ("_began", "_lease_ms", "_needed", "_oldest", "_round_ms", "round", "suspended")
 
     def __init__(self, now_ms: int, *, majority: int, lease_ms: int, round_ms: int) -> None:
-        self._needed = majority - 1  # the leader has heard itself
+        self._needed = majority - 1  # without the leader itself
         self._lease_ms = lease_ms
         self._round_ms = round_ms
         self._began: deque[int] = deque([now_ms])
         self._oldest = 1
-        #: The number of the round that goes with what is sent now.
+        #: The number of the current round.
         self.round = 1
         #: True from StandNow on: nothing may be acknowledged.
         self.suspended = False
 
     def turn(self, now_ms: int) -> None:
-        """Something is sent: begin a new round, unless the last one has only just begun."""
+        """Begin a new round before sending, unless the last one has only just begun."""
         if self.suspended or now_ms - self._began[-1] < self._round_ms:
             return
         self._begin(now_ms)
@@ -48,18 +48,18 @@ class Lease:
         self.round += 1
 
     def suspend(self) -> None:
-        """Another member is asked to stand."""
+        """Another replica is asked to stand."""
         self.suspended = True
 
     def resume(self, now_ms: int) -> None:
-        """It did not take over: earlier rounds count for nothing."""
+        """The target did not take over: earlier rounds no longer count."""
         self.suspended = False
         self._began.clear()
         self._oldest = self.round + 1
         self._begin(now_ms)
 
     def valid(self, now_ms: int, answered: Iterable[int]) -> bool:
-        """Whether the rounds that the others have answered make this member the only leader."""
+        """True if the acknowledged rounds prove that this replica is the only leader."""
         if self.suspended:
             return False
         if not self._needed:

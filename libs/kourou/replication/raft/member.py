@@ -1,25 +1,26 @@
-"""One member of a Raft group, without hands: what happened goes in, what to do comes out.
+"""One replica of a Raft group, without I/O: inputs go in, effects come out.
 
     effects = member.handle(now_ms, inputs)      monotonic time; call it at `wake_at_ms` at least
-    member.may_acknowledge(now_ms)               asked again right before every answer
+    member.may_acknowledge(now_ms)               called again right before every reply
 
-The log is the commit log: its index is the byte position, its term the epoch. Each epoch opens
-with a control record of its leader, which is Raft's no-op. Positions below `confirmed` are held,
-flushed, by a majority, and the leader that counted them had a record of its own epoch among them.
+The log is the commit log: its index is the byte position, its term the epoch. Each epoch opens with
+a control record of its leader, which is Raft's no-op. Positions below `confirmed` are committed: a
+majority has flushed them, and they include a record of the epoch of the leader that counted them.
 
     role           cause                                      role
-    follower       heard no leader for a while                pre-candidate
+    follower       no leader heard for a while                pre-candidate
     follower       the leader asks it to stand                candidate
     pre-candidate  a majority would vote                      candidate
-    pre-candidate  heard no majority for a while              pre-candidate
+    pre-candidate  no majority heard for a while              pre-candidate
     candidate      a majority voted                           leader
-    candidate      heard no majority for a while              pre-candidate
-    leader         heard no majority for a while              follower
+    candidate      no majority heard for a while              pre-candidate
+    leader         no majority heard for a while              follower
     all these      a higher epoch                             follower
     candidates     a leader of their epoch                    follower
-    any            the disk failed, or confirmed would be cut stopped
+    any            the disk failed, or committed data would   stopped
+                   be truncated
 
-`TRANSITIONS` is this table; the role changes in `become` and nowhere else.
+`TRANSITIONS` is this table; only `become` changes the role.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ TRANSITIONS: dict[tuple[Role, Cause], type[Part]] = {
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What the disk says at a start.
+    """The persistent state at startup.
 
-    `epoch` and `voted_for` are the vote file's (0 and "" without one), `confirmed` what is known to
-    be confirmed for sure (0 if nothing), `flushed` what was flushed since the store was opened:
-    what is found in files need not be on disk. `joining`: it has no vote, by `must_join`; `lived`
-    stands in the vote file, and is False without one.
+    `epoch` and `voted_for` are from the vote file (0 and "" without one), `confirmed` is the
+    position known to be committed (0 if none), `flushed` what was flushed since the store was
+    opened: data found in files need not be on disk. `joining`: it has no vote, by `must_join`;
+    `lived` is from the vote file, and False without one.
     """
 
     epochs: Epochs
@@ -79,7 +80,7 @@ class Boot:
 
 
 class Member:
-    """One member. Whoever owns it feeds `handle` and performs what it returns, in order."""
+    """One replica. Its owner calls `handle` and executes the returned effects, in order."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Member:
             joining=boot.joining and len(settings.members) > 1,
             lived=boot.lived,
         )
-        #: What makes this member a voter, while it is none.
+        #: How this replica gets a vote; None if it has one.
         self.joining = Joining(self) if self.ballot.joining else None
         self.log = OwnLog(
             boot.epochs.copy(),
@@ -111,11 +112,12 @@ class Member:
         )
         #: The leader of this epoch, "" while none is known.
         self.leader = ""
-        #: When a leader was heard; the start counts, for what was heard before it is forgotten.
+        #: When a leader was last heard; initially the start, because earlier messages are
+        #: forgotten.
         self.heard_ms = now_ms
-        #: The highest round heard from the leader of this epoch.
+        #: The highest round received from the leader of this epoch.
         self.round_heard = 0
-        #: The round of the StandNow that makes this member stand, 0 for none.
+        #: The round of the StandNow that made this replica stand, 0 for none.
         self.transfer = 0
         self.out: list[Effect] = []
         self.part: Part = Follower(self)
@@ -128,10 +130,10 @@ class Member:
         self._unflushed = self.log.flushed < self.log.end
         self._unmarked = self.joining is not None
 
-    # -- the contract ----------------------------------------------------------------------------
+    # -- interface --------------------------------------------------------------------------------
 
     def handle(self, now_ms: int, inputs: Sequence[Input] = ()) -> list[Effect]:
-        """Take what happened, in order; return what to do, in order."""
+        """Process inputs, in order; return effects, in order."""
         self.now = max(self.now, now_ms)
         self.out = []
         if self._unflushed:
@@ -150,21 +152,21 @@ class Member:
 
     @property
     def wake_at_ms(self) -> int:
-        """When `handle` is to be called although nothing came."""
+        """When `handle` must be called even without inputs."""
         return self.part.deadline_ms
 
     def may_acknowledge(self, now_ms: int) -> bool:
-        """Whether this member leads `epoch` and is sure to be the only one, at this very moment.
+        """True if this replica leads `epoch` and is certainly the only leader at this moment.
 
-        A process that was stopped between an append and its answer finds out here that its lease
-        is over: the outcome is unknown then, whatever was confirmed.
+        A process that was stopped between an append and its reply finds out here that its lease has
+        expired: then the outcome is unknown, whatever was committed.
         """
         return self.part.leads(max(self.now, now_ms))
 
     def may_begin(self, position: int, epoch: int) -> bool:
-        """Whether the log is still to begin anew, at `position`: then it does so from now on.
+        """True if the log is still to restart, at `position`; then it does so from now on.
 
-        The byte before it is of `epoch`. What was told to begin takes nothing until LogBegun.
+        The byte before it is of `epoch`. The log accepts nothing until LogBegun.
         """
         part = self.part
         if self.log.cutting or not isinstance(part, Follower) or not part.wants_to_begin(position):
@@ -175,17 +177,17 @@ class Member:
 
     @property
     def wants_to_begin(self) -> bool:
-        """Whether it waits for somebody to tell what came before its leader's log."""
+        """True if it waits for the state that preceded its leader's log."""
         return isinstance(self.part, Follower) and self.part.wants_to_begin()
 
     @property
     def role(self) -> Role:
-        """What this member is."""
+        """The role of this replica."""
         return self.part.role
 
     @property
     def epoch(self) -> int:
-        """The epoch this member is in."""
+        """The epoch this replica is in."""
         return self.ballot.epoch
 
     # -- inputs ----------------------------------------------------------------------------------
@@ -232,7 +234,7 @@ class Member:
     # -- messages --------------------------------------------------------------------------------
 
     def _received(self, message: happened.Message, body: Buffer) -> None:
-        """Messages of other groups and of strangers are dropped: somebody mixed up addresses."""
+        """Handle a message; drop those of other groups and unknown replicas (wrong addresses)."""
         if message.group != self.settings.group or self.role is Role.STOPPED:
             return
         match message:
@@ -258,7 +260,7 @@ class Member:
                     self.part.stand_now(message)
 
     def _is_current(self, epoch: int) -> bool:
-        """Whether an answer is of this member's epoch; a higher one becomes it."""
+        """True if a reply is of this replica's epoch; a higher epoch is entered."""
         if epoch > self.epoch:
             self.enter(epoch)
             return False
@@ -269,9 +271,9 @@ class Member:
             not chunk.previous_epoch <= chunk.data_epoch <= chunk.epoch
             or chunk.end < chunk.position
         ):
-            return  # nobody of ours says such things
+            return  # no correct replica sends this
         if chunk.epoch < self.epoch:
-            # Rounds count anew in each epoch, and whoever led that one may lead this one, too.
+            # Rounds restart in each epoch, and the leader of that one may also lead this one.
             self.send(chunk.leader, self.refusal(0, chunk.position))
             return
         if chunk.epoch > self.epoch:
@@ -287,7 +289,7 @@ class Member:
         self.part.chunk(chunk, body)
 
     def _asked(self, ask: AskVote) -> None:
-        """Answer who wants to lead; voting.py has the rules."""
+        """Reply to a vote request; voting.py has the rules."""
         granted = False
         if not ask.joining and may_judge(self, ask):
             if ask.epoch > self.epoch and not ask.pre:
@@ -313,11 +315,13 @@ class Member:
             self.out.append(self.ballot.write(self.epoch, candidate))
         self.part.deadline_ms = self.now + self.election_timeout_ms()
 
-    # -- what the roles use ----------------------------------------------------------------------
+    # -- for the roles ----------------------------------------------------------------------------
 
     @property
     def hears_a_leader(self) -> bool:
-        """Whether a leader lives, as far as this member knows: its own lease or a fresh chunk."""
+        """True if a leader is online, as far as this replica knows: its own lease or a recent
+        chunk.
+        """
         if self.role is Role.LEADER:
             return self.part.leads(self.now)
         if len(self.settings.members) == 1:
@@ -325,7 +329,7 @@ class Member:
         return self.now - self.heard_ms < self.settings.election_timeout_ms_min
 
     def enter(self, epoch: int, voted_for: str = "") -> None:
-        """A higher epoch begins for this member, without a leader that it knows."""
+        """Enter a higher epoch, whose leader is not known yet."""
         self.out.append(self.ballot.write(epoch, voted_for))
         self.leader = ""
         self.round_heard = 0
@@ -334,23 +338,23 @@ class Member:
             self.become(Cause.HIGHER_EPOCH)
 
     def joined(self, epoch: int) -> None:
-        """This member has a vote from now on, in epochs above `epoch` and its own."""
+        """From now on this replica has a vote, in epochs above `epoch` and its own."""
         self.joining = None
         if epoch > self.epoch:
             self.enter(epoch)
         mine = self.ballot.voted_for or self.leader or self.settings.member
-        # With an empty log nobody counts on it; had that lived, it would be lost at the next start.
+        # No other relies on an empty log; if `lived` stayed, the next start would count as a loss.
         lived = self.ballot.lived and self.log.end > 0
         self.out.append(self.ballot.joins(self.epoch, mine, lived=lived))
         self.part.deadline_ms = self.now + self.election_timeout_ms()
 
     def lives(self) -> None:
-        """Others are about to count on bytes that this member has."""
+        """Others are about to rely on bytes that this replica has."""
         if not self.ballot.lived:
             self.out.append(self.ballot.lives())
 
     def become(self, cause: Cause) -> None:
-        """Change the role, as the table says."""
+        """Change the role according to the table."""
         if self.role is Role.LEADER:
             self._leave_epoch()
         self.part = TRANSITIONS[self.role, cause](self)
@@ -363,16 +367,18 @@ class Member:
             self.log.epochs.cut(self.log.end)
 
     def halt(self, reason: str) -> None:
-        """Stop and alarm."""
+        """Stop and raise an alarm."""
         self.out.append(Halt(reason))
         self.become(Cause.FAULT)
 
     def send(self, to: str, message: happened.Message, body: Buffer = b"") -> None:
-        """Send it, once the ballot is on disk."""
+        """Send a message once the ballot is on disk."""
         self.ballot.send(Send(to, message, body), self.out)
 
     def refusal(self, answered: int, position: int) -> ChunkAck:
-        """No to a chunk, with what the leader needs to find out where both logs part."""
+        """A refusal of a chunk, with the epochs from which the leader finds where both logs
+        diverge.
+        """
         below = min(position, self.log.end)
         return ChunkAck(
             group=self.settings.group,
@@ -387,23 +393,25 @@ class Member:
 
     @property
     def joining_start(self) -> int:
-        """What its answers say of a member that is joining; 0 for one that votes."""
+        """The number of this start while this replica is joining; 0 if it can vote."""
         return 0 if self.joining is None else self.joining.start
 
     def next_serial(self) -> int:
-        """A number that no question of this member had before."""
+        """A request number that this replica has not used before."""
         self._serial += 1
         return self._serial
 
     def election_timeout_ms(self) -> int:
-        """A random time, so that two members seldom stand at once."""
+        """A random time, so that two replicas seldom stand at once."""
         settings = self.settings
         return self.chance.randint(
             settings.election_timeout_ms_min, settings.election_timeout_ms_max
         )
 
     def _tell(self) -> None:
-        """Tell a change: before what a former leader does, after what a new one did before."""
+        """Report a change of role: before an old leader's effects, after a new leader's earlier
+        ones.
+        """
         leads = self.role is Role.LEADER
         now = RoleChanged(
             self.role,

@@ -1,11 +1,11 @@
-"""What a member knows of its own log, and how bytes of a leader fit to it.
+"""A replica's own log, and how a leader's bytes fit to it.
 
-The ends run ahead of the disk in one way only: bytes that an effect of this very batch is about to
+The positions run ahead of the disk in one way only: bytes that an effect of the current batch will
 write count as written (never as flushed), so that the chunk after them fits.
 
-Invariants: first_position, flushed and confirmed lie at or below `end`; `confirmed` never decreases
-but where the log begins anew; nothing below `confirmed` is ever cut.
-State: projection of the log; `confirmed` is soft.
+Invariants: first_position, flushed and confirmed are at or below `end`; `confirmed` never
+decreases, except when the log restarts; nothing below `confirmed` is ever truncated. State:
+projection of the log; `confirmed` is soft.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kourou.replication.epochs import Epochs
 class Fit(Enum):
     """How a chunk fits to the log."""
 
-    GAP = auto()  # the log ends before it, or has another epoch where it begins
-    HAVE = auto()  # all of it is there
-    NEXT = auto()  # it goes to the end
-    OVERLAP = auto()  # the log has its beginning, and ends in it
-    DIVERGED = auto()  # the log has something else instead
+    GAP = auto()  # the log ends before it, or has another epoch at its position
+    HAVE = auto()  # the log has all of it
+    NEXT = auto()  # it continues the log
+    OVERLAP = auto()  # the log has its first part, and ends within it
+    DIVERGED = auto()  # the log has other bytes in its place
 
 
 class OwnLog:
-    """The log of one member."""
+    """The log of one replica."""
 
     __slots__ = ("confirmed", "cutting", "epochs", "first_position", "flushed")
 
@@ -38,27 +38,28 @@ class OwnLog:
         self.first_position = first_position
         self.flushed = flushed
         self.confirmed = confirmed
-        #: A cut or a new beginning is under way; nothing is written until it is durable.
+        #: A truncation or a restart is in progress; nothing is written until it is durable.
         self.cutting = False
 
     @property
     def end(self) -> int:
-        """Where the next byte goes."""
+        """The position of the next byte."""
         return self.epochs.end
 
     # -- bytes of a leader -----------------------------------------------------------------------
 
     def fits(self, position: int, previous_epoch: int) -> bool:
-        """Whether all bytes below `position` are those of a log with that epoch there."""
+        """True if all bytes below `position` equal those of a log with that epoch there."""
         return position <= self.end and self.epochs.epoch_at(position) == previous_epoch
 
     def compare(
         self, position: int, end: int, previous_epoch: int, data_epoch: int
     ) -> tuple[Fit, int]:
-        """How bytes [position, end) of `data_epoch` fit, and up to where both logs agree.
+        """How bytes [position, end) of `data_epoch` fit, and the position up to which both logs
+        agree.
 
-        What lay below the first position was confirmed, so every leader that may come has the same;
-        which epochs it was of need not be known any more.
+        Data below the first position was committed, so every possible leader has the same; its
+        epochs need not be known any more.
         """
         first = self.first_position
         if position < first:
@@ -77,7 +78,7 @@ class OwnLog:
         return (Fit.OVERLAP if run.end == self.end else Fit.DIVERGED), run.end
 
     def append(self, end: int, epoch: int) -> None:
-        """Bytes of `epoch` go to the end; they open it if the log's newest is another one."""
+        """Append bytes of `epoch`; they open it if the log's newest epoch is another one."""
         if epoch != self.epochs.newest:
             self.epochs.open(epoch, self.end)
         self.epochs.extend(end)
@@ -85,30 +86,30 @@ class OwnLog:
     # -- changes ---------------------------------------------------------------------------------
 
     def flush(self, end: int) -> bool:
-        """What lies below `end` is on disk; True if that is news."""
+        """Everything below `end` is on disk; True if that is new."""
         end = min(end, self.end)
         news = end > self.flushed
         self.flushed = max(self.flushed, end)
         return news
 
     def confirm(self, position: int) -> bool:
-        """What lies below `position` is safe; True if that is news."""
+        """Everything below `position` is committed; True if that is new."""
         position = min(position, self.end)
         news = position > self.confirmed
         self.confirmed = max(self.confirmed, position)
         return news
 
     def may_cut(self, position: int) -> bool:
-        """Whether nothing that is confirmed would go."""
+        """True if nothing committed would be removed."""
         return position >= self.confirmed
 
     def cut(self, position: int) -> None:
-        """What lies from `position` on goes."""
+        """Remove everything from `position` on."""
         self.epochs.cut(position)
         self.flushed = min(self.flushed, position)
 
     def begin(self, position: int, epoch: int) -> None:
-        """The log is empty and starts at `position`; the byte before it was of `epoch`."""
+        """Make the log empty, starting at `position`; the byte before it was of `epoch`."""
         pairs = [(epoch, position - 1)] if epoch and position else []
         self.epochs = Epochs(pairs, position)
         self.first_position = self.flushed = self.confirmed = position

@@ -1,4 +1,4 @@
-"""What all roles of a member have in common: what may come to each, and what none of them takes."""
+"""The base class of all roles of a replica, with default handlers that do nothing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Cause(Enum):
 
 
 class Part:
-    """One member in one role, from the moment it takes the role until it leaves it.
+    """One replica in one role, from the moment it takes the role until it leaves it.
 
-    A method may change the member's role; then this object is done and gets nothing more.
+    A method may change the replica's role; then this object gets no more calls.
     """
 
     role: ClassVar[Role]
@@ -37,65 +37,65 @@ class Part:
 
     def __init__(self, member: Member) -> None:
         self.member = member
-        #: When something is to be done although nothing comes.
+        #: When `tick` is called even without inputs.
         self.deadline_ms = 0
 
     def begin(self) -> None:
-        """The role is taken."""
+        """Enter the role."""
 
     def tick(self) -> None:
-        """The deadline is over."""
+        """The deadline has passed."""
 
     def settle(self) -> None:
-        """All inputs of this batch are taken: say what is to be said once a batch."""
+        """All inputs of this batch are processed: send what is sent once per batch."""
 
     def chunk(self, chunk: LogChunk, body: Buffer) -> None:
-        """From the leader of this member's epoch."""
+        """A chunk of the leader of this replica's epoch."""
 
     def ack(self, ack: ChunkAck) -> None:
-        """Of this member's epoch."""
+        """An acknowledgement of this replica's epoch."""
 
     def vote(self, vote: Vote) -> None:
-        """Granted for whatever epoch, or refused in an epoch that is no higher."""
+        """A vote: granted for any epoch, or refused in an epoch that is not higher."""
 
     def stand_now(self, order: StandNow) -> None:
-        """From the leader of this member's epoch."""
+        """An order of the leader of this replica's epoch."""
 
     def vote_saved(self) -> None:
         """The ballot is on disk."""
 
     def appended(self, end: int) -> None:
-        """The member's own engine has appended, in this epoch."""
+        """This broker has appended to the log, in this epoch."""
 
     def flushed(self) -> None:
         """More of the log is on disk."""
 
     def log_changed(self) -> None:
-        """A cut or a new beginning of the log is done."""
+        """A truncation or a restart of the log is done."""
 
     def write_failed(self) -> None:
-        """What was last to be written is not there."""
+        """The last write failed."""
 
     def fetched(self, item: Fetched) -> None:
-        """Bytes that were asked for."""
+        """Requested bytes have arrived."""
 
     def fetch_failed(self, serial: int) -> None:
-        """They will not come."""
+        """Requested bytes will not arrive."""
 
     def hand_over(self, target: str) -> None:
-        """An operator wants another leader."""
+        """An operator requests another leader."""
 
     def leads(self, now_ms: int) -> bool:
-        """Whether this is the one member that may acknowledge now."""
+        """True if this is the only replica that may acknowledge now."""
         return False
 
 
 class Stopped(Part):
-    """Takes part in nothing: its disk failed, or it was told what cannot be."""
+    """The final role: its disk failed, or it received an impossible message."""
 
     role = Role.STOPPED
     __slots__ = ()
 
     def begin(self) -> None:
-        """For ever."""
+        """Never wake up again."""
         self.deadline_ms = 1 << 62

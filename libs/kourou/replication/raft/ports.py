@@ -1,4 +1,4 @@
-"""What a member asks of the world while it decides: chance, and bytes to ship."""
+"""What a replica reads while it decides: random numbers, and log bytes to send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Chance(Protocol):
-    """A source of random numbers, seeded by whoever passes it in (`random.Random`)."""
+    """A source of random numbers, seeded by the caller (`random.Random`)."""
 
     def randint(self, a: int, b: int) -> int:
         """An integer from `a` to `b`, both included."""
@@ -14,21 +14,21 @@ class Chance(Protocol):
 
 
 class Piece(Protocol):
-    """Bytes of the log that are sent together; `kourou.store.chunks.Chunk` is one."""
+    """Bytes of the log that are sent together, such as `kourou.store.chunks.Chunk`."""
 
     @property
     def data(self) -> bytes | memoryview:
-        """Whole records and blanks, as they lie in the log."""
+        """Whole records and fillers, as they are in the log."""
         ...
 
     @property
     def end(self) -> int:
-        """The position after them: beyond the last byte, where a blank closes a segment."""
+        """The position after them: beyond the last byte if a filler closes a segment."""
         ...
 
     @property
     def damage(self) -> str:
-        """Why these bytes may not be shipped; "" for good ones."""
+        """Why these bytes may not be sent; "" for good ones."""
         ...
 
 
@@ -36,7 +36,7 @@ class PieceSource(Protocol):
     """The log as a leader reads it."""
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Piece:
-        """Whole records from `position`, where one begins, up to `limit`, at most `max_bytes`.
+        """Whole records from `position`, a record boundary, up to `limit`, at most `max_bytes`.
 
         One record is returned whatever its size. An empty piece has `position` as its end.
         """

@@ -1,4 +1,4 @@
-"""What a member of a Raft group is told at its start."""
+"""The settings of a replica of a Raft group."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kourou.model.limits import (
 class RaftSettings:
     """Times in monotonic milliseconds, sizes in bytes.
 
-    A member that hears no leader stands for election after a random time between
-    `election_timeout_ms_min` and `_max`; heartbeats are sent several times within the least of
-    those. `lease_ms` is how long a leader trusts a majority's last answer, counted from when it
-    asked: less than the least election timeout by as much as two clocks may drift apart in it.
-    `address` is where clients find this member, which it tells while it leads.
-    `round_ms` is how finely times of asking are told apart.
+    A replica that hears no leader stands for election after a random time between
+    `election_timeout_ms_min` and `_max`; heartbeats are sent several times within the minimum.
+    `lease_ms` is how long a leader relies on a majority's last acknowledgement, counted from the
+    start of its round: less than the minimum election timeout by as much as two clocks may drift
+    apart in it. `address` is where clients reach this replica; it is published while it leads.
+    `round_ms` is the minimum duration of a round.
     """
 
     group: str
@@ -49,10 +49,10 @@ class RaftSettings:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """All members but this one."""
+        """All replicas except this one."""
         return tuple(name for name in self.members if name != self.member)
 
     @property
     def majority(self) -> int:
-        """So many members decide: any two majorities share one."""
+        """The number of replicas in a majority: any two majorities share one."""
         return len(self.members) // 2 + 1

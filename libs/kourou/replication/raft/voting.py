@@ -1,17 +1,18 @@
-"""Whether a member votes for another.
+"""The rules by which a replica votes for another.
 
-    refuse   a vote for an epoch that is over, or was given to somebody else
-    refuse   while a leader is heard (or leads here): who asks then is cut off, not needed
+    refuse   a vote for an epoch that is over, or that went to another candidate
+    refuse   while a leader is heard (or leads here): the candidate is isolated, not needed
     refuse   while it is joining: it has no vote (joining.py)
     refuse   a candidate whose log is behind: (last epoch, end) below one's own
-    grant    else
+    grant    otherwise
 
-That one's own log counts with what is not flushed yet only makes it choosier. The second rule holds
-after a start as well, for one election timeout: a member that was started again does not remember
-whom it has heard. It gives way to a hand-over that the leader itself has asked for (lease.py).
+Unflushed data of the voter's own log counts in the comparison; that only makes it more selective.
+The second rule also applies after a start, for one election timeout, because a restarted replica
+does not remember when it last heard a leader. It does not apply to a transfer that the leader
+itself has requested (lease.py).
 
-A pre-vote is judged by the same rules and changes nothing: it asks whether an election would do any
-good, so that a member that was cut off does not disturb the others with its high epoch.
+A pre-vote follows the same rules and changes nothing: it asks whether an election would succeed, so
+that an isolated replica does not disrupt the others with its high epoch.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
 
 
 def is_up_to_date(ask: AskVote, epochs: Epochs) -> bool:
-    """Whether the candidate has all that a log with these epochs may have confirmed."""
+    """True if the candidate has everything that a log with these epochs may have committed."""
     return (ask.last_epoch, ask.end) >= (epochs.last, epochs.end)
 
 
 def hears_a_leader(member: Member, ask: AskVote) -> bool:
-    """Whether there is a leader whom the candidate would disturb."""
+    """True if there is a leader that the candidate would disrupt."""
     if ask.transfer and ask.epoch == member.ballot.epoch + 1 and ask.transfer >= member.round_heard:
         return False
     return member.hears_a_leader
 
 
 def may_judge(member: Member, ask: AskVote) -> bool:
-    """Whether this member is to look at the candidate at all."""
+    """True if this replica evaluates the candidate at all."""
     return (
         member.joining is None
         and ask.epoch >= member.ballot.epoch
@@ -47,7 +48,7 @@ def may_judge(member: Member, ask: AskVote) -> bool:
 
 
 def may_vote(member: Member, ask: AskVote) -> bool:
-    """Whether this member's vote in `ask.epoch` is free, and the candidate's for the taking."""
+    """True if this replica's vote in `ask.epoch` is free, and the candidate may have it."""
     ballot = member.ballot
     if ask.pre:
         return ask.epoch > ballot.epoch and is_up_to_date(ask, member.log.epochs)

@@ -1,1 +1,1 @@
-"""One file a revision; a released one is never edited."""
+"""One file per revision; a released revision is never edited."""

@@ -1,4 +1,4 @@
-"""Which event does an event take back? And what was decided is found beside much progress."""
+"""A column for the event that an event undoes, and an index of events other than progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column (nothing was undone through a broker before) and the index."""
+    """Add the column (no broker undid anything before) and the index."""
     op.add_column("events", sa.Column("undoes", sa.BigInteger))
     decided = sa.text("type <> 'ProgressRecorded'")
     op.create_index(
@@ -25,6 +25,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop both; the log still has what is in the column."""
+    """Drop both; the log still has the content of the column."""
     op.drop_index("events_decided", "events")
     op.drop_column("events", "undoes")
