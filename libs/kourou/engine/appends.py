@@ -59,7 +59,7 @@ class LogEnd:
 class Written(NamedTuple):
     """The result of a write. `end` is the end of the log after the records.
 
-    `lane_offsets` has the first offset for each lane. `runs` has (index of a record, its position)
+    `lane_offsets` has the first offset for each queue. `runs` has (index of a record, its position)
     for the first record in each segment. `table` has the columns of the records as written
     (kourou.protocol.kernel_python).
     """
@@ -161,7 +161,7 @@ class Appends:
         return done
 
     def take_lanes(self) -> Sequence[Lane]:
-        """Take the lanes that got records since the last call, some more than once."""
+        """Take the queues that got records since the last call, some more than once."""
         lanes = self._lanes
         if lanes:
             self._lanes = []
@@ -229,7 +229,7 @@ class Appends:
     def write_drafts(
         self, drafts: Sequence[Buffer], lanes: Sequence[Lane], wall_ms: int
     ) -> Written:
-        """Number and stamp separate drafts; `lanes[i]` is the lane of draft i.
+        """Number and stamp separate drafts; `lanes[i]` is the queue of draft i.
 
         Raises as `write`.
         """
@@ -248,8 +248,9 @@ class Appends:
     ) -> Written:
         """Number and stamp checked drafts, which are back to back and become the records in place.
 
-        `lane_of[i]` is the index of draft i's lane; None means that all drafts go to lane 0. Each
-        lane is listed once. Records of one lane get consecutive offsets in their order.
+        `lane_of[i]` is the index in `lanes` for draft i; None means that all drafts go to
+        `lanes[0]`. `lanes` has no repeats. Records of one queue get consecutive offsets in their
+        order.
 
         Raises DiskFull, StoreFaulted, Throttled, NotLeader or MessageIllegal; then nothing has
         changed.

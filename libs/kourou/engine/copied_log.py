@@ -26,7 +26,7 @@ from kourou.runtime.effects import LogWarning
 
 
 class FollowedConfirmations(Confirmations):
-    """The committed position of a follower, `told` by the leader or the group; no replies wait."""
+    """The committed position of a follower; `told` is what the leader or the group reported."""
 
     __slots__ = ("told",)
 
