@@ -3,7 +3,7 @@
 A request ends exactly once, and its callback is called once: with the client's reply, whatever its
 code; with TimedOut after its timeout; with UnknownOutcome if the connection is closed.
 
-State: soft. Requests of a process that died have no end. A caller that sends one on behalf of
+State: soft. Requests that are open at a crash have no outcome. A caller that sends one on behalf of
 another request leaves that request to its own deadline.
 
 Invariants:

@@ -74,7 +74,7 @@ class BatchLog:
         return written
 
     def read(self, part: BatchPart, count_max: int) -> StoredHalves | None:
-        """Read the first half messages of a part: `count_max`, or FRAME_RECORD_BYTES_MAX."""
+        """Read the first `count_max` half messages of a part, FRAME_RECORD_BYTES_MAX at most."""
         offset, positions = part.run(count_max)
         if len(positions) < SCALAR_BELOW:
             return None

@@ -5,8 +5,8 @@ State: soft: the progress of the current round. The check count of a half messag
 A round begins every transactionCheckInterval. It goes through the half messages that are open at
 that time, in the order of their queue offsets, a few in each tick. As in RocketMQ 4.9:
 
-- one that was checked transactionCheckMax times, or is older than fileReservedTime, is given up: it
-  goes to TRANS_CHECK_MAX_TIME_TOPIC, where operators find it
+- one that was checked transactionCheckMax times, or was born more than fileReservedTime ago, is
+  given up: it goes to TRANS_CHECK_MAX_TIME_TOPIC, where operators find it
 - at the first one that is younger than transactionTimeOut the round ends
 - one with an immunity time that has not passed (CHECK_IMMUNITY_TIME_IN_SECONDS) is put back at the
   end
@@ -14,8 +14,9 @@ that time, in the order of their queue offsets, a few in each tick. As in Rocket
   producer group, each member in turn
 
 Putting back lets the committed offset of the half queue advance, and keeps an open half message out
-of the segments that expire. Unlike in RocketMQ, the age counts from the time when the half message
-was stored, not from its producer's clock; and after the last check there is time for its reply.
+of the segments that expire. Unlike in RocketMQ, transactionTimeOut and the immunity time count from
+when the half message was stored, not from its producer's clock; and after the last check there is
+time for its reply.
 """
 
 from __future__ import annotations

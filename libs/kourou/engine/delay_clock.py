@@ -22,7 +22,7 @@ STEP_MS_MIN = 20
 """How much two readings of two clocks, one after the other, may differ without a step."""
 
 Step = tuple[int, int]
-"""(position, ms): records below it were stamped by a clock that many ms behind today's."""
+"""(position, ms): records below it were stamped by a clock that many ms behind the current one."""
 
 
 class DelayClock:

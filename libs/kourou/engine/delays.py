@@ -306,8 +306,7 @@ class Delays:
             low, high = self._view.queue_range(SCHEDULE_TOPIC, queue_id) or (0, 0)
             offset = self._offsets.get(level, 0)
             if offset < low:
-                # Deleted by retention; before the first announcement, another broker delivered
-                # them.
+                # Deleted by retention; without an announcement, another broker delivered them.
                 if self._position >= 0:
                     self.figures.lost += low - offset
                     warnings.append(

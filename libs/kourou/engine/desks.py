@@ -163,7 +163,7 @@ class Desks:
         )
 
     def _waiting_before(self, position: int) -> list[UnreadSpan]:
-        """Return messages below a log position that wait to be due or to be resolved."""
+        """Return messages below a log position that are not due, or not resolved yet."""
         low, _ = self.view.queue_range(*HALF_LANE) or (0, 0)
         halves = self.transactions.halves.spans_before(position, low)
         return self.delays.waiting_before(position) + halves
@@ -261,7 +261,7 @@ class Desks:
         )
 
     def _open_transactions(self, start: Start) -> None:
-        """Half messages and check-backs; `redirects` gets the objects that it sends them to."""
+        """Half messages and check-backs; sets the targets of `redirects`."""
         self.transactions = Transactions(
             self.view,
             self.control,

@@ -26,8 +26,8 @@ class Blank(NamedTuple):
 class Append:
     """Write these bytes at the end of the log and project them.
 
-    `pieces` are (position, bytes) in log order, each inside one segment; `blanks` fill the segments
-    before a new one. `end` is the end of the log afterwards. `records` has the records of a single
+    `pieces` are (position, bytes) in log order, each inside one segment; `blanks` fill the rest of
+    full segments. `end` is the end of the log afterwards. `records` has the records of a single
     piece as columns, if known. `to` is the request that the records come from, if it is traced.
     """
 

@@ -90,7 +90,7 @@ class StateFound:
 
 @dataclass(frozen=True, slots=True)
 class EventFound:
-    """An event; `dropped` is the progress that it deleted: group -> topic -> queue ID."""
+    """An event; `dropped` is the progress that it deleted: group -> topic -> queue ID -> offset."""
 
     recorded: Recorded
     dropped: Table = field(default_factory=dict)
@@ -173,7 +173,7 @@ def _sorted(topics: TopicTable) -> TopicTable:
     return {topic: dict(sorted(queues.items())) for topic, queues in sorted(topics.items())}
 
 
-# -- progress that a deletion includes ------------------------------------------------------------
+# -- progress that a deletion removes -------------------------------------------------------------
 
 
 def drops_progress(event: Event) -> bool:

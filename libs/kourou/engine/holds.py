@@ -23,7 +23,7 @@ Lane = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Hold(Generic[Pull]):
-    """A parked pull: it waits until `lane` advances beyond `offset`, until `deadline_ms`."""
+    """A parked pull: it waits until `lane` advances beyond `offset`, or `deadline_ms`."""
 
     peer: Peer
     lane: Lane

@@ -9,8 +9,8 @@ Invariants:
   that is truncated anywhere has what it could have if the requests had come separately
 - every producer gets the reply that it would get separately
 - a request that cannot be combined is handled separately, in its place between the others: an end
-  that is refused or not known yet, one whose half message is not open or was open when the broker
-  started, a traced request, one that names a half message of the group
+  that is refused or whose outcome is unknown yet, one whose half message is not open or was open
+  when the broker started, a traced request, one that names a half message of the group
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from kourou.runtime.inputs import Received
 
 
 class LockDesk:
-    """Handles 41 and 42."""
+    """Handles requests 41 and 42."""
 
     def __init__(
         self,

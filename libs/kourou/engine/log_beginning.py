@@ -1,7 +1,7 @@
 """The state that is needed to begin a log above position 0, where another log begins.
 
 Retention has deleted the oldest records there, and the facts that they contained: topics, groups,
-offsets, settings and epochs, and the number of messages of each queue.
+offsets, settings and epochs, and how many messages each queue had.
 
 State: none; the value is a projection of the log as it was.
 
@@ -29,7 +29,7 @@ from kourou.model.names import CONTROL_TOPIC
 FORMAT = 1
 
 QueueEnds = dict[str, dict[int, int]]
-"""Topic -> queue ID -> the offset of its first message from the beginning on, even if to come."""
+"""Topic -> queue ID -> the offset of its first message, present or future, in such a log."""
 
 
 @dataclass(frozen=True, slots=True)

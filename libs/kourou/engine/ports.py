@@ -103,7 +103,7 @@ class StoreView(Protocol):
         ...
 
     def record_at(self, position: int) -> memoryview:
-        """Return the record at `position`. Raises Rejected if none starts there, and Corrupt."""
+        """Return the record at `position`. Raises Rejected if there is none, Corrupt if damaged."""
         ...
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
@@ -222,7 +222,7 @@ class Quorum(Protocol):
         ...
 
     def may_acknowledge(self) -> bool:
-        """Return whether this replica leads and is surely the only leader at this moment."""
+        """Return whether this replica leads and is certainly the only leader at this moment."""
         ...
 
     def may_append(self) -> bool:

@@ -184,7 +184,7 @@ class Pulls:
             return warnings
         if code == Code.PULL_NOT_FOUND and may_hold:
             if self._holds.full:
-                # A RocketMQ client does not know this code; it learns that nothing is new.
+                # A RocketMQ client does not know this code, so it gets PULL_NOT_FOUND.
                 code = Code.POLLING_FULL if request.max_msg_bytes is not None else code
             else:
                 self._hold(now_ms, received, request, deadline_ms)

@@ -8,8 +8,8 @@ is in effect all the same, and is recorded later.
 
 Invariants:
 - a queue has one holder in a group, until the holder releases the queue or is silent for
-  QUEUE_LOCK_MS; a lost connection or an unregistration alone ends no lock, because a handler may
-  still be running in that client (decision 0055)
+  QUEUE_LOCK_MS; a lost connection or an unregistration alone does not end a lock, because a handler
+  may still be running in that client (decision 0055)
 - the table is in the order of refreshing, so expiry costs only what expires
 """
 

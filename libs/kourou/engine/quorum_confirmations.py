@@ -3,13 +3,13 @@
 State: soft, as in kourou.engine.confirmations.
 
 A position is committed when the group has committed it; never because this broker alone has it, not
-even at a start. A reply goes out when everything below its record is committed, and this replica
-surely leads at that moment.
+even at a start. A reply goes out when everything below its record is committed, and this replica is
+certainly the leader at that moment.
 
-A sender that waits for slaveTimeout gets FLUSH_SLAVE_TIMEOUT: the message is stored here, and
-whether the group keeps it is open. A request that is not a message gets OUTCOME_UNKNOWN then. When
-this replica no longer leads, all pending replies become OUTCOME_UNKNOWN: another leader may have
-the records, or may truncate them.
+A sender that waits for slaveTimeout gets FLUSH_SLAVE_TIMEOUT: the message is stored here, and the
+group may or may not keep it. A request that is not a message gets OUTCOME_UNKNOWN then. When this
+replica no longer leads, all pending replies become OUTCOME_UNKNOWN: another leader may have the
+records, or may truncate them.
 
 Invariants:
 - confirmed never decreases
@@ -103,7 +103,7 @@ class QuorumConfirmations(Confirmations):
         return [unknown(one.reply, self._failed or reason) for one in waiting]
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Release replies that waited too long, or that only waited for a sure lead."""
+        """Release replies that waited too long, or only for certainty about the leader."""
         answers = self._release()
         while self._waiting and self._waiting[0].since_ms + self.slave_timeout_ms <= now_ms:
             answers.append(_late(self._waiting.popleft()))

@@ -128,7 +128,7 @@ class Redirects:
 def may_go_elsewhere(properties: bytes) -> bool:
     """Return whether a message with these properties may have to wait in another topic first.
 
-    The check is fast, and returns True too often.
+    The check is fast, and may return True wrongly.
     """
     return _DELAY_MARK in properties or _TRANSACTION_MARK in properties
 

@@ -3,7 +3,7 @@
 State: soft (the window of retried keys). The originals are found in the log by its key index, so a
 restart loses nothing. Records that the index does not have yet are searched one by one: after a
 stall both attempts may be in one batch, and after a full disk the index lags until it has read the
-log again. A broker without an index finds no others.
+log again. Without an index, the broker finds only repeats among those records.
 
 A producer that got no reply sends the same message again with the same unique key, and marks it as
 its second attempt. Only such attempts are looked up, so a first attempt costs nothing. One case

@@ -175,7 +175,7 @@ class ReplicaDesk:
     def _heard_by_leader(self, request: PromoteReplica) -> int:
         """Return the epoch to exceed, for a leader that was replaced and is to lead again.
 
-        What it has becomes the log.
+        Its own records then become the log.
         """
         leading = self._leading
         if not isinstance(leading, Leading):

@@ -167,7 +167,7 @@ class Statistics:
             counter.sample(passed_ms)
 
     def note_hour(self, hour: int) -> None:
-        """Note the local hour of the wall clock; at the first hour 0, a new day begins."""
+        """Note the local hour of the wall clock; when it becomes 0, a new day begins."""
         if hour == 0 and self._hour > 0:
             self._last_morning = self._this_morning
             self._this_morning = self._passed()

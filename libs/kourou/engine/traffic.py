@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 
 SIZE_BOUNDS = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
-"""RocketMQ's buckets for the sizes of stored messages: at most so many bytes, or more."""
+"""Upper bounds, in bytes, of RocketMQ's buckets of message sizes; one more bucket is above."""
 
 _BUCKETS = len(SIZE_BOUNDS) + 1
 

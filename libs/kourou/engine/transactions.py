@@ -226,7 +226,7 @@ class Transactions:
         return self._confirmations.owe(now_ms, end, Reply(received.to), wait=record.wait)
 
     def _asked_about(self, request: EndTransaction) -> tuple[OpenHalf | None, HalfRecord]:
-        """Return the half message that a request names, its newest copy if open, else None."""
+        """Return the open half message that a request names (or None), and its record."""
         record = self._named(request)
         half = self.halves.at(record.queue_offset)
         if half is None:
@@ -276,7 +276,7 @@ class Transactions:
         return bytes(raw[parts.topic_at : parts.topic_end]) == _HALF_TOPIC
 
     def read(self, position: int) -> HalfRecord:
-        """Return the record at a position. Raises Rejected if none starts there, and Corrupt."""
+        """Return the record at a position. Raises Rejected if there is none, Corrupt if damaged."""
         try:
             return read_half(self._view.record_at(position))
         except Rejected:
@@ -325,7 +325,7 @@ class Transactions:
             self.remember(offset, one.outcome, one.record)
 
     def remember(self, half_offset: int, outcome: int, record: HalfRecord | None) -> None:
-        """Remember an outcome for requests that repeat; `record` is None if it is lost."""
+        """Remember an outcome for repeated requests; `record` is None if it is lost."""
         self._touched = True
         told = _OUTCOMES[outcome]
         self.resolved[told] += 1
