@@ -1,1 +1,1 @@
-"""What a broker decides: pure, without sockets, files, clocks or chance."""
+"""The decisions of a broker: pure code without sockets, files, clocks or randomness."""

@@ -1,10 +1,10 @@
-"""Who makes a topic is answered when the name servers know it, or the client would not find it.
+"""Delays the reply to a request that created a topic until the name servers know the topic.
 
-State: soft. A broker that restarts owes no answers, and registers anew.
+State: soft. After a restart the broker owes no replies and registers again.
 
-RocketMQ registers before it answers a request that made a topic, and clients count on it: one that
-finds no route looks again after 10 or 30 s. A name server that cannot be reached is waited for by
-nobody, one that is slow for ANNOUNCE_WAIT_MS.
+RocketMQ registers before it replies to such a request, and clients rely on it: a client that finds
+no route retries only after 10 or 30 s. The broker does not wait for a name server that is
+unreachable, and waits at most ANNOUNCE_WAIT_MS for a slow one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Name = tuple[int, int]
 
 @dataclass(slots=True)
 class _Waiting:
-    """The answer to one request, once there is one, and the announcement that must be known."""
+    """The reply to one request, once it exists, and the registration that it waits for."""
 
     number: int
     deadline_ms: int
@@ -33,7 +33,7 @@ class _Waiting:
 
 
 class Announcing:
-    """The announcements of one broker, numbered, and the answers that depend on them."""
+    """The numbered registrations of one broker, and the replies that depend on them."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -42,11 +42,11 @@ class Announcing:
 
     @property
     def waiting(self) -> int:
-        """How many requests have made a topic that is not known everywhere yet."""
+        """The number of requests whose new topic is not known to all name servers yet."""
         return len(self._waiting)
 
     def number(self, now_ms: int, effects: Sequence[Effect], to: ReplyTo | None = None) -> None:
-        """Number what is announced; the answer to the request `to` that caused it will wait."""
+        """Number the registrations in `effects`; the reply to the request `to` waits for them."""
         for effect in effects:
             if type(effect) is Announce:
                 self._number += 1
@@ -56,7 +56,7 @@ class Announcing:
                     self._waiting[_name(to)] = wait
 
     def gate(self, effects: list[Effect]) -> list[Effect]:
-        """`effects` without the answers that must wait."""
+        """Return `effects` without the replies that must wait."""
         if not self._waiting:
             return effects
         passed: list[Effect] = []
@@ -66,29 +66,29 @@ class Announcing:
                 if wait is not None and wait.number > self._known and not effect.code:
                     wait.reply = effect
                     continue
-                if wait is not None:  # known meanwhile, or nothing came of it
+                if wait is not None:  # known by now, or the request failed
                     del self._waiting[_name(effect.to)]
             passed.append(effect)
         return passed
 
     def known(self, number: int) -> list[Effect]:
-        """Every name server that can be reached knows what was announced up to `number`."""
+        """Release replies: every reachable name server knows the registrations up to `number`."""
         self._known = max(self._known, number)
         return self._release([n for n, one in self._waiting.items() if one.number <= self._known])
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Answer those who waited too long; what they asked for is done all the same."""
+        """Release replies that waited too long; their requests took effect all the same."""
         if not self._waiting:
             return []
         return self._release([n for n, one in self._waiting.items() if one.deadline_ms <= now_ms])
 
     def drop_peer(self, peer: Peer) -> None:
-        """The connection is gone; nobody waits any more."""
+        """Drop the waiting replies of a closed connection."""
         for name in [name for name in self._waiting if name[0] == peer.id]:
             del self._waiting[name]
 
     def _release(self, names: Sequence[_Name]) -> list[Effect]:
-        """Give the answers out. One that is not there yet will not have to wait."""
+        """Return the replies that exist; a reply that comes later will not wait."""
         waited = [self._waiting.pop(name) for name in names]
         return [one.reply for one in waited if one.reply is not None]
 

@@ -1,13 +1,14 @@
-"""Where does a record go, and which offset does it get?
+"""Assigns a log position and a queue offset to each record.
 
-State: projection. The next offset of a queue is the queue's length; it is read from the store when
-a queue is first used and then kept. What was appended and is not in the queues and in the key
-index yet is kept too, so that a repeat is recognised which comes in the same breath, or while the
-index is behind.
+State: projection. The next offset of a queue is the queue's length. It is read from the store when
+the queue is first used, and then cached. Appended records that the queues and the key index do not
+have yet are kept too, so that deduplication finds a repeat that comes in the same batch or while
+the index lags.
 
-Invariants:  positions and offsets are given once and never again
-             store times never decrease within the log
-             nothing is placed beyond what is allocated on disk
+Invariants:
+- positions and offsets are assigned once and never again
+- store times never decrease within the log
+- no record is placed beyond the space that is allocated on disk
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from kourou.runtime.inputs import Buffer
 Lane = tuple[str, int]
 
 Numbers: TypeAlias = "array[int]"
-"""As the record kernel takes them: 64-bit integers."""
+"""64-bit integers, as the record kernel takes them."""
 
 _QUEUE_OFFSET, _POSITION = FIELDS.index("queue_offset"), FIELDS.index("position")
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where the log stands when the broker starts. `allocated_end`: disk space is sure below it."""
+    """The end of the log at start. Disk space is guaranteed below `allocated_end`."""
 
     end: int
     allocated_end: int
@@ -56,10 +57,11 @@ class LogEnd:
 
 
 class Written(NamedTuple):
-    """Where drafts went; `end` is the log's end behind them, `lane_offsets` the first of each lane.
+    """The result of a write. `end` is the end of the log after the records.
 
-    `runs` are (number of the record, its position) wherever a segment begins; `table` has the
-    records as they are now (kourou.protocol.kernel_python).
+    `lane_offsets` has the first offset for each queue. `runs` has (index of a record, its position)
+    for the first record in each segment. `table` has the columns of the records as written
+    (kourou.protocol.kernel_python).
     """
 
     end: int
@@ -84,7 +86,7 @@ class Written(NamedTuple):
 
 
 class _Unprojected(NamedTuple):
-    """One append, and where its last record stands in its queue."""
+    """One append that is not in all projections yet; queue and offset are its last record's."""
 
     number: int
     last_lane: Lane
@@ -94,13 +96,13 @@ class _Unprojected(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind its last record."""
+        """The position after its last record."""
         position, data = self.pieces[-1]
         return position + len(data)
 
 
 class Appends:
-    """Numbers and stamps records; one instance owns the end of one log."""
+    """Assigns numbers and store times to records. One instance owns the end of one log."""
 
     __slots__ = (
         "_allocated_end",
@@ -148,10 +150,10 @@ class Appends:
         self._appends = 0
 
     def take_done(self) -> list[Effect]:
-        """What is numbered and must be written now, in order; the core asks after every input.
+        """Take the appends that must be written now, in order; called after every input.
 
-        Numbers are given once. So this is kept apart from what a decision returns: a decision that
-        fails half way must not take back what was numbered before.
+        Numbers are assigned once. So appends are kept apart from the effects that a decision
+        returns: a decision that fails halfway must not take back numbers that are assigned already.
         """
         done = self._done
         if done:
@@ -159,19 +161,19 @@ class Appends:
         return done
 
     def take_lanes(self) -> Sequence[Lane]:
-        """The lanes that records were numbered for since the last call, some more than once."""
+        """Take the queues that got records since the last call, some more than once."""
         lanes = self._lanes
         if lanes:
             self._lanes = []
         return lanes
 
     def also(self, effects: Sequence[Effect]) -> None:
-        """What must follow the appends so far, whatever becomes of the decision."""
+        """Add effects that must follow the appends so far, even if the decision fails."""
         self._done += effects
 
     @property
     def end(self) -> int:
-        """The position of the next record, fillers apart."""
+        """The position of the next record, unless a filler comes first."""
         return self._end
 
     @property
@@ -180,40 +182,40 @@ class Appends:
         return self._store_ms
 
     def space(self, allocated_end: int, *, full: bool) -> None:
-        """The store has more room, or cannot get any."""
+        """Set the end of the allocated space, and whether the disk is full."""
         self._allocated_end = max(self._allocated_end, allocated_end)
         self._full = full
 
     def fail(self, reason: str) -> None:
-        """The store failed; nothing is written any more."""
+        """Refuse all writes, because the store failed."""
         self._refusal = StoreFaulted(f"this broker no longer stores messages: {reason}")
 
     def refuse(self, reason: str, hint: str = "") -> None:
-        """Another broker writes this log; here nothing is numbered any more."""
+        """Refuse all writes, because another broker writes this log."""
         self._refusal = NotLeader(reason, hint=hint)
 
     def pause(self, reason: str) -> None:
-        """Nothing is numbered until `go_on`, if anything is now."""
+        """Refuse writes until `go_on`, unless they are refused already."""
         if self._refusal is None:
             self._refusal = self._pause = NotLeader(reason, hint="retry")
 
     def go_on(self) -> None:
-        """The pause is over; what else refuses does so still."""
+        """End the pause. Any other refusal stays in force."""
         if self._refusal is self._pause:
             self._refusal = None
         self._pause = None
 
     def copied_to(self, end: int) -> None:
-        """What another broker numbered was written up to `end`."""
+        """Continue at `end`: records that another broker numbered were written up to there."""
         self._end = end
         self._next_offsets.clear()
 
     def next_offset(self, lane: Lane) -> int:
-        """The offset that the next record of this queue gets."""
+        """Return the offset that the next record of this queue gets."""
         known = self._next_offsets.get(lane)
         if known is None:
             written = self._view.queue_range(*lane)
-            # A topic that was deleted and is back goes on counting where it ended.
+            # A topic that was deleted and created again continues at its last offsets.
             ended = self._retired.get(lane[0], {}).get(lane[1], 0)
             known = self._next_offsets[lane] = max(ended, written[1] if written is not None else 0)
         return known
@@ -227,7 +229,7 @@ class Appends:
     def write_drafts(
         self, drafts: Sequence[Buffer], lanes: Sequence[Lane], wall_ms: int
     ) -> Written:
-        """Number and stamp drafts that are not one piece yet; `lanes[i]` is that of draft i.
+        """Number and stamp separate drafts; `lanes[i]` is the queue of draft i.
 
         Raises as `write`.
         """
@@ -244,10 +246,12 @@ class Appends:
         lane_of: Numbers | None,
         wall_ms: int,
     ) -> Written:
-        """Number and stamp checked drafts, which lie back to back and become the records.
+        """Number and stamp checked drafts, which are back to back and become the records in place.
 
-        `lane_of[i]` is the number of draft i's lane, None means that all are of lane 0. Each lane
-        is named once. Records of one lane get consecutive offsets in their order.
+        `lane_of[i]` is the index in `lanes` for draft i; None means that all drafts go to
+        `lanes[0]`. `lanes` has no repeats. Records of one queue get consecutive offsets in their
+        order.
+
         Raises DiskFull, StoreFaulted, Throttled, NotLeader or MessageIllegal; then nothing has
         changed.
         """
@@ -287,7 +291,7 @@ class Appends:
     def _keep(
         self, last_lane: Lane, last_offset: int, pieces: list[tuple[int, Buffer]], size_bytes: int
     ) -> None:
-        """Have the records at hand until queues and index have them."""
+        """Keep the records in memory until the queues and the key index have them."""
         self._appends += 1
         self._unprojected.append(
             _Unprojected(self._appends, last_lane, last_offset, pieces, size_bytes)
@@ -298,13 +302,13 @@ class Appends:
         ):
             self._forget_oldest()
 
-    # -- what is not in the queues yet --------------------------------------------------------
+    # -- records that are not in the queues yet -----------------------------------------------
 
     def projected(self, queues: Sequence[tuple[str, int, int]], indexed: int = ANYWHERE) -> None:
-        """The queues have grown to these maxima: (topic, queue id, maximum offset).
+        """Drop the records that queues and index have; `queues`: (topic, queue ID, maximum offset).
 
-        Queues follow the log, so whatever was appended before a projected record is projected too.
-        The key index has every record that ends at or below position `indexed`.
+        Queues follow the log, so all records that were appended before a projected record are
+        projected too. The key index has every record that ends at or below position `indexed`.
         """
         grown = {(topic, queue_id): high for topic, queue_id, high in queues}
         done = 0
@@ -325,14 +329,14 @@ class Appends:
 
     @property
     def oldest_unprojected(self) -> int:
-        """The number of the oldest append that `unprojected` gives, or that of the next one."""
+        """The number of the oldest append that `unprojected` can return, or of the next append."""
         kept = self._unindexed or self._unprojected
         return kept[0].number if kept else self._appends + 1
 
     def unprojected(self, after: int) -> Iterator[tuple[int, memoryview]]:
-        """Records that queues and index may not have yet, each with the number of its append.
+        """Yield records that queues or index may not have yet, each with the number of its append.
 
-        Only those of appends numbered above `after`.
+        Only appends numbered above `after` are included.
         """
         newest_first = chain(reversed(self._unprojected), reversed(self._unindexed))
         newer = list(takewhile(lambda one: one.number > after, newest_first))
@@ -345,7 +349,7 @@ class Appends:
                     at += size
 
     def unprojected_at(self, position: int) -> memoryview | None:
-        """The one of these records that begins there, if one does."""
+        """Return the record of these that begins at `position`, or None."""
         for one in chain(reversed(self._unprojected), reversed(self._unindexed)):
             for begins, data in one.pieces:
                 if begins <= position < begins + len(data):
@@ -358,7 +362,7 @@ class Appends:
         return None
 
     def ends(self, topic: str) -> dict[int, int]:
-        """The next offset of every queue of a topic that was ever written, projected or not."""
+        """Return the next offset of every queue of a topic that was ever written."""
         used = {queue_id for name, queue_id in self._next_offsets if name == topic}
         ends = {
             queue_id: self.next_offset((topic, queue_id))
@@ -366,16 +370,16 @@ class Appends:
         }
         return {queue_id: end for queue_id, end in ends.items() if end > 0}
 
-    # -- room ---------------------------------------------------------------------------------
+    # -- refusals -----------------------------------------------------------------------------
 
     def _require_store(self) -> None:
-        """Raise if nothing may be written here."""
+        """Raise the reason if writes are refused."""
         if self._refusal is not None:
-            # A new one each time: whoever raises an error adds to its traceback.
+            # A new error each time, because raising an error adds to its traceback.
             raise type(self._refusal)(self._refusal.message, hint=self._refusal.hint)
 
     def _refused(self, problem: int, index: int, sizes: Numbers) -> KourouError:
-        """What to raise for drafts that the kernel does not append."""
+        """Return the error for drafts that the kernel did not append."""
         if problem == TOO_LONG:
             room = self._segment_size - SEGMENT_TAIL_BYTES
             return MessageIllegal(
@@ -401,7 +405,7 @@ class Appends:
 def _pieces(
     records: bytearray, table: bytearray, runs: Sequence[tuple[int, int, int]]
 ) -> list[tuple[int, Buffer]]:
-    """The stamped bytes, cut where a segment ends."""
+    """Split the stamped bytes at the ends of segments."""
     starts = memoryview(table).cast("q")
     view = memoryview(records)
     cuts = [*(starts[first] for first, _, _ in runs), len(records)]

@@ -1,7 +1,7 @@
-"""Operators ask members of a group through their broker, which passes the question on.
+"""Operators' requests that the broker forwards to the consumers of a group.
 
-State: soft, the questions under way. Whoever asked is answered exactly once: when the last member
-that was asked has answered, or will not any more.
+State: soft: the pending requests. The operator gets exactly one reply, once the last of the
+consumers has replied or failed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from kourou.runtime.inputs import Buffer, ClientAnswered, Received
 from kourou.runtime.peer import Peer
 
 PASS_ON_MS = 10_000
-"""How long a member has for 307 and 309 (fact sheet §2.5)."""
+"""How long a consumer has to reply to 307 and 309, as in RocketMQ."""
 
 STATUS_MS = 5_000
 
 
 class AskDesk:
-    """Passes questions on to members."""
+    """Forwards requests to consumers."""
 
     def __init__(
         self,
@@ -57,29 +57,29 @@ class AskDesk:
         self._policy = policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             GetConsumerRunningInfo: self.running_info,
             ConsumeMessageDirectly: self.consume_directly,
             InvokeBrokerToGetConsumerStatus: self.status,
         }
 
-    # -- one member ---------------------------------------------------------------------------
+    # -- one consumer -------------------------------------------------------------------------
 
     def running_info(
         self, now_ms: int, received: Received, request: GetConsumerRunningInfo
     ) -> list[Effect]:
-        """A member's queues, rates and settings, in its own words (307)."""
+        """Forward a request for a consumer's queues, rates and settings (307)."""
         peer = self._peer(request.consumer_group, request.client_id)
         return self._pass_on(now_ms, received, peer, request)
 
     def consume_directly(
         self, now_ms: int, received: Received, request: ConsumeMessageDirectly
     ) -> list[Effect]:
-        """Let a member consume one stored message now (309).
+        """Make a consumer consume one stored message now (309).
 
-        `msg_id` is an offset message id of this broker. Without a client id the member that was
-        heard last takes it. The group's progress stays as it is.
+        `msg_id` is an offset message ID of this broker. Without a client ID, the consumer that was
+        heard from last gets the message. The group's offsets do not change.
         """
         if not request.msg_id:
             raise BadRequest("msgId is missing: give the ID of the message to consume")
@@ -132,12 +132,15 @@ class AskDesk:
             now_ms, peer, request, body, timeout_ms=timeout_ms, answered=answered
         )
 
-    # -- all members --------------------------------------------------------------------------
+    # -- all consumers ------------------------------------------------------------------------
 
     def status(
         self, now_ms: int, received: Received, request: InvokeBrokerToGetConsumerStatus
     ) -> list[Effect]:
-        """Where each member of a group stands in a topic, by client id (223); or one of them."""
+        """Reply with the offsets of each consumer of a group in a topic, by client ID (223).
+
+        With `client_addr`, only that client is asked.
+        """
         members = _latest(self._members.consumers(request.group), request.client_addr or "")
         if not members:
             raise GroupNotFound(
@@ -157,13 +160,13 @@ class AskDesk:
                     timeout_ms=timeout_ms,
                     answered=gathering.of(member.client_id),
                 )
-            except KourouError as error:  # too many questions: this member is left out
+            except KourouError as error:  # too many requests: leave this consumer out
                 effects += gathering.add(member.client_id, None, str(error))
         return effects
 
 
 class _Gathering:
-    """The answers of several members to one operator's question."""
+    """Collects the replies of several consumers to one operator's request."""
 
     def __init__(self, received: Received, left: int) -> None:
         self._received = received
@@ -172,7 +175,7 @@ class _Gathering:
         self._silent: list[str] = []
 
     def of(self, client_id: str) -> Callable[[int, ClientAnswered], list[Effect]]:
-        """Who takes this member's answer."""
+        """Return the callback for this consumer's reply."""
 
         def answered(_now_ms: int, item: ClientAnswered) -> list[Effect]:
             if item.error is not None:
@@ -188,7 +191,7 @@ class _Gathering:
         return answered
 
     def add(self, client_id: str, status: ConsumerStatus | None, problem: str) -> list[Effect]:
-        """One more answer; the last one releases the operator's. Who failed stands in its text."""
+        """Add one outcome. After the last, the operator gets the reply, with failures as remark."""
         if status is None:
             self._silent.append(f"{client_id}: {problem}")
         else:
@@ -205,13 +208,13 @@ class _Gathering:
 
 
 def _latest(members: Sequence[Member], client_id: str) -> list[Member]:
-    """Each client once, by the connection over which it was heard last; or only one client."""
+    """Return each client once, by the connection it was heard from last; or only one client."""
     found = {member.client_id: member for member in members}
     return [member for name, member in found.items() if client_id in ("", name)]
 
 
 def _time_left(now_ms: int, received: Received, most_ms: int) -> int:
-    """No longer than whoever asks waits itself."""
+    """Return the timeout, at most the time that the requester itself still waits."""
     if not received.deadline_ms:
         return most_ms
     return max(1, min(most_ms, received.deadline_ms - now_ms))

@@ -1,13 +1,14 @@
-"""What this broker has asked its clients, and who waits for the answers.
+"""Requests from this broker to its clients, and the callbacks for their replies.
 
-A question has exactly one end, and whoever asked is told of it once: the client's answer, whatever
-its code; TimedOut when its time is up; UnknownOutcome when its connection is gone.
+A request ends exactly once, and its callback is called once: with the client's reply, whatever its
+code; with TimedOut after its timeout; with UnknownOutcome if the connection is closed.
 
-State: soft. Questions of a process that died have no end: whoever asks on account of a request
-leaves that request to its own deadline.
+State: soft. Requests that are open at a crash have no outcome. A caller that sends one on behalf of
+another request leaves that request to its own deadline.
 
-Invariants:  a token stands for one question, and only the peer that was asked can answer it
-             at most CLIENT_QUESTIONS_MAX are open
+Invariants:
+- a token identifies one request, and only the peer that received the request can reply to it
+- at most CLIENT_QUESTIONS_MAX requests are open
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from kourou.runtime.inputs import Buffer, ClientAnswered
 from kourou.runtime.peer import Peer
 
 Answered = Callable[[int, ClientAnswered], Sequence[Effect]]
-"""(now_ms, answer) -> effects. The answer's `error` is None where the client did answer."""
+"""(now_ms, answer) -> effects. The answer's `error` is None if the client replied."""
 
 TOKENS = 2**31 - 1
-"""A remoting frame's correlation id has 31 usable bits; ZeroMQ's could be larger."""
+"""A remoting frame's correlation ID has 31 usable bits; ZeroMQ's could be larger."""
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class _Question:
 
 
 class Asking:
-    """The questions that are open. Times are monotonic ms."""
+    """The open requests. Times are monotonic ms."""
 
     __slots__ = ("_by_peer", "_deadlines", "_last_token", "_open")
 
@@ -62,9 +63,9 @@ class Asking:
         timeout_ms: int,
         answered: Answered,
     ) -> list[Effect]:
-        """Ask a client; `answered` is called with the end of it, in this or a later turn.
+        """Send a request to a client; `answered` gets its outcome, in this or a later tick.
 
-        Raises Throttled while too many questions are open; then nobody was asked.
+        Raises Throttled while too many requests are open; then nothing is sent.
         """
         if len(self._open) >= CLIENT_QUESTIONS_MAX:
             raise Throttled(
@@ -81,14 +82,14 @@ class Asking:
         return [AskClient(token, peer, request, body, timeout_ms)]
 
     def answered(self, now_ms: int, item: ClientAnswered) -> list[Effect]:
-        """A client answered, or a carrier could not ask it. What nobody waits for is dropped."""
+        """Handle a client's reply, or a failure to send; without an open request, drop it."""
         question = self._open.get(item.token)
         if question is None or question.peer.id != item.peer.id:
             return []
         return self._end(now_ms, item)
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Whose time is up, is told so."""
+        """End the requests whose deadline has passed with TimedOut."""
         effects: list[Effect] = []
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now_ms:
@@ -100,7 +101,7 @@ class Asking:
         return effects
 
     def drop_peer(self, now_ms: int, peer: Peer) -> list[Effect]:
-        """The connection is gone: no answer will come over it."""
+        """End the requests to this peer, because a closed connection brings no reply."""
         effects: list[Effect] = []
         for token in list(self._by_peer.get(peer.id, ())):
             gone = UnknownOutcome(f"the connection to {peer} closed before it replied")
@@ -119,10 +120,10 @@ class Asking:
         if not tokens:
             del self._by_peer[question.peer.id]
         if not self._open:
-            self._deadlines.clear()  # those of answered questions are of no use any more
+            self._deadlines.clear()  # the rest are deadlines of finished requests
         try:
             return list(question.answered(now_ms, item))
         except KourouError as error:
-            # Whoever wanted to know is gone or cannot record it now; the broker goes on.
+            # The requester is gone or cannot record the reply now; the broker continues.
             what = type(question.request).__name__
             return [LogWarning(f"the reply of {question.peer} to {what} had no effect: {error}")]

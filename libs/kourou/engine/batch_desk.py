@@ -1,10 +1,10 @@
-"""Batch transactions, as those who commit them speak of them.
+"""The requests of batch transactions: prepare, decide, resolve, abort.
 
-State: soft: when leftovers were last looked for. A request to resolve or abort does a bounded part
-and tells what is left, so that others have their turns.
+State: soft: the time of the last cleanup. A request to resolve or abort does a bounded part of the
+work and returns how much is left, so that other requests are not delayed.
 
-Half messages that come when their batch is resolved already (of a task that was slow, or started
-twice) are taken and discarded at a tick.
+Half messages that arrive when their batch is resolved already (from a task that was slow or ran
+twice) are accepted, and discarded at a tick.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from kourou.runtime.effects import LogWarning
 from kourou.runtime.inputs import Received
 
 LOOK_MS = 1_000
-"""Between two looks for what nobody wants any more."""
+"""The time between two cleanups."""
 
 _HOUR_MS = 3_600_000
 
 
 class BatchDesk:
-    """Answers about batches of one broker."""
+    """Handles the requests about batches of one broker."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class BatchDesk:
         self._troubled = False
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             GetBatchState: self.state,
             PrepareBatch: self.prepare,
@@ -82,7 +82,7 @@ class BatchDesk:
     # -- requests -----------------------------------------------------------------------------
 
     def state(self, now_ms: int, received: Received, request: GetBatchState) -> list[Effect]:
-        """What is known of a query (30030); told when what it speaks of is confirmed."""
+        """Reply with the state of a query (30030) as soon as that state is committed."""
         query = check_query(request.query)
         known = self._known(query)
         return self._owing.decided(
@@ -90,7 +90,7 @@ class BatchDesk:
         )
 
     def prepare(self, now_ms: int, received: Received, request: PrepareBatch) -> list[Effect]:
-        """This broker has what is to be committed, and will wait for it (30031).
+        """Record that this broker has what is to be committed, and waits for the decision (30031).
 
         Raises Rejected if messages are missing, or if there are more than were sent.
         """
@@ -98,7 +98,7 @@ class BatchDesk:
         attempts = decode_attempts(b"".join(received.body))
         batches = self._control.batches
         messages = sum(count for _, count in attempts.values())
-        # What is resolved here is not there any more, and need not be.
+        # The half messages of a resolved batch are gone, and need not be there.
         if batches.resolved(query) < batch:
             halves = self._transactions.halves.batches
             for partition, (attempt, count) in attempts.items():
@@ -117,7 +117,7 @@ class BatchDesk:
         return self._owing.decided(now_ms, received, events, header=lambda: self._told(query))
 
     def decide(self, now_ms: int, received: Received, request: DecideBatch) -> list[Effect]:
-        """The commit of a batch (30032). What was decided before is told again."""
+        """Commit a batch (30032). If it was decided before, the reply repeats that decision."""
         query, batch = _named(request.query, request.batch)
         wanted = decode_decision(b"".join(received.body))
         for attempt in wanted.winners.values():
@@ -137,7 +137,7 @@ class BatchDesk:
         )
 
     def resolve(self, now_ms: int, received: Received, request: ResolveBatch) -> list[Effect]:
-        """Store the winners and discard the rest, up to and with this batch (30033)."""
+        """Store the winners and discard the rest, up to and including this batch (30033)."""
         query, batch = _named(request.query, request.batch)
         batches, broker = self._control.batches, self._policy.broker_name
         rules.check_resolve(batches, broker, query, batch)
@@ -160,7 +160,7 @@ class BatchDesk:
         return self._owing.decided(now_ms, received, events, header=header)
 
     def abort(self, now_ms: int, received: Received, request: AbortBatch) -> list[Effect]:
-        """Those who wrote these attempts give them up (30034)."""
+        """Discard the half messages of attempts that their writers gave up (30034)."""
         query, attempts = check_query(request.query), check_attempt(request.attempts)
         parts = [
             part
@@ -171,10 +171,10 @@ class BatchDesk:
         header = self._step(parts, lambda _: False, received.wall_ms)
         return self._owing.decided(now_ms, received, [], header=header)
 
-    # -- what nobody wants any more ---------------------------------------------------------------
+    # -- cleanup ----------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
-        """Discard what came too late or waited for too long, and forget what is not used."""
+        """Discard half messages that are late or timed out, and forget unused queries."""
         if now_ms < self._next_look_ms or self._pressure.refusing:
             return []
         self._next_look_ms = now_ms + LOOK_MS
@@ -184,7 +184,7 @@ class BatchDesk:
             forgotten = rules.decide_forget(self._control.batches, before_ms)
             self._recorder.record(forgotten, Cause("broker", "no longer used"), wall_ms)
         except KourouError as error:
-            # Nothing is lost by it: the next look takes it up.
+            # Nothing is lost: the next cleanup retries it.
             told = f"the remains of batches cannot be discarded: {error}"
             warnings = [] if self._troubled else [LogWarning(told)]
             self._troubled = True
@@ -219,7 +219,7 @@ class BatchDesk:
     def _step(
         self, parts: list[BatchPart], wins: Callable[[BatchPart], bool], wall_ms: int
     ) -> BatchStepResponse:
-        """End half messages of these parts, winners as they win."""
+        """End a bounded number of half messages; parts for which `wins` is true are stored."""
         room = BATCH_STEP_MESSAGES_MAX
         committed = discarded = 0
         for part in parts:

@@ -1,8 +1,8 @@
-"""How half messages of a batch end: stored where they belong, or discarded; a few at a time.
+"""Ends the half messages of a batch, a few at a time: they are stored in their queues or discarded.
 
-As with any transaction, a message stands in front of the op record that ends its half message, all
-of a step in one append. A log that is cut keeps the order, so of one part at most the first half
-message that is left can have its message stored already; that is looked for by its key, once.
+As in any transaction, a message precedes the op record that ends its half message, and a step is
+one append. Truncating the log keeps the order. So of one part, at most the first open half message
+can have its message stored already. The broker looks for that message by its key, once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kourou.model.names import SCHEDULE_TOPIC
 
 
 class BatchEnds:
-    """Ends half messages of one broker; `host` is its own, encoded."""
+    """Ends half messages of one broker; `host` is the broker's encoded address."""
 
     def __init__(
         self, transactions: Transactions, redirects: Redirects, log: BatchLog, host: bytes
@@ -41,16 +41,16 @@ class BatchEnds:
         self._host = host
 
     def commit(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
-        """Store the messages of the first half messages of a part; returns how many.
+        """Store the messages of the first half messages of a part; return how many.
 
-        At least one, if `count_max` allows one. Raises TopicNotFound, DiskFull, Throttled, Corrupt:
-        what could not be done is left as it was.
+        At least one is stored if `count_max` allows one. Raises TopicNotFound, DiskFull, Throttled,
+        Corrupt; half messages that could not be committed stay as they were.
         """
         done = self._commit_many(part, count_max, wall_ms) if part.proven else 0
         return done or self._commit_singly(part, count_max, wall_ms)
 
     def _commit_many(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
-        """As `commit`, where nothing is unusual; else 0, and nothing is done."""
+        """Like `commit`, in one pass; return 0 and change nothing if a special case occurs."""
         transactions = self._transactions
         stored = self._log.read(part, count_max)
         if stored is None:
@@ -67,7 +67,7 @@ class BatchEnds:
         return done
 
     def _commit_singly(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
-        """As `commit`, one by one."""
+        """Like `commit`, message by message."""
         transactions = self._transactions
         born_ms = max(transactions.store_ms, wall_ms)
         drafts: list[tuple[Lane, bytes]] = []
@@ -97,7 +97,7 @@ class BatchEnds:
         return done
 
     def discard(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
-        """Let the first half messages of a part be as if they had never been; returns how many."""
+        """Discard the first half messages of a part; return how many."""
         transactions = self._transactions
         born_ms = max(transactions.store_ms, wall_ms)
         drafts = [
@@ -109,7 +109,7 @@ class BatchEnds:
         return len(drafts)
 
     def _final(self, record: HalfRecord) -> tuple[Lane, bytes]:
-        """The message as it is stored, and where: in its queue, or with the delayed ones."""
+        """Return the final message and its queue: the message's own queue, or a delay queue."""
         lane = self._transactions.final_lane(record)
         mark = record.mark
         level = 0 if mark is None else mark.delay_level

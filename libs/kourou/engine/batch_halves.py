@@ -1,13 +1,14 @@
-"""Which half messages of batch transactions are open?
+"""The open half messages of batch transactions.
 
-State: projection of the half queue, in memory, rebuilt at start (engine.half_recovery): 16 bytes
-for each, since a batch may have a million.
+State: projection of the half queue, in memory, rebuilt at start (engine.half_recovery). Each takes
+16 bytes, because a batch may have a million.
 
-Nobody is asked about these, and they are not put back: they wait where they are until their batch
-is decided, given up by those who wrote it, or timed out.
+The broker sends no check-backs for these half messages and does not put them back. They stay where
+they are until their batch is decided, aborted by its writers, or timed out.
 
-Invariants:  a part is what one attempt wrote of one partition, in the order of the half queue
-             a part is resolved from its first half message on; no empty part is kept
+Invariants:
+- a part is what one attempt wrote of one partition, in the order of the half queue
+- a part is resolved from its first half message on; empty parts are removed
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ PartKey = tuple[int, int, str]
 class BatchPart:
     """The open half messages of one attempt at one partition.
 
-    `since_ms` is monotonic, that of the newest one. `proven` False: they were open when the broker
-    started, and nobody has looked yet whether the committed message of the first one was stored
-    just before the end.
+    `since_ms` is the monotonic time of the newest one. `proven` is False if they were open when the
+    broker started and the broker has not checked yet whether the committed message of the first one
+    was stored just before it stopped.
     """
 
     __slots__ = ("_next", "_offsets", "_positions", "key", "proven", "query", "since_ms")
@@ -53,17 +54,17 @@ class BatchPart:
         return self.key[0]
 
     def add(self, offset: int, position: int) -> None:
-        """One more was stored."""
+        """Add one that was stored."""
         self._offsets.append(offset)
         self._positions.append(position)
 
     def add_many(self, offsets: Longs, positions: Longs) -> None:
-        """More were stored, in this order."""
+        """Add some that were stored, in this order."""
         self._offsets.frombytes(offsets.tobytes())
         self._positions.frombytes(positions.tobytes())
 
     def run(self, count: int) -> tuple[int, Longs]:
-        """Of the first so many those without a gap: the first's queue offset, and positions."""
+        """Return the first queue offset, and the positions up to a gap, at most `count`."""
         span = slice(self._next, self._next + count)
         offsets = np.asarray(self._offsets[span], np.int64)
         gaps = np.flatnonzero(np.diff(offsets) != 1)
@@ -71,7 +72,7 @@ class BatchPart:
         return int(offsets[0]), np.asarray(self._positions[span][:end], np.int64)
 
     def first(self, count: int) -> list[tuple[int, int]]:
-        """Queue offsets and positions of the first so many."""
+        """Return the queue offsets and positions of the first `count`."""
         span = slice(self._next, self._next + count)
         return list(zip(self._offsets[span], self._positions[span], strict=True))
 
@@ -81,17 +82,17 @@ class BatchPart:
         return self._offsets[self._next]
 
     def passed(self, count: int) -> None:
-        """The first so many are resolved."""
+        """Drop the first `count`, which are resolved."""
         self._next += count
 
     def places(self) -> Iterator[tuple[int, int]]:
-        """Queue offset and position of each."""
+        """Yield the queue offset and position of each."""
         for index in range(self._next, len(self._offsets)):
             yield self._offsets[index], self._positions[index]
 
 
 class BatchHalves:
-    """The table: query -> parts; `count` is that of all half messages in it."""
+    """The table: query -> parts; `count` is the number of all half messages in it."""
 
     __slots__ = ("_queries", "count")
 
@@ -105,17 +106,17 @@ class BatchHalves:
     def open(
         self, mark: BatchMark, offset: int, position: int, since_ms: int, *, proven: bool = True
     ) -> None:
-        """A half message was stored behind all others."""
+        """Add a half message that was stored after all others."""
         self._part(mark, since_ms, proven=proven).add(offset, position)
         self.count += 1
 
     def open_many(self, mark: BatchMark, offsets: Longs, positions: Longs, since_ms: int) -> None:
-        """Half messages of one part, whose mark this is, were stored behind all others of it."""
+        """Add half messages of the part of `mark`, stored after all others of that part."""
         self._part(mark, since_ms, proven=True).add_many(offsets, positions)
         self.count += len(offsets)
 
     def _part(self, mark: BatchMark, since_ms: int, *, proven: bool) -> BatchPart:
-        """The part that a half message of now belongs to, made if need be."""
+        """Return the part that a new half message belongs to; create it if needed."""
         key = (mark.batch, mark.partition, mark.attempt)
         parts = self._queries.setdefault(mark.query, {})
         part = parts.get(key)
@@ -125,20 +126,20 @@ class BatchHalves:
         return part
 
     def held(self, query: str, key: PartKey) -> int:
-        """How many of this part are open."""
+        """Return how many half messages of this part are open."""
         part = self._queries.get(query, {}).get(key)
         return 0 if part is None else len(part)
 
     def of_query(self, query: str) -> list[BatchPart]:
-        """The parts of a query, by batch and partition."""
+        """Return the parts of a query, sorted by batch and partition."""
         return sorted(self._queries.get(query, {}).values(), key=_key_of)
 
     def queries(self) -> list[str]:
-        """The queries that have open half messages."""
+        """Return the queries that have open half messages."""
         return list(self._queries)
 
     def close(self, part: BatchPart, count: int) -> None:
-        """The first so many of a part are resolved."""
+        """Remove the first `count` of a part, which are resolved."""
         part.passed(count)
         self.count -= count
         if not part:
@@ -148,14 +149,14 @@ class BatchHalves:
                 del self._queries[part.query]
 
     def lowest(self, otherwise: int) -> int:
-        """The lowest queue offset of any, at most `otherwise`."""
+        """Return the lowest queue offset of all parts, at most `otherwise`."""
         for parts in self._queries.values():
             for part in parts.values():
                 otherwise = min(otherwise, part.first_offset)
         return otherwise
 
     def below(self, position: int, low: int) -> list[int]:
-        """Queue offsets, from `low` on, of those below a position of the log, sorted."""
+        """Return the queue offsets, from `low` on, of those below a log position, sorted."""
         return sorted(
             offset
             for parts in self._queries.values()

@@ -1,8 +1,8 @@
-"""Half messages of batches on their way into the log and out of it, many at a time.
+"""Writes half messages of batches to the log, and reads them back, many at a time.
 
-State: none; the table of open ones is told (engine.batch_halves).
+State: none of its own; it updates the table of open half messages (engine.batch_halves).
 
-Each of these answers None where something is unusual: then each message is dealt with by itself,
+`store` and `read` return None in special cases. The caller then handles each message separately,
 with the same result.
 """
 
@@ -25,7 +25,7 @@ from kourou.model.limits import FRAME_RECORD_BYTES_MAX
 from kourou.protocol.record_columns import RecordColumns, columns
 
 SCALAR_BELOW = 10
-"""Fewer half messages are dealt with one by one: numpy's fixed costs are higher."""
+"""Fewer half messages are handled one by one, because numpy's fixed costs are higher."""
 
 
 class BatchLog:
@@ -64,7 +64,7 @@ class BatchLog:
         offsets, positions = map(np.asarray, (written.offsets, written.positions))
         self._confirmations.append(written.end)
         since_ms = transactions.touch(wall_ms)
-        # Marks that differ in their delay only are of one part, whose order is that of the queue.
+        # Marks that differ only in their delay belong to one part, in the order of the queue.
         parts = [mark._replace(delay_level=0) for mark in halves.marks]
         different = list(dict.fromkeys(parts))
         part_of = np.asarray([different.index(part) for part in parts])[np.asarray(halves.mark_of)]
@@ -74,7 +74,7 @@ class BatchLog:
         return written
 
     def read(self, part: BatchPart, count_max: int) -> StoredHalves | None:
-        """The first half messages of a part, at most so many and FRAME_RECORD_BYTES_MAX."""
+        """Read the first `count_max` half messages of a part, FRAME_RECORD_BYTES_MAX at most."""
         offset, positions = part.run(count_max)
         if len(positions) < SCALAR_BELOW:
             return None
@@ -103,8 +103,10 @@ class BatchLog:
     def append_ends(
         self, drafts: Sequence[tuple[Lane, bytes]], part: BatchPart, count: int, wall_ms: int
     ) -> None:
-        """Append what ends the first `count` half messages of a part: op records in their order,
-        messages between them. Raises as Appends.write_one; then nothing has changed.
+        """Append op records for the first `count` half messages of a part, mixed with messages.
+
+        The op records are in the order of the half messages. Raises as Appends.write_one; then
+        nothing has changed.
         """
         transactions = self._transactions
         ends = [offset for offset, _ in part.first(count)]
@@ -123,14 +125,14 @@ class BatchLog:
         part: BatchPart,
         wall_ms: int,
     ) -> None:
-        """Append what ends the first half messages of a part: each message, and its op record.
+        """Append a message and its op record for each of the first half messages of a part.
 
-        `lane_of[i]` says which of `lanes` message i goes to. Raises as `append_ends`.
+        `lane_of[i]` is the index in `lanes` for message i. Raises as `append_ends`.
         """
         transactions, count = self._transactions, len(ops)
         drafts = [*messages, *ops]
         drafts[::2], drafts[1::2] = messages, ops
-        # The queue that a message was sent to may be gone, so that two go to the same one.
+        # The queue of a message may be gone, so that two messages' queues are replaced by one.
         different = list(dict.fromkeys(lanes))
         numbers = array("q", (len(different),)) * (2 * count)
         number_of = [different.index(lane) for lane in lanes]
@@ -143,5 +145,5 @@ class BatchLog:
 
 
 def _joined(drafts: Sequence[bytes]) -> tuple[bytearray, Numbers]:
-    """Drafts back to back, and their sizes."""
+    """Return the drafts back to back, and their sizes."""
     return bytearray().join(drafts), array("q", map(len, drafts))

@@ -1,15 +1,16 @@
-"""Batch transactions: who decides about a query, and what was decided last.
+"""Batch transactions: the coordinator of each query, and its last decision.
 
 State: projection of BatchPrepared, BatchDecided, BatchResolved and BatchQueryForgotten.
 
-A commit goes over several brokers in two phases. First every broker says that it holds what its
-tasks report, and that it waits (prepared). Then one of them, the query's coordinator, decides: that
-event is the commit. Then every broker stores the winners and discards the rest (resolved), the
-coordinator last. Whatever dies in between is asked again: each step answers as it did before.
+A commit spans several brokers and has two phases. First, every broker records that it has what its
+tasks report, and waits (prepared). Then one of them, the query's coordinator, decides: that event
+is the commit. Then every broker stores the winners and discards the rest (resolved), the
+coordinator last. After a failure the client repeats the request: each step is idempotent.
 
-Invariants:  resolved <= the last batch heard of; numbers never go back
-             a batch that is decided keeps its winners until it is resolved here
-             a coordinator decides about a batch only when the one before is resolved
+Invariants:
+- resolved <= the last batch known; numbers never decrease
+- a decided batch keeps its winners until this broker has resolved it
+- a coordinator decides a batch only after the previous one is resolved
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from kourou.model.limits import BATCH_PARTITIONS_MAX, BATCH_QUERIES_MAX
 
 @dataclass(slots=True)
 class Batches:
-    """Every query that is remembered, by its id; the one changed last is the last."""
+    """All remembered queries by ID, in the order of their last change."""
 
     table: dict[str, BatchQuery] = field(default_factory=dict)
 
@@ -43,12 +44,12 @@ class Batches:
         return Batches({query: _copy(known) for query, known in self.table.items()})
 
     def resolved(self, query: str) -> int:
-        """The last batch of a query that is done here; NONE if there is none."""
+        """Return the last batch of a query that is resolved here; NONE if there is none."""
         known = self.table.get(query)
         return BatchQuery("").resolved if known is None else known.resolved
 
     def waits(self, query: str, batch: int) -> bool:
-        """Do half messages of this batch wait for a decision, or for being resolved?"""
+        """Return whether half messages of this batch wait to be decided or resolved."""
         known = self.table.get(query)
         return known is not None and known.resolved < batch <= max(known.prepared, known.decided)
 
@@ -117,9 +118,10 @@ def decide_winners(
     winners: Mapping[int, str],
     counts: Mapping[str, int],
 ) -> list[Event]:
-    """The commit of a batch; nothing if it, or a later one, is decided already.
+    """Commit a batch; return no events if it, or a later one, is decided already.
 
-    Raises BadRequest where another broker decides, Rejected while an earlier batch is not resolved.
+    Raises BadRequest if another broker is the coordinator, Rejected while an earlier batch is not
+    resolved.
     """
     known = batches.table.get(query)
     if known is None or known.coordinator != broker:
@@ -146,7 +148,7 @@ def decide_resolved(
 ) -> list[Event]:
     """Record that all messages of a batch are stored or discarded. `last`: the query ends with it.
 
-    Raises Rejected where this broker decides about the query and has not decided this batch.
+    Raises Rejected if this broker is the coordinator and has not decided this batch.
     """
     check_resolve(batches, broker, query, batch)
     known = batches.table.get(query)
@@ -160,7 +162,7 @@ def decide_resolved(
 
 
 def check_resolve(batches: Batches, broker: str, query: str, batch: int) -> None:
-    """Raise Rejected if this broker has to decide about this batch first."""
+    """Raise Rejected if this broker must decide this batch first."""
     known = batches.table.get(query)
     if known is None or known.coordinator != broker:
         return
@@ -169,7 +171,7 @@ def check_resolve(batches: Batches, broker: str, query: str, batch: int) -> None
 
 
 def decide_forget(batches: Batches, before_ms: int) -> list[Event]:
-    """Remove the queries that were not used since `before_ms` (wall time)."""
+    """Forget the queries that were not used since `before_ms` (wall time)."""
     events: list[Event] = []
     for query, known in batches.table.items():
         if known.at_ms >= before_ms:
@@ -179,12 +181,12 @@ def decide_forget(batches: Batches, before_ms: int) -> list[Event]:
 
 
 def taken(batches: Batches) -> list[tuple[str, BatchQuery]]:
-    """The state for a snapshot; its order is part of it."""
+    """Return the state for a snapshot; its order is part of it."""
     return [(query, _copy(known)) for query, known in batches.table.items()]
 
 
 def batches_of(found: list[tuple[str, BatchQuery]]) -> Batches:
-    """The state that `taken` gave."""
+    """Return the state from a result of `taken`."""
     return Batches(dict(found))
 
 

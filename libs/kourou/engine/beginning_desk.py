@@ -1,4 +1,4 @@
-"""What came before the first position of this broker's log, for whoever begins a log there."""
+"""The state before the first position of this broker's log, for a replica that starts there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kourou.runtime.inputs import Received
 
 
 class BeginningDesk:
-    """Answers one request."""
+    """Handles one request."""
 
     def __init__(
         self,
@@ -39,18 +39,18 @@ class BeginningDesk:
         self._segment_size = segment_size
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {GetLogBeginning: self.beginning}
 
     def beginning(self, _now_ms: int, received: Received, request: GetLogBeginning) -> list[Effect]:
-        """What must be known to begin a log where this one begins (30048)."""
+        """Return what a replica needs to start its log where this log starts (30048)."""
         policy = self._policy
         if request.group != policy.broker_name:
             raise Rejected(
                 f"this is {policy.broker_name}, not {request.group}", code=Code.NO_PERMISSION
             )
         if self._retention.deleting:
-            # Queues forget one by one what goes: their ends would not fit to each other.
+            # Deletion trims queue after queue, so the queue ends would be inconsistent.
             raise Throttled("the start of the log is being deleted; retry")
         first, _ = self._view.log_range()
         ends = queue_ends_of(self._view)
@@ -66,7 +66,7 @@ class BeginningDesk:
 
 
 def tell_beginning(received: Received, found: BeginningFound) -> list[Effect]:
-    """The piece that was asked for. Raises Rejected behind the end."""
+    """Reply with the piece that was requested. Raises Rejected beyond the end."""
     request, body = received.request, found.body
     assert isinstance(request, GetLogBeginning), request
     if request.from_byte >= len(body):

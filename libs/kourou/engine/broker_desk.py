@@ -1,4 +1,4 @@
-"""The broker itself, as operators ask about and change it: settings, figures, control history.
+"""Operators' requests about the broker itself: settings, metrics, control history.
 
 State: none of its own.
 """
@@ -48,23 +48,23 @@ from kourou.runtime.inputs import Received
 from kourou.runtime.settings_registry import SettingsRegistry
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}
-"""Keys of RocketMQ that are not here, as mqadmin's exportConfigs fails without them."""
+"""RocketMQ keys that this broker lacks; mqadmin's exportConfigs fails without them."""
 
 Apply = Callable[[str, bool | int | str], None]
-"""Puts a changed setting into force."""
+"""Applies a changed setting."""
 
 Entailed = Callable[[Sequence[Event]], Sequence[Event]]
-"""What else must be recorded together with these changes of settings."""
+"""Returns the events that must be recorded together with these changes of settings."""
 
 _TOLD = frozenset({"brokerPermission"})
-"""Settings that name servers are told of."""
+"""Settings that the broker reports to name servers."""
 
 Figures = Callable[[], Mapping[str, str]]
-"""The service's runtime figures, as texts."""
+"""The service's runtime metrics, as texts."""
 
 
 class BrokerDesk:
-    """Answers about the broker."""
+    """Handles requests about the broker."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class BrokerDesk:
                 apply(spec.name, effective(control.settings, spec))
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             GetBrokerConfig: self.settings,
             UpdateBrokerConfig: self.update_settings,
@@ -99,7 +99,7 @@ class BrokerDesk:
         }
 
     def settings(self, _now_ms: int, received: Received, request: GetBrokerConfig) -> list[Effect]:
-        """Every setting and the value in force (26); what each may be, if that is asked for."""
+        """Reply with every setting and its current value (26), and its description if requested."""
         values = {spec.name: effective(self._control.settings, spec) for spec in self._registry}
         version = msgspec.json.encode(self._control.settings.version).decode()
         header = GetBrokerConfigResponse(version=version, described=request.described)
@@ -121,30 +121,30 @@ class BrokerDesk:
         try:
             effects = self._owing.decided(now_ms, received, [*events, *self.entailed(events)])
         finally:
-            # What was recorded is in force, even if the log had no room for all of it.
+            # Recorded changes take effect even if the log had no room for all of them.
             self.put_into_force(events)
         return effects + self.announced(events)
 
     def entailed(self, events: Sequence[Event]) -> list[Event]:
-        """What else must be recorded together with these changes of settings."""
+        """Return the events that must be recorded together with these changes of settings."""
         return list(self._entailed(events))
 
     def put_into_force(self, events: Sequence[Event]) -> None:
-        """Settings that these events may have changed have the value that is recorded."""
+        """Apply the recorded values of the settings that these events may have changed."""
         for event in events:
             if isinstance(event, SettingChanged):
                 spec = self._registry.dynamic(event.name)
                 self._apply(event.name, effective(self._control.settings, spec))
 
     def announced(self, events: Sequence[Event]) -> list[Effect]:
-        """Tell name servers, if these changes of settings concern them."""
+        """Register with the name servers again if these changes of settings concern them."""
         concerned = any(isinstance(one, SettingChanged) and one.name in _TOLD for one in events)
         return [Announce()] if concerned else []
 
     def runtime(
         self, _now_ms: int, received: Received, _request: GetBrokerRuntimeInfo
     ) -> list[Effect]:
-        """Bounds, sizes and totals as texts (28)."""
+        """Reply with bounds, sizes and totals as texts (28)."""
         low, high = self._view.log_range()
         table = {
             "commitLogMinOffset": str(low),
@@ -156,7 +156,7 @@ class BrokerDesk:
         return [Reply(received.to, body=(encode_kv_table(table),))]
 
     def _first_stored_ms(self, low: int, high: int) -> int:
-        """When the oldest record of the log was stored; -1 if there is none, or it is damaged."""
+        """Return when the log's oldest record was stored; -1 if there is none or it is damaged."""
         if low >= high:
             return -1
         try:
@@ -169,7 +169,7 @@ class BrokerDesk:
     def control_events(
         self, _now_ms: int, received: Received, request: GetControlEvents
     ) -> list[Effect]:
-        """Control events from an offset on, as JSON (30010)."""
+        """Reply with control events from an offset on, as JSON (30010)."""
         if request.max_count <= 0 or request.from_offset < 0:
             raise BadRequest("from_offset must not be negative and max_count at least 1")
         low, high = self._view.queue_range(CONTROL_TOPIC, 0) or (0, 0)

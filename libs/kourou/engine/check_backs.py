@@ -1,20 +1,22 @@
-"""Half messages that nobody resolves: their producers' group is asked (F254).
+"""Check-backs: the broker asks the producer group about half messages that are not resolved.
 
-State: soft: how far the round under way has come. How often a half message was asked about stands
-in its record.
+State: soft: the progress of the current round. The check count of a half message is in its record.
 
-Every transactionCheckInterval a round begins. It goes through the half messages that are open then,
-the lowest queue offset first, a few each tick. As in RocketMQ 4.9:
-  - one that was asked about transactionCheckMax times, or is older than fileReservedTime, is given
-    up: it goes to TRANS_CHECK_MAX_TIME_TOPIC, where operators find it
-  - at the first one that is younger than transactionTimeOut the round is over
-  - one that asked not to be checked yet (CHECK_IMMUNITY_TIME_IN_SECONDS) is put back at the end
-  - any other is put back with one check more, and some member of its producer group is asked, the
-    members of a group in turn
+A round begins every transactionCheckInterval. It goes through the half messages that are open at
+that time, in the order of their queue offsets, a few in each tick. As in RocketMQ 4.9:
 
-Putting back lets the committed offset of the half queue go on, and keeps an open half message out
-of what expires. Otherwise than RocketMQ: age counts from when the half message was stored, not from
-what its producer's clock said; and after the last question there is time for its answer.
+- one that was checked transactionCheckMax times, or was born more than fileReservedTime ago, is
+  given up: it goes to TRANS_CHECK_MAX_TIME_TOPIC, where operators find it
+- at the first one that is younger than transactionTimeOut the round ends
+- one with an immunity time that has not passed (CHECK_IMMUNITY_TIME_IN_SECONDS) is put back at the
+  end
+- any other is put back with its check count increased, and the broker asks one member of its
+  producer group, each member in turn
+
+Putting back lets the committed offset of the half queue advance, and keeps an open half message out
+of the segments that expire. Unlike in RocketMQ, transactionTimeOut and the immunity time count from
+when the half message was stored, not from its producer's clock; and after the last check there is
+time for its reply.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ from kourou.protocol.record import Host, encode_host
 from kourou.runtime.effects import LogWarning, Notify
 
 HALVES_PER_TICK = 256
-"""A round does no more in one tick, so that nobody waits for it."""
+"""The most half messages that a round handles in one tick, so that other requests do not wait."""
 
 _HOUR_MS = 3_600_000
 
 
 @dataclass(slots=True)
 class _Step:
-    """What a tick does to half messages: records to append, and what follows them."""
+    """What a tick does to half messages: the records to append, and the changes after that."""
 
     drafts: list[tuple[Lane, bytes]] = field(default_factory=list)
     given_up: list[tuple[OpenHalf, HalfRecord]] = field(default_factory=list)
@@ -85,11 +87,11 @@ class CheckBacks:
         self.unasked = 0
 
     def start(self, now_ms: int) -> None:
-        """The next round begins an interval from now."""
+        """Schedule the next round one interval from now."""
         self._next_round_ms = now_ms + self._policy.transaction_check_interval_ms
 
     def tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
-        """Go on with the round, or begin one; the appends are the core's to take first."""
+        """Continue the round or begin one. The core takes the appends before these effects."""
         self._transactions.tick(now_ms, wall_ms)
         halves = self._transactions.halves
         if now_ms >= self._next_round_ms:
@@ -114,7 +116,7 @@ class CheckBacks:
                     break
             effects = self._done(step, wall_ms)
         except KourouError as error:
-            # Nothing of this step happened but what was resolved; the next tick takes it up.
+            # Only resolved half messages of this step have changed; the next tick retries the rest.
             if not self._troubled:
                 warnings = [LogWarning(f"open transactions cannot be checked: {error}")]
             self._troubled = True
@@ -123,7 +125,7 @@ class CheckBacks:
         return effects
 
     def _look(self, half: OpenHalf, now_ms: int, wall_ms: int, step: _Step) -> bool:
-        """Decide on one half message; False if the round ends here."""
+        """Decide about one half message; return False if the round ends here."""
         policy = self._policy
         age_ms = now_ms - half.since_ms
         last = half.checks >= policy.transaction_check_max
@@ -132,7 +134,7 @@ class CheckBacks:
         try:
             record = self._transactions.read(half.position)
         except (Rejected, Corrupt):
-            # Quarantined, or deleted by age: nobody can ever resolve it.
+            # Quarantined, or deleted by age: it can never be resolved.
             self._transactions.forget(half)
             return True
         if self._transactions.is_committed(half, record):
@@ -150,7 +152,7 @@ class CheckBacks:
         return True
 
     def _done(self, step: _Step, wall_ms: int) -> list[Effect]:
-        """Append what the step decided, and only then let it be so."""
+        """Append the records of the step, and only then apply its changes."""
         if not step.drafts:
             return []
         transactions = self._transactions

@@ -1,11 +1,12 @@
-"""When may a sender be answered?
+"""Decides when replies to senders may go out: the committed position, and the pending replies.
 
-State: soft. A broker that restarts owes no replies; senders ask again with the same unique key.
+State: soft. A broker that restarts owes no replies; senders retry with the same unique key.
 
-Invariants:  flushed <= written <= appended      (positions)
-             written == appended unless appends are staged
-             confirmed never decreases
-             once the store has failed, nothing above the last flushed position is ever confirmed
+Invariants:
+- flushed <= written <= appended (positions)
+- written == appended unless appends are staged
+- confirmed never decreases
+- after the store has failed, no position above the last flushed one is ever confirmed
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ class _Owed:
 
 
 class Confirmations:
-    """Replies that wait until enough has happened to their bytes.
+    """Keeps replies until the bytes that they depend on are committed.
 
-    `sync_flush` True: a position is confirmed when it is flushed; False: when it is written, which
+    `sync_flush` True: a position is committed when it is flushed; False: when it is written, which
     is when it is appended, unless appends are `staged` in memory first (transientStorePoolEnable).
-    Then a sender is answered when appended, and readers see what a kill of the process leaves.
-    `flush_timeout_ms`: after that a waiting reply goes out as FLUSH_DISK_TIMEOUT, which means
+    With staged appends, a sender gets its reply when the message is appended, and readers see only
+    what survives a kill of the process.
+
+    `flush_timeout_ms`: after that time a pending reply goes out as FLUSH_DISK_TIMEOUT, which means
     "stored, durability unknown".
     """
 
@@ -69,30 +72,30 @@ class Confirmations:
 
     @property
     def confirmed(self) -> int:
-        """Readers see what lies below this position."""
+        """The committed position: readers see the records below it."""
         if self.sync_flush or self._failed is not None:
             return self.flushed
         return self.written
 
     @property
     def failed(self) -> str | None:
-        """Why nothing more is stored; None while all is well."""
+        """Why nothing more is stored; None while the store works."""
         return self._failed
 
     @property
     def owed(self) -> int:
-        """How many replies wait."""
+        """The number of pending replies."""
         return len(self._owed)
 
     def append(self, end: int) -> None:
-        """The log now ends at `end`."""
+        """Set the end of the log."""
         assert end >= self.appended, (end, self.appended)
         self.appended = end
         if not self.staged:
             self.written = end
 
     def written_to(self, position: int) -> None:
-        """What was staged below `position` is in the log's files."""
+        """Note that the staged bytes below `position` are in the log's files."""
         assert self.staged
         assert position <= self.appended, (position, self.appended)
         self.written = max(self.written, position)
@@ -100,11 +103,12 @@ class Confirmations:
     def owe(
         self, now_ms: int, end: int, reply: Reply, *, wait: bool = True, decision: bool = False
     ) -> list[Effect]:
-        """Release `reply` once everything below `end` is confirmed; perhaps that is now.
+        """Release `reply` once everything below `end` is committed, possibly at once.
 
-        `wait` False is the sender's WAIT=false: answered when appended, whatever the flush mode.
-        `decision`: what is answered is no message but stands whoever copies it, which matters where
-        there are followers. After a failure what is not flushed is promised to nobody.
+        `wait` False is the sender's WAIT=false: the reply goes out when the message is appended,
+        whatever the flush mode. `decision`: the reply is about a decision, not a message. A
+        decision holds even if no follower copies it, which matters only where there are followers.
+        After a failure of the store, the reply for unflushed bytes is "outcome unknown".
         """
         del decision
         if self._failed is not None and end > self.flushed:
@@ -116,14 +120,14 @@ class Confirmations:
         return []
 
     def want_flush(self) -> list[Effect]:
-        """At the end of a batch: one flush effect if a reply began to wait since the last one."""
+        """Return one flush effect per batch if a reply began to wait since the last one."""
         if not self._flush_wanted:
             return []
         self._flush_wanted = False
         return [Flush()]
 
     def flushed_to(self, position: int) -> list[Effect]:
-        """The disk holds everything below `position`."""
+        """Release the replies that waited for the disk, which has everything below `position`."""
         if self._failed is not None:
             return []
         assert position <= self.appended, (position, self.appended)
@@ -134,13 +138,13 @@ class Confirmations:
         return released
 
     def confirmed_to(self, position: int) -> list[Effect]:
-        """The Raft group holds everything below `position` for good, where there is one."""
+        """Handle a commit by a Raft group; never called here, because this broker has no group."""
         raise AssertionError(
             f"this broker has no group that commits its log, here up to {position}"
         )
 
     def fail(self, reason: str) -> list[Effect]:
-        """The store has failed: every waiting sender learns that the outcome is unknown."""
+        """Mark the store as failed; the outcome of all pending replies is unknown."""
         if self._failed is None:
             self._failed = reason
         answers: list[Effect] = []
@@ -149,7 +153,7 @@ class Confirmations:
         return answers
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Answer those who waited too long; their message is stored all the same."""
+        """Release the replies that waited too long; their messages are stored all the same."""
         late: list[Effect] = []
         while self._owed and self._owed[0].deadline_ms <= now_ms:
             reply = self._owed.popleft().reply
@@ -161,5 +165,5 @@ class Confirmations:
 
 
 def unknown(reply: Reply, reason: str) -> Reply:
-    """What a sender is told when nobody can say whether its message is kept."""
+    """Return the reply for a message that may or may not be kept."""
     return Reply(reply.to, Code.OUTCOME_UNKNOWN, f"the outcome is unknown: {reason}")

@@ -1,12 +1,13 @@
-"""All that operators, clients and the cluster have decided, as one state.
+"""All decisions of operators, clients and the cluster, as one state.
 
-State: projection of the control stream. Owned by whoever evolves it, and changed in place: an event
-costs the same with ten topics and with ten thousand (decision 0010). `copy` and a snapshot are
-independent of what comes after.
+State: projection of the control stream. Its owner evolves it in place, so that an event costs the
+same with ten topics as with ten thousand (decision 0010). Later events do not affect a `copy` or a
+snapshot.
 
-Invariants:  `evolve` is total and deterministic: same events, equal state, live or replayed
-             `next_offset` counts the events applied; `at_ms` never decreases
-             equal states encode to the same snapshot bytes
+Invariants:
+- `evolve` is total and deterministic: the same events give an equal state, live or replayed
+- `next_offset` is the number of applied events; `at_ms` never decreases
+- equal states encode to the same snapshot bytes
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class ControlState:
     replicas: Replicas = field(default_factory=Replicas)
 
     def copy(self) -> ControlState:
-        """An independent copy. O(everything): for tests and tools, not for the loop."""
+        """Return an independent copy. O(state): for tests and tools, not for the loop."""
         return ControlState(
             self.topics.copy(),
             self.groups.copy(),
@@ -93,7 +94,7 @@ class ControlState:
 
 
 def evolve(state: ControlState, recorded: Recorded) -> ControlState:
-    """Apply one event in place and return the same object; events unknown here change nothing."""
+    """Apply one event in place and return the same object; unknown events are ignored."""
     event, at_ms = recorded.event, recorded.at_ms
     match event:
         case ProgressRecorded() | OffsetsReset():
@@ -126,15 +127,15 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
 
 
 def time_of_next(state: ControlState, wall_ms: int) -> int:
-    """`at_ms` for an event decided now: wall time, but never before the event before it."""
+    """Return `at_ms` for an event decided now: wall time, but not before the previous event."""
     return max(state.at_ms, wall_ms)
 
 
-# -- decide: what needs more than one aggregate ---------------------------------------------------
+# -- decide: decisions about more than one aggregate ----------------------------------------------
 
 
 def decide_start(state: ControlState, rules: TopicRules) -> list[Event]:
-    """The topics and groups that a broker makes for itself, as far as they are missing."""
+    """Create the broker's own topics and groups where they are missing."""
     return [
         *topic_rules.decide_start(state.topics, rules),
         *group_rules.decide_start(state.groups),
@@ -142,7 +143,7 @@ def decide_start(state: ControlState, rules: TopicRules) -> list[Event]:
 
 
 def decide_consumer_group(state: ControlState, group: str, *, auto_create: bool) -> list[Event]:
-    """A consumer of this group sent a heartbeat: the group and its retry topic come to exist.
+    """Create the group and its retry topic for the heartbeat of a consumer.
 
     `auto_create` is autoCreateSubscriptionGroup. Raises GroupNotFound (26) or BadRequest.
     """
@@ -153,7 +154,7 @@ def decide_consumer_group(state: ControlState, group: str, *, auto_create: bool)
 
 
 def decide_retry_topic(state: ControlState, group: str) -> list[Event]:
-    """Somebody sends to `%RETRY%group`. Raises GroupNotFound (26)."""
+    """Create `%RETRY%group` when a client sends to it. Raises GroupNotFound (26)."""
     config = state.groups.get(group)
     if config is None:
         raise GroupNotFound(f"consumer group {group} does not exist")
@@ -161,7 +162,7 @@ def decide_retry_topic(state: ControlState, group: str) -> list[Event]:
 
 
 def decide_dlq_topic(state: ControlState, group: str) -> list[Event]:
-    """A message's attempts are used up and it goes to `%DLQ%group`. Raises GroupNotFound (26)."""
+    """Create `%DLQ%group` for a message whose attempts are used up. Raises GroupNotFound (26)."""
     if group not in state.groups:
         raise GroupNotFound(f"consumer group {group} does not exist")
     return topic_rules.decide_dlq_topic(state.topics, group)
@@ -170,7 +171,7 @@ def decide_dlq_topic(state: ControlState, group: str) -> list[Event]:
 def decide_delete_group(
     state: ControlState, commits: Commits, group: str, *, remove_offset: bool
 ) -> list[Event]:
-    """Delete a group with its filters and, if asked, its progress, which may outlive the group.
+    """Delete a group with its filters and, if requested, its offsets, which may outlive it.
 
     Raises Rejected.
     """
@@ -197,8 +198,9 @@ def decide_import(
 ) -> list[Event]:
     """Import configuration files that another broker changed, as events.
 
-    The tables are whole: what they lack was deleted, except topics and groups of the broker itself.
-    `offsets` is group -> topic -> queue id -> offset. Nothing is refused: it has already happened.
+    The tables are complete: what they lack was deleted, except topics and groups of the broker
+    itself. `offsets` is group -> topic -> queue ID -> offset. No change is refused, because it has
+    already happened.
     """
     events: list[Event] = [
         TopicPut(config, state.topics.get(name))
@@ -269,7 +271,7 @@ _DECODER = msgspec.json.Decoder(_Snapshot)
 
 
 def encode_state(state: ControlState) -> bytes:
-    """The state as JSON; equal states give equal bytes."""
+    """Return the state as JSON; equal states give equal bytes."""
     return _ENCODER.encode(
         _Snapshot(
             SNAPSHOT_FORMAT,
@@ -305,7 +307,7 @@ def encode_state(state: ControlState) -> bytes:
 
 
 def decode_state(snapshot: bytes) -> ControlState:
-    """The state that `encode_state` wrote. Raises DecodeError."""
+    """Return the state that `encode_state` wrote. Raises DecodeError."""
     try:
         found = msgspec.json.decode(snapshot, type=_Format).format
         if found != SNAPSHOT_FORMAT:

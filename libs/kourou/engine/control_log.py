@@ -1,4 +1,4 @@
-"""Reading control events back from the log."""
+"""Reads control events back from the log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def read_control_events(
 ) -> list[Recorded]:
     """Read up to `BATCH_EVENTS` events from `offset` on, with records below position `below`.
 
-    One that cannot be read any more stands as EventLost, so that offsets have no gap; `lost` is
-    told why.
+    An unreadable event is returned as EventLost, so that offsets have no gap; `lost` gets the
+    reason.
     """
     read = view.read_queue(
         CONTROL_TOPIC,

@@ -1,19 +1,22 @@
-"""When may a sender be answered that waits for followers, too? (brokerRole=SYNC_MASTER)
+"""Pending replies of a leader whose senders also wait for followers (brokerRole=SYNC_MASTER).
 
-State: soft, as in kourou.engine.confirmations. A broker that waits for nobody's copies uses that
-class and pays nothing for this one.
+State: soft, as in kourou.engine.confirmations. A broker whose senders do not wait for followers
+uses that class and does not pay for this one.
 
-    confirmed   what the leader's own rule says (written, or flushed with SYNC_FLUSH), and every
-                member of the in-sync set has; while the set is empty the leader confirms alone
+A position is committed when it is committed by the leader's own rule (written, or flushed with
+SYNC_FLUSH) and every follower of the in-sync set has it. While the set is empty, the leader commits
+alone.
 
-Whoever sends while nobody is in the set is told SLAVE_NOT_AVAILABLE, and whoever waits when the
-last member leaves, or for slaveTimeout, FLUSH_SLAVE_TIMEOUT: stored, and with the leader's disk it
-may be lost. That comes before FLUSH_DISK_TIMEOUT (fact sheet §6.2). Decisions about topics and
-groups wait alike, but stand when nobody copies them: they are told as done.
+A send while the set is empty gets the reply SLAVE_NOT_AVAILABLE. A send that waits when the last
+follower leaves the set, or longer than slaveTimeout, gets FLUSH_SLAVE_TIMEOUT: the message is
+stored, and is lost if the leader's disk is lost. As in RocketMQ, these codes take precedence over
+FLUSH_DISK_TIMEOUT. Decisions about topics and groups wait in the same way, but hold even if no
+follower has them: their reply is a success.
 
-Invariants:  those of Confirmations
-             a reply with SUCCESS to a sender that waits: every member of a set that was not empty
-             had its bytes when it left
+Invariants:
+- those of Confirmations
+- when a reply with SUCCESS goes to a sender that waits, every follower of a set that was not empty
+  has the sender's bytes
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ _TEXTS = {
 
 @dataclass(slots=True)
 class _Waiting:
-    """`code` is what the reply will say in place of SUCCESS, once that is clear; 0 so far."""
+    """A pending reply. `code` will replace SUCCESS in it; 0 while that is not known."""
 
     end: int
     since_ms: int
@@ -46,9 +49,9 @@ class _Waiting:
 
 
 class CopiedConfirmations(Confirmations):
-    """Confirmations of a leader whose senders wait for copies.
+    """The pending replies of a leader whose senders wait for followers.
 
-    `slave_timeout_ms` (slaveTimeout): so long a sender waits for copies.
+    `slave_timeout_ms` (slaveTimeout) is how long a sender waits for followers.
     """
 
     __slots__ = ("_copied", "_floor", "_waiting", "members", "slave_timeout_ms")
@@ -78,25 +81,25 @@ class CopiedConfirmations(Confirmations):
 
     @property
     def confirmed(self) -> int:
-        """Readers see what lies below this position."""
+        """The committed position: readers see the records below it."""
         own = super().confirmed
         found = max(self._floor, min(own, self._copied))
         return found if self._failed is None else min(found, own)
 
     @property
     def copied(self) -> int:
-        """Every member has what lies below; ANYWHERE while there is none."""
+        """Every in-sync follower has the bytes below it; ANYWHERE while there is none."""
         return self._copied
 
     @property
     def owed(self) -> int:
-        """How many replies wait."""
+        """The number of pending replies."""
         return len(self._waiting)
 
     def owe(
         self, now_ms: int, end: int, reply: Reply, *, wait: bool = True, decision: bool = False
     ) -> list[Effect]:
-        """Release `reply` once everything below `end` is confirmed; perhaps that is now."""
+        """Release `reply` once everything below `end` is committed, possibly at once."""
         if self._failed is not None and end > self.flushed:
             return [unknown(reply, self._failed)]
         if not wait:
@@ -111,14 +114,15 @@ class CopiedConfirmations(Confirmations):
         return []
 
     def flushed_to(self, position: int) -> list[Effect]:
-        """The disk holds everything below `position`."""
+        """Release the replies that waited for the disk, which has everything below `position`."""
         super().flushed_to(position)
         return [] if self._failed is not None else self._release()
 
     def copied_to(self, position: int, members: int) -> list[Effect]:
-        """Each of so many members has what lies below `position`; without any it means nothing.
+        """Note that `members` in-sync followers have everything below `position`.
 
-        When the last one leaves, whoever waits for its copy does so no longer.
+        Without followers `position` is ignored. When the last follower leaves, replies stop waiting
+        for it.
         """
         self._floor = self.confirmed
         left = self.members and not members
@@ -131,15 +135,15 @@ class CopiedConfirmations(Confirmations):
         return [] if self._failed is not None else self._release()
 
     def fail(self, reason: str) -> list[Effect]:
-        """The store has failed: every waiting sender learns that the outcome is unknown."""
+        """Mark the store as failed; the outcome of all pending replies is unknown."""
         super().fail(reason)
         waiting, self._waiting = self._waiting, deque()
         return [unknown(one.reply, reason) for one in waiting]
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Answer those who waited too long; their message is stored all the same.
+        """Release the replies that waited too long; their messages are stored all the same.
 
-        A decision is not answered before it is confirmed or the last member has left.
+        The reply to a decision waits until the followers have it or the last one has left.
         """
         late: list[Effect] = []
         kept: list[_Waiting] = []
@@ -162,7 +166,7 @@ class CopiedConfirmations(Confirmations):
 
     @property
     def _safe(self) -> int:
-        """A sender that waits is answered up to here."""
+        """Up to this position, waiting senders get their replies."""
         own = self.flushed if self.sync_flush else self.appended
         return min(own, self._copied)
 

@@ -1,10 +1,10 @@
-"""What comes of bytes that were copied from a leader: events take effect, old segments go.
+"""Applies the bytes that were copied from a leader: events take effect, old segments are deleted.
 
-State: projection of the copied log, by the same `evolve` as a leader's.
+State: projection of the copied log, by the same `evolve` as on a leader.
 
-An event takes effect when it is copied: a follower that may have to cut it starts anew then, and
-finds out what holds without it. What cannot be taken back, a deletion, waits until the event is
-confirmed.
+An event takes effect when it is copied. A follower that must truncate the event restarts, and
+recovers the state without it. A deletion cannot be undone, so it waits until its event is
+committed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kourou.runtime.effects import LogWarning
 
 
 class FollowedConfirmations(Confirmations):
-    """What is confirmed is for others to say, and `told` is what they said; nobody is owed here."""
+    """The committed position of a follower; `told` is what the leader or the group reported."""
 
     __slots__ = ("told",)
 
@@ -36,17 +36,17 @@ class FollowedConfirmations(Confirmations):
 
     @property
     def confirmed(self) -> int:
-        """Readers see what lies below this position."""
+        """The committed position: readers see the records below it."""
         return min(super().confirmed, self.told)
 
     def confirmed_to(self, position: int) -> list[Effect]:
-        """The group holds everything below `position` for good."""
+        """Note that the group has committed everything below `position`."""
         self.told = max(self.told, position)
         return []
 
 
 class CopiedLog:
-    """The copy of one log; `apply` puts changed settings into force."""
+    """The copy of one log; `apply` applies changed settings."""
 
     def __init__(
         self,
@@ -61,15 +61,15 @@ class CopiedLog:
         self._appends = appends
         self._confirmations = confirmations
         self._apply = apply
-        self._deletions: deque[tuple[int, int]] = deque()  # of the event, of the log's new start
+        self._deletions: deque[tuple[int, int]] = deque()  # (position of the event, new log start)
 
     def copied(self, end: int) -> None:
-        """The store has the leader's bytes up to `end`."""
+        """Note that the store has the leader's bytes up to `end`."""
         self._appends.copied_to(end)
         self._confirmations.append(end)
 
     def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
-        """Queues have grown; if it was that of the control events, they take effect."""
+        """Apply new control events, if the queue of control events has advanced."""
         if not any(topic == CONTROL_TOPIC for topic, _, _ in queues):
             return []
         effects: list[Effect] = []
@@ -85,7 +85,7 @@ class CopiedLog:
                 effects += self._entailed(recorded)
 
     def _entailed(self, recorded: Recorded) -> list[Effect]:
-        """What a leader does when it records this event, as far as it is a follower's to do."""
+        """Do what a leader does when it records this event, as far as it applies to a follower."""
         event = recorded.event
         if isinstance(event, ProgressRecorded | OffsetsReset):
             yield_to(self._control.progress, event)
@@ -96,7 +96,7 @@ class CopiedLog:
         return entailed_by(event, self._control)
 
     def deletions(self) -> list[Effect]:
-        """What was decided to be deleted, and is confirmed by now."""
+        """Return the decided deletions that are committed by now."""
         due: list[Effect] = []
         waiting, confirmed = self._deletions, self._confirmations.confirmed
         while waiting and waiting[0][0] < confirmed:

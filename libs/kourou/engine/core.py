@@ -1,10 +1,10 @@
-"""The broker's mind: inputs in, effects out.
+"""The core of a broker: inputs in, effects out.
 
-State: soft of its own (which queues have grown beyond what is confirmed); the desks say what theirs
-is.
+State: soft of its own (the queues that have advanced beyond the committed position); the handlers
+document theirs.
 
-The order of effects is the order in which they must be done: an append comes before the reply that
-depends on it, and one flush at the end of a batch serves everybody who waits for the disk.
+The order of effects is the order in which they must be executed: an append comes before the reply
+that depends on it. One flush at the end of a batch serves all requests that wait for the disk.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from kourou.runtime.inputs import ClientAnswered, Disconnected, Received, Tick
 from kourou.runtime.peer import Peer
 
 _JOINT = frozenset({SendRecords, SendMessage, EndTransaction})
-"""Requests that are stored together if several of a kind follow one another in a turn."""
+"""Requests that are stored together if several of a kind follow one another in a batch."""
 _PROJECT = Project()
 Handler = Callable[[int, Received, Any], list[Effect]]
 
@@ -73,20 +73,20 @@ class BrokerCore:
         self._unconfirmed = _unconfirmed_at_start(desks)
 
     def handles(self, request: type[Request]) -> bool:
-        """True if this broker answers such requests."""
+        """Return whether this broker handles such requests."""
         return request in self._handlers
 
     def recall(self, now_ms: int, wall_ms: int) -> None:
-        """Find in the log what was under way when it ended; the first thing, once."""
+        """Restore open transactions from the log; the first call, once."""
         if self.desks.following is not None:
             return
         self.desks.transactions.start(now_ms, wall_ms)
         self.desks.check_backs.start(now_ms)
 
     def start(self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str) -> list[Effect]:
-        """Record what the broker decides for itself before it serves; a follower has no say.
+        """Record what the broker decides for itself before it serves; not on a follower.
 
-        Who leads for a Raft group calls `lead` before, all others after it.
+        The leader of a Raft group calls `lead` before, all others after it.
         """
         if self.desks.following is not None:
             return []
@@ -97,20 +97,20 @@ class BrokerCore:
         return [*self.desks.appends.take_done(), *warnings]
 
     def lead(self, wall_ms: int) -> list[Effect]:
-        """A log that has had followers gets a new epoch, that of a Raft group in any case; once."""
+        """Begin an epoch: once, for a Raft group or a log that has had followers."""
         if self.desks.leading is not None:
             self.desks.leading.start(wall_ms)
         return self.desks.appends.take_done()
 
     def stop(self, wall_ms: int) -> list[Effect]:
-        """Record the progress that is not recorded yet; the last thing before the store closes."""
+        """Record the progress that is not recorded yet; the last call before the store closes."""
         if self.desks.following is not None:
             return []
         self.desks.transactions.settle()
         return self._record_progress(self.desks.commits.record(), "stopping", wall_ms)
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
-        """Decide on everything that has arrived, in order."""
+        """Handle everything that has arrived, in order."""
         effects: list[Effect] = []
         waiting: dict[type[Request], list[Received]] = {}
         if self._elected is not None:
@@ -180,10 +180,10 @@ class BrokerCore:
     def _together(
         self, now_ms: int, waiting: Mapping[type[Request], Sequence[Received]]
     ) -> list[Effect]:
-        """Sends and ends of transactions with nothing else between them, kind by kind.
+        """Handle sends and ends of transactions that directly follow each other, kind by kind.
 
-        The kinds need no order among themselves: an end names a half message whose send has been
-        answered, and a client uses one of the two kinds of sends.
+        The kinds need no order among themselves: an end names a half message whose send has its
+        reply already, and a client uses one of the two kinds of sends.
         """
         effects: list[Effect] = []
         for kind, requests in waiting.items():
@@ -193,7 +193,7 @@ class BrokerCore:
     def _of_a_kind(
         self, now_ms: int, kind: type[Request], waiting: Sequence[Received]
     ) -> list[Effect]:
-        """Requests of one kind: together where that can be, else in turn."""
+        """Handle requests of one kind: together where possible, else in turn."""
         if len(waiting) == 1:
             return self._received(now_ms, waiting[0])
         if kind is SendMessage:
@@ -213,7 +213,7 @@ class BrokerCore:
 
     def _received(self, now_ms: int, received: Received) -> list[Effect]:
         if received.deadline_ms and received.deadline_ms <= now_ms:
-            # Its sender has given up; doing it now would surprise everybody.
+            # Its sender no longer waits, and would not expect the request to take effect now.
             return [
                 Reply(
                     received.to,
@@ -235,7 +235,7 @@ class BrokerCore:
         except KourouError as error:
             self.desks.traffic.refuse(error.wire_code)
             decided = [Reply(received.to, error.wire_code, str(error))]
-        # Written before answered, and written even if the decision failed half way.
+        # Written before the reply, and written even if the decision failed halfway.
         done = self.desks.appends.take_done()
         if received.to.traced:
             for effect in done:
@@ -246,7 +246,7 @@ class BrokerCore:
         return decided
 
     def _looked_back(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
-        """What the event database knows of a request is here: go on where it was left."""
+        """Continue a request with the reply of the event database."""
         received = item.received
         if received.deadline_ms and received.deadline_ms <= now_ms:
             late = "the event database replied after the request's deadline; nothing was done"
@@ -261,11 +261,11 @@ class BrokerCore:
         return decided
 
     def _asked(self, decided: list[Effect]) -> list[Effect]:
-        """What came of a client's answer; what was recorded of it is written first."""
+        """Put the records that a client's reply caused before the other effects."""
         return [*self.desks.appends.take_done(), *decided] if decided else decided
 
     def _disconnected(self, now_ms: int, peer: Peer) -> list[Effect]:
-        """Everything that hung on a connection goes with it."""
+        """Drop everything that depends on a closed connection."""
         desks = self.desks
         desks.pulls.drop_peer(peer)
         effects = desks.members.disconnected(peer)
@@ -276,10 +276,10 @@ class BrokerCore:
             self._members.drop_peer(peer)
         return effects
 
-    # -- members of a log -------------------------------------------------------------------------
+    # -- replicas of the log ----------------------------------------------------------------------
 
     def _with_members(self, now_ms: int) -> list[Effect]:
-        """Ship, answer, and let those go on who waited for a copy."""
+        """Ship records, reply, and notify readers that waited for a follower."""
         assert self._members is not None
         said = self._members.turn(now_ms)
         effects = [*self.desks.appends.take_done(), *said]
@@ -304,7 +304,7 @@ class BrokerCore:
             effects += self.desks.following.confirmed()
         return [*effects, *self._confirmed(now_ms)]
 
-    # -- waking readers -----------------------------------------------------------------------
+    # -- notifying readers --------------------------------------------------------------------
 
     def _grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         confirmations = self.desks.confirmations
@@ -351,17 +351,17 @@ class BrokerCore:
         desks.repeats.expire(now_ms)
         desks.statistics.tick(now_ms)
         desks.transactions.settle()
-        # What was numbered meanwhile is taken here, in its order, and goes before every answer.
+        # Records numbered in the meantime are taken here, in order, and go before every reply.
         return self._record_progress(desks.commits.due(now_ms), "", wall_ms) + effects
 
     def _follower_tick(self, now_ms: int) -> list[Effect]:
-        """What a follower does by the clock; everything that would write rests."""
+        """Run a follower's timers; timers that would write do not run."""
         desks = self.desks
         assert desks.following is not None
         return desks.following.tick(now_ms) + self._quiet_tick(now_ms)
 
     def _quiet_tick(self, now_ms: int) -> list[Effect]:
-        """What goes by the clock and writes nothing."""
+        """Run the timers that write nothing."""
         desks = self.desks
         effects = desks.pulls.expire(now_ms)
         effects += desks.members.expire(now_ms)
@@ -372,13 +372,13 @@ class BrokerCore:
         return effects
 
     def _measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
-        """What is recorded of a deletion is written before the deletion is asked for."""
+        """Write the record of a deletion before requesting the deletion."""
         self.desks.statistics.note_hour(look.hour)
         if self.desks.following is not None:
             return self.desks.retention.watched(look)
         confirmed = self.desks.confirmations.confirmed
         if self._elected is not None and look.deletable_end > confirmed:
-            # Who has to cut what nobody confirmed goes on from what lies before it.
+            # A replica that truncates uncommitted records continues from the records before them.
             look = replace(look, deletable_end=confirmed)
         try:
             decided = self.desks.retention.measured(now_ms, look)
@@ -389,7 +389,7 @@ class BrokerCore:
         return [*self.desks.appends.take_done(), *decided]
 
     def _record_progress(self, events: Sequence[Event], why: str, wall_ms: int) -> list[Effect]:
-        """Record what fits; the rest stays in force here, and in consumerOffset.json."""
+        """Record what fits; the rest stays in effect here, and in consumerOffset.json."""
         warnings: list[Effect] = []
         try:
             self.desks.recorder.record(events, Cause("broker", why), wall_ms)
@@ -399,14 +399,14 @@ class BrokerCore:
 
 
 def appended_bytes(effects: Sequence[Effect]) -> int:
-    """Bytes of records in these effects, for statistics."""
+    """Return the bytes of records in these effects, for statistics."""
     return sum(
         len(data) for effect in effects if isinstance(effect, Append) for _, data in effect.pieces
     )
 
 
 def _unconfirmed_at_start(desks: Desks) -> list[tuple[int, Sequence[tuple[str, int, int]]]]:
-    """Queues whose newest messages a Raft group has not confirmed yet: readers wait for that."""
+    """Return queues with messages that a Raft group has not committed: readers wait for them."""
     end = desks.confirmations.written
     if desks.confirmations.confirmed >= end:
         return []
@@ -417,7 +417,7 @@ def _unconfirmed_at_start(desks: Desks) -> list[tuple[int, Sequence[tuple[str, i
 
 
 def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
-    """Who answers what; a request that is not here is answered REQUEST_CODE_NOT_SUPPORTED."""
+    """Return the handlers; any other request gets the reply REQUEST_CODE_NOT_SUPPORTED."""
     return {
         SendRecords: desks.sending.records,
         SendMessage: desks.single_sends.send,

@@ -1,11 +1,11 @@
-"""Which delayed messages have been delivered, to be known for sure after any crash.
+"""Records of the delivered delayed messages, which are reliable after any crash.
 
 State: log. Each record has the whole table, so only the newest counts.
 
 A record stands *before* the messages whose delivery it announces, in the same append. A log loses
-nothing but its end. So when a crash cuts an append, the announcement is there and says which
-messages were to follow, and those that did follow are counted: they are delivered, the others are
-not. Had it stood behind them, a cut would leave deliveries that nobody knows of (decision 0053).
+nothing but its end. So when a crash truncates an append, the announcement is there and lists the
+messages that were to follow. Those that did follow are delivered, the others are not. If it stood
+after them, truncation could leave deliveries that no record lists (decision 0053).
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from kourou.protocol.record_layout import CRC_MARK, parts_of
 PROGRESS_LANE = (DELAY_PROGRESS_TOPIC, 0)
 
 Run = tuple[int, int, int]
-"""(level, first offset, how many): messages of one level's queue that follow each other."""
+"""(level, first offset, count): messages that follow each other in one level's queue."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """`offsets` of each level: the next to deliver, when this was written; then the deliveries
-    `runs`, in the order in which they follow it in the log; `steps` of the clock so far."""
+    """The body of a progress record.
+
+    `offsets` has the next offset to deliver of each level when this was written. `runs` has the
+    deliveries in the order in which they follow in the log, `steps` the clock steps so far.
+    """
 
     offsets: dict[int, int] = {}
     runs: list[Run] = []
@@ -41,7 +44,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Found:
-    """What the log says of the deliveries so far. `position` of the record, -1 for none."""
+    """The deliveries so far, from the log. `position` is that of the record, -1 for none."""
 
     offsets: dict[int, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -54,7 +57,10 @@ _DECODER = msgspec.json.Decoder(Progress)
 
 
 def progress_draft(progress: Progress, at_ms: int, host: bytes) -> bytes:
-    """The record as a draft for `PROGRESS_LANE`; `at_ms` is wall time, `host` the broker's own."""
+    """Encode the record as a draft for `PROGRESS_LANE`; `at_ms` is wall time.
+
+    `host` is the broker's own encoded address.
+    """
     return encode_draft(
         topic=DELAY_PROGRESS_TOPIC.encode(),
         queue_id=0,
@@ -66,7 +72,7 @@ def progress_draft(progress: Progress, at_ms: int, host: bytes) -> bytes:
 
 
 def decode_progress(body: bytes) -> Progress:
-    """The body of such a record. Raises DecodeError."""
+    """Decode the body of such a record. Raises DecodeError."""
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -74,7 +80,7 @@ def decode_progress(body: bytes) -> Progress:
 
 
 def find_progress(view: StoreView, segment_size: int) -> Found:
-    """How far each level has come. A record that is damaged is passed over, and told."""
+    """Return the progress of each level. A damaged record is skipped and reported."""
     problems: list[str] = []
     low, high = view.queue_range(*PROGRESS_LANE) or (0, 0)
     for offset in range(high - 1, low - 1, -1):
@@ -99,7 +105,7 @@ def find_progress(view: StoreView, segment_size: int) -> Found:
 
 
 def _delivered(view: StoreView, progress: Progress, position: int, segment_size: int) -> int:
-    """How many of the announced deliveries are there, from `position` on."""
+    """Count the announced deliveries that are in the log from `position` on."""
     total = sum(count for _, _, count in progress.runs)
     found = 0
     for level, offset in _announced(progress):
@@ -108,12 +114,12 @@ def _delivered(view: StoreView, progress: Progress, position: int, segment_size:
         while record is None and position < end:
             try:
                 record = view.record_at(position)
-            except Rejected:  # a filler closes the segment
+            except Rejected:  # a filler ends the segment
                 position += segment_size - position % segment_size
             except Corrupt:
-                return total  # damage in the middle: the log goes on behind what was delivered
+                return total  # damage in the middle: the log continues after the deliveries
         if record is None or not _is_copy(view, level, offset, record):
-            return found  # another broker went on where the append was cut
+            return found  # another broker continued where the append was truncated
         position += record_size(record, 0)
         found += 1
     return found
@@ -126,7 +132,7 @@ def _announced(progress: Progress) -> Iterator[tuple[int, int]]:
 
 
 def _is_copy(view: StoreView, level: int, offset: int, record: memoryview) -> bool:
-    """Is this the delivery of that message? As far as it can be told: the message may be gone."""
+    """Return whether this is the delivery of that message; True if the message is gone."""
     position = view.offset_position(SCHEDULE_TOPIC, level - 1, offset)
     if position < 0:
         return True

@@ -1,15 +1,16 @@
 """Delayed messages: they wait in SCHEDULE_TOPIC_XXXX and are delivered when they are due.
 
-State: projection: how far each level has come. Its source are the announcements in the log.
+State: projection: the progress of each level. Its source is the announcements in the log.
 
-Each level has a queue, in which whoever came first is due first. So one look at the head of each
-queue tells whether anything is due and when the next look must be. A turn delivers a bounded number
-of messages in one append, whatever their levels, and comes back for the rest when others had a
-turn.
+Each level has a queue, in which messages are due in their order. So the heads of the queues show
+whether anything is due and when the next check is necessary. A tick delivers a bounded number of
+messages in one append, whatever their levels, and asks for another tick for the rest, so that other
+requests do not wait.
 
-Invariants:  a message is delivered once, after its delay, or it is told why it cannot be
-             the table of levels in force now decides, for messages that wait already too, so that
-             queues which are built anew say the same
+Invariants:
+- a message is delivered once, after its delay, or the log shows why it cannot be delivered
+- the current table of levels applies, also to messages that wait already, so that rebuilt queues
+  give the same due times
 """
 
 from __future__ import annotations
@@ -47,27 +48,27 @@ from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received, Tick
 
 MIRROR_INTERVAL_MS = 10_000
-"""How often delayOffset.json follows, at most (RocketMQ: flushDelayOffsetInterval)."""
+"""The shortest time between updates of delayOffset.json (RocketMQ: flushDelayOffsetInterval)."""
 SOON_MS = 200
-"""What is due sooner than this is not left to the next tick."""
+"""Messages that are due sooner than this do not wait for the next tick."""
 RETRY_MS = 1_000
-"""After a refusal by the store."""
+"""The wait after the store refused a write."""
 REMEMBER_STEP_MS = 60_000
-"""A step of the clock is not forgotten sooner, though nothing seems to wait."""
+"""A clock step is kept at least this long, even if no message seems to wait."""
 DELAY_GROUP = "SCHEDULE_CONSUMER"
-"""RocketMQ's name for whoever reads SCHEDULE_TOPIC_XXXX: the broker itself."""
+"""RocketMQ's group name for the reader of SCHEDULE_TOPIC_XXXX, which is the broker itself."""
 NOW = -1
-"""Due whatever the time: it cannot be read, and is passed over."""
+"""Due at any time: the message cannot be read, and is skipped."""
 
 LATENESS_BOUNDS_MS = (1, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 60_000, 3_600_000)
 
 
 @dataclass(slots=True)
 class DelayFigures:
-    """What became of delayed messages since the start.
+    """Counts of delayed messages since the start.
 
-    `lateness` counts what was delivered by LATENESS_BOUNDS_MS and beyond. `lost` were deleted with
-    the log before they were due; `undeliverable` are damaged.
+    `lateness` counts deliveries by LATENESS_BOUNDS_MS and beyond. `lost` were deleted with the log
+    before they were due; `undeliverable` are damaged or have no valid target.
     """
 
     delivered: int = 0
@@ -78,7 +79,7 @@ class DelayFigures:
     lateness_max_ms: int = 0
 
     def late(self, ms: int) -> None:
-        """One was delivered so many ms after it was due."""
+        """Count a delivery that was this many ms late."""
         self.lateness[bisect_left(LATENESS_BOUNDS_MS, ms)] += 1
         self.lateness_sum_ms += ms
         self.lateness_max_ms = max(self.lateness_max_ms, ms)
@@ -87,7 +88,7 @@ class DelayFigures:
 
 @dataclass(slots=True)
 class _Due:
-    """What one turn delivers."""
+    """The deliveries of one tick."""
 
     drafts: list[bytes]
     lanes: list[Lane]
@@ -96,7 +97,7 @@ class _Due:
     offsets: dict[int, int]
     size_bytes: int = 0
     left: bool = False
-    """Is more due that did not fit?"""
+    """Whether more is due that did not fit."""
 
     @property
     def is_full(self) -> bool:
@@ -104,9 +105,9 @@ class _Due:
 
 
 class Delays:
-    """Delivers; one instance for one log.
+    """Delivers the delayed messages of one log.
 
-    `host` is the broker's own address, encoded; `imported` is another broker's delayOffset.json.
+    `host` is the broker's own encoded address; `imported` is another broker's delayOffset.json.
     """
 
     def __init__(
@@ -147,14 +148,14 @@ class Delays:
         self._mirrored = dict(found.offsets)
         self.figures = DelayFigures()
 
-    # -- figures ------------------------------------------------------------------------------
+    # -- metrics ------------------------------------------------------------------------------
 
     def waiting(self) -> dict[int, int]:
-        """How many messages wait, by level; levels at which none does are left out."""
+        """Return how many messages wait, by level, without the levels where none does."""
         return {level: end - next_ for level, (next_, end) in self.bounds().items() if end > next_}
 
     def bounds(self) -> dict[int, tuple[int, int]]:
-        """By level: up to where it has delivered, and how many it ever had."""
+        """Return by level: the next offset to deliver, and the maximum offset."""
         found = {}
         for queue_id in self._view.queue_ids(SCHEDULE_TOPIC):
             low, high = self._view.queue_range(SCHEDULE_TOPIC, queue_id) or (0, 0)
@@ -162,7 +163,7 @@ class Delays:
         return found
 
     def waiting_before(self, position: int) -> list[UnreadSpan]:
-        """Which messages below a position of the log still wait."""
+        """Return which messages below a log position still wait."""
         spans: list[UnreadSpan] = []
         for level in self.waiting():
             queue_id = level - 1
@@ -176,7 +177,7 @@ class Delays:
         return spans
 
     def next_due_ms(self) -> int | None:
-        """The wall time in ms at which the next message is due; None if none waits."""
+        """Return the wall time in ms at which the next message is due; None if none waits."""
         heads: list[int] = []
         for level in self.waiting():
             low, _ = self._view.queue_range(SCHEDULE_TOPIC, level - 1) or (0, 0)
@@ -184,21 +185,21 @@ class Delays:
         return min(heads, default=None)
 
     def safe_offsets(self) -> dict[int, int]:
-        """For delayOffset.json: level -> the next offset, as far as the disk has the deliveries.
+        """Return level -> next offset for delayOffset.json, as far as deliveries are flushed.
 
-        A file that is ahead of its log would cost messages after a loss of power.
+        A file that is ahead of its log would lose messages after a power failure.
         """
         return dict(sorted(self._flushed_offsets.items()))
 
     def flushed_to(self, position: int) -> None:
-        """The disk holds everything below `position`."""
+        """Note that the disk has everything below `position`."""
         while self._unflushed and self._unflushed[0][0] <= position:
             self._flushed_offsets = self._unflushed.popleft()[1]
 
     def all_offsets(
         self, _now_ms: int, received: Received, _request: GetAllDelayOffset
     ) -> list[Effect]:
-        """How far each level has come (45)."""
+        """Reply with the progress of each level (45)."""
         return [
             Reply(received.to, body=(encode_delay_offsets(dict(sorted(self._offsets.items()))),))
         ]
@@ -206,12 +207,12 @@ class Delays:
     # -- start --------------------------------------------------------------------------------
 
     def start(self, wall_ms: int) -> list[Effect]:
-        """Take over what another broker delivered."""
+        """Take over the deliveries of another broker."""
         offsets = dict(self._offsets)
         for level, offset in self._imported.items():
             offsets[level] = max(offset, offsets.get(level, 0))
         for level, offset in offsets.items():
-            # Another broker may have cut the log: what comes there from now on has waited for none.
+            # Another broker may have truncated the log: messages stored there from now on are new.
             span = self._view.queue_range(SCHEDULE_TOPIC, level - 1)
             if span is not None:
                 offsets[level] = min(offset, span[1])
@@ -225,7 +226,7 @@ class Delays:
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, tick: Tick) -> list[Effect]:
-        """Deliver what is due; the appends are the core's to take."""
+        """Deliver what is due; the core takes the appends."""
         effects = self._look_at_clock(now_ms, tick)
         effects += self._mirror(now_ms)
         if now_ms < self._retry_ms or self._confirmations.failed is not None:
@@ -251,7 +252,7 @@ class Delays:
         return effects
 
     def keep_above(self, position: int, wall_ms: int) -> list[Effect]:
-        """The log below `position` may be deleted: the newest announcement must not go with it."""
+        """Announce again if the newest announcement is below `position`, which may be deleted."""
         if not 0 <= self._position < position:
             return []
         try:
@@ -267,7 +268,7 @@ class Delays:
             if self._clock.steps and not self._anybody and now_ms > self._forget_ms:
                 self._clock.forget()
             return []
-        # What is in the log may not be in its queue yet.
+        # Records of the log may not be in their queue yet.
         self._forget_ms = now_ms + REMEMBER_STEP_MS
         if not self._anybody:
             return []
@@ -284,7 +285,7 @@ class Delays:
         ]
 
     def _mirror(self, now_ms: int) -> list[Effect]:
-        """delayOffset.json follows what is flushed."""
+        """Update delayOffset.json with the flushed progress."""
         self.flushed_to(self._confirmations.flushed)
         if now_ms < self._mirrored_ms or self._flushed_offsets == self._mirrored:
             return []
@@ -295,7 +296,7 @@ class Delays:
     # -- what is due --------------------------------------------------------------------------
 
     def _collect(self, wall_ms: int) -> tuple[_Due, int | None, list[Effect]]:
-        """What is due, when the next one is (wall time, None for never), and what is lost."""
+        """Return what is due, the next due time (wall time, None for never), and warnings."""
         due = _Due([], [], [], [], {})
         next_ms: int | None = None
         warnings: list[Effect] = []
@@ -305,7 +306,7 @@ class Delays:
             low, high = self._view.queue_range(SCHEDULE_TOPIC, queue_id) or (0, 0)
             offset = self._offsets.get(level, 0)
             if offset < low:
-                # Retention took them; before the first announcement another broker delivered them.
+                # Deleted by retention; without an announcement, another broker delivered them.
                 if self._position >= 0:
                     self.figures.lost += low - offset
                     warnings.append(
@@ -319,7 +320,7 @@ class Delays:
                 continue
             waiting = True
             if due.is_full:
-                break  # the turn after this one looks again
+                break  # the next tick checks again
             then_ms: int | None = self._head_ms(queue_id, offset)
             if then_ms is not None and then_ms <= wall_ms:
                 then_ms, told = self._collect_level(due, queue_id, offset, wall_ms)
@@ -330,7 +331,7 @@ class Delays:
         return due, next_ms, warnings
 
     def _head_ms(self, queue_id: int, offset: int) -> int:
-        """When the message at the head of a level is due; NOW if it cannot be read."""
+        """Return when the message at the head of a level is due; NOW if it cannot be read."""
         known = self._heads.get(queue_id)
         if known is None or known[0] != offset:
             stored_ms = self._view.store_time(SCHEDULE_TOPIC, queue_id, offset)
@@ -348,7 +349,7 @@ class Delays:
     def _collect_level(
         self, due: _Due, queue_id: int, offset: int, wall_ms: int
     ) -> tuple[int | None, list[Effect]]:
-        """Take what is due of one level; returns when its next is, None if that is not known."""
+        """Take what is due of one level; return its next due time, None if unknown."""
         read = self._view.read_queue(
             SCHEDULE_TOPIC,
             queue_id,
@@ -390,7 +391,7 @@ class Delays:
         late_ms: int,
         warnings: list[Effect],
     ) -> None:
-        """Add one message to what is delivered."""
+        """Add one message to the deliveries."""
         lane = real_lane(bytes(record[parts.props_at :]))
         try:
             if lane is None or lane[0] in (HALF_TOPIC, SCHEDULE_TOPIC):
@@ -418,10 +419,10 @@ class Delays:
             due.runs.append((level, offset, 1))
 
     def _reachable(self, lane: Lane, warnings: list[Effect]) -> Lane:
-        """The queue, or one of the same topic that is read, if that one is there no more.
+        """Return the queue, or a readable one of the topic if that queue no longer exists.
 
-        A message of a deleted topic is stored all the same, as RocketMQ does: who creates the topic
-        again finds it.
+        A message of a deleted topic is stored all the same, as in RocketMQ: it can be consumed once
+        the topic is created again.
         """
         topic = self._control.topics.get(lane[0])
         if topic is None:
@@ -440,8 +441,10 @@ class Delays:
     # -- delivering ---------------------------------------------------------------------------
 
     def _store(self, due: _Due, wall_ms: int) -> None:
-        """Announce and deliver, in one append. Raises what Appends.write raises; then nothing was
-        done, and all of it is still due."""
+        """Announce and deliver, in one append.
+
+        Raises as Appends.write; then nothing was done, and all of it is still due.
+        """
         delivering = {level for level, _, _ in due.runs}
         passed = {level: at for level, at in due.offsets.items() if level not in delivering}
         self._offsets.update(passed)
@@ -455,7 +458,7 @@ class Delays:
             self.figures.late(late_ms)
 
     def _announce(self, wall_ms: int) -> None:
-        """Write down how far the levels have come, without a delivery."""
+        """Record the progress of the levels, without a delivery."""
         draft = self._progress([], wall_ms)
         _, self._position = self._appends.write_one(draft, PROGRESS_LANE, wall_ms)
         self._confirmations.append(self._appends.end)

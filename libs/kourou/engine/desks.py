@@ -1,6 +1,6 @@
-"""The desks of a broker, made and connected in one place.
+"""Creates and connects the request handlers of a broker.
 
-State: none of its own; what a desk keeps is said in its module.
+State: none of its own; each handler documents its state in its module.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ from kourou.runtime.settings_registry import SettingsRegistry
 
 QuorumRole = QuorumLeaderRole | QuorumFollowerRole
 Role = LeaderRole | FollowerRole | QuorumRole
-"""How a broker leads or follows; one without a role leads a log that nobody can follow."""
+"""How a broker leads or follows. A broker without a role leads a log that cannot be followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Everything a broker's decisions start from. `store_host` is the address in message ids.
+    """Everything that a broker's core starts from. `store_host` is the address in message IDs.
 
     `delays` is the progress of the delay levels (level -> next offset) if another broker made some.
-    `role` None: nobody can follow this broker.
+    `role` None: this broker cannot have followers.
     """
 
     view: StoreView
@@ -103,7 +103,7 @@ class Start:
 
 
 class Desks:
-    """All desks of one broker."""
+    """All request handlers of one broker."""
 
     def __init__(self, start: Start) -> None:
         policy, control, view = start.policy, start.control, start.view
@@ -163,20 +163,20 @@ class Desks:
         )
 
     def _waiting_before(self, position: int) -> list[UnreadSpan]:
-        """Messages below a position of the log that wait for their time or their outcome."""
+        """Return messages below a log position that are not due, or not resolved yet."""
         low, _ = self.view.queue_range(*HALF_LANE) or (0, 0)
         halves = self.transactions.halves.spans_before(position, low)
         return self.delays.waiting_before(position) + halves
 
     def _open_for_order(self) -> None:
-        """Queue locks of those who consume in order."""
+        """Queue locks for ordered consumption."""
         self.locks = QueueLocks(self.control.locks)
         self.lock_desk = LockDesk(
             self.locks, self.membership, self.recorder, self.confirmations, self.policy
         )
 
     def _open_for_clients(self, start: Start) -> None:
-        """Sends, pulls, offsets, searches, members."""
+        """Sends, pulls, offsets, message queries, consumers."""
         policy, control, view = self.policy, self.control, self.view
         self.members = MemberDesk(
             control, self.membership, self.recorder, self.confirmations, policy
@@ -261,7 +261,7 @@ class Desks:
         )
 
     def _open_transactions(self, start: Start) -> None:
-        """Half messages and the questions about them; whoever redirects sends is told of it."""
+        """Half messages and check-backs; sets the targets of `redirects`."""
         self.transactions = Transactions(
             self.view,
             self.control,
@@ -300,7 +300,7 @@ class Desks:
         )
 
     def _open_for_questions(self, start: Start) -> None:
-        """Searches, figures, replies, and what is passed on to clients."""
+        """Queries, metrics, replies, and requests that are forwarded to clients."""
         policy, control, view = self.policy, self.control, self.view
         self.queries = QueryDesk(view, self.confirmations, self.membership, policy)
         self.reply_desk = ReplyDesk(
@@ -326,7 +326,7 @@ class Desks:
         )
 
     def _open_for_operators(self, start: Start) -> None:
-        """Groups and the broker itself; topics are made where sends need them."""
+        """Groups and the broker itself; topics are created where sends need them."""
         policy, control, view = self.policy, self.control, self.view
         self.group_desk = GroupDesk(
             control,
@@ -364,7 +364,7 @@ class Desks:
     def _open_for_members(
         self, start: Start
     ) -> tuple[Leading | QuorumLeading | None, Following | QuorumFollowing | None]:
-        """Whoever copies this log, or whose log this one copies."""
+        """Create the leader or the follower of this log, depending on the role."""
         policy, control, view = self.policy, self.control, self.view
         appends, confirmations = self.appends, self.confirmations
         role, recorder = start.role, self.recorder
@@ -388,7 +388,7 @@ class Desks:
                 return None, None
 
     def _epochs_of(self, role: Role | None) -> Callable[[], Epochs]:
-        """The history of the log: of what is written, which a copy may not have read yet."""
+        """Return the epochs of what is written, which a replica may not have read yet."""
         if isinstance(role, QuorumRole):
             quorum = role.quorum
             return lambda: quorum.epochs
@@ -398,13 +398,13 @@ class Desks:
         return lambda: Epochs(self.control.replicas.epochs, self.appends.end)
 
     def _decided_elsewhere(self, events: Sequence[Event]) -> None:
-        """What a leader decided is in the copied log."""
+        """Apply decisions of the leader that are in the copied log."""
         self.broker_desk.put_into_force(events)
         if any(isinstance(event, LogDeleted) for event in events):
             self.retention.follows()
 
     def apply(self, name: str, value: bool | int | str) -> None:
-        """Put one dynamic setting into force; keys of other parts are the service's business."""
+        """Apply one dynamic setting; the service applies the keys of other components."""
         match name, value:
             case "syncFlushTimeout", int():
                 self.confirmations.flush_timeout_ms = value
@@ -425,7 +425,7 @@ class Desks:
 
 
 def _confirmations(start: Start) -> Confirmations:
-    """The rule by which senders of this broker are answered."""
+    """Create the rule that decides when senders of this broker get their replies."""
     end, flushed, role = start.log.end, start.flushed, start.role
     if isinstance(role, FollowerRole):
         return FollowedConfirmations(end=end, flushed=flushed, told=end)
@@ -489,4 +489,4 @@ POLICY_FIELDS: Mapping[str, str] = {
     "batchTransactionTimeOut": "batch_timeout_ms",
     "batchQueryReservedTime": "batch_memory_hours",
 }
-"""Dynamic keys of broker.conf that decisions look at, and the field of BrokerPolicy they change."""
+"""Dynamic keys of broker.conf that the core reads, and the BrokerPolicy field of each."""

@@ -1,12 +1,13 @@
-"""How full is the disk, and what follows from that?
+"""The levels of disk usage, and the behaviour at each of them.
 
-State: soft; the next look tells again.
+State: soft; the next measurement restores it.
 
-Reads go on at every level, and so do the broker's own records (progress, decisions), for which the
-reserved segment has room. A disk that says ENOSPC whatever its figures are counts as FORCING.
+Reads continue at every level. So do the broker's own records (progress, decisions), for which the
+reserved segment has space. A disk that reports ENOSPC counts as FORCING, whatever its usage.
 
-Invariants:  a level is decided by this look alone; what has hysteresis is `refusing` and `starving`
-             each change is told once
+Invariants:
+- a level depends on the last measurement only; `refusing` and `starving` have hysteresis
+- each change is reported once
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from kourou.model.limits import DISK_SIZE_WARN_BYTES
 
 STARVING_PERCENT = 95
 _LOW_OVER_BYTES = DISK_SIZE_WARN_BYTES * 9 // 8
-"""Free space must have risen so far before it may be called low again."""
+"""Free space must rise to this before it can be reported as low again."""
 
 
 class Level(IntEnum):
-    """How full the disk is: by default they begin at 75, 85, 90 and 95 % in use.
+    """The level of disk usage: by default the levels begin at 75, 85, 90 and 95 % in use.
 
-    Refusing lasts until the disk is below FORCING, starving until it is below REFUSING.
+    Refusing lasts until the usage is below FORCING, starving until it is below REFUSING.
     """
 
     NORMAL = 0  # expired segments are deleted at the hours of deleteWhen
@@ -36,7 +37,7 @@ class Level(IntEnum):
 
 
 class DiskPressure:
-    """The last look at the disk, and what it means. `policy` has the thresholds."""
+    """The last measurement of the disk, and its consequences. `policy` has the thresholds."""
 
     __slots__ = ("_policy", "free_bytes", "level", "low", "refusing", "starving", "total_bytes")
 
@@ -51,7 +52,7 @@ class DiskPressure:
 
     @property
     def used_percent(self) -> int:
-        """Whole percents, rounded up as RocketMQ does; 0 before the first look."""
+        """Disk usage in whole percent, rounded up as in RocketMQ; 0 if not measured yet."""
         if not self.total_bytes:
             return 0
         return -(-100 * (self.total_bytes - self.free_bytes) // self.total_bytes)
@@ -65,7 +66,7 @@ class DiskPressure:
         return max(self._policy.disk_refuse_percent, self._force_percent)
 
     def measured(self, total_bytes: int, free_bytes: int, *, full: bool) -> list[str]:
-        """A look at the disk; `full`: it refused space just now. Returns what is to be told."""
+        """Apply a measurement; `full`: the disk just refused space. Returns texts to log."""
         self.total_bytes, self.free_bytes = total_bytes, free_bytes
         force, refuse = self._force_percent, self._refuse_percent
         starve = max(STARVING_PERCENT, refuse)
@@ -80,9 +81,9 @@ class DiskPressure:
         ]
 
     def bytes_over(self) -> int:
-        """How much must go until the disk is below FORCING; 0 or less if nothing."""
+        """Return how much to delete until usage is below FORCING; 0 or less if nothing."""
         used = self.total_bytes - self.free_bytes
-        # Strictly below: so many that used * 100 < percent * total.
+        # Strictly below: the number of bytes for which used * 100 < percent * total.
         return used - (-(-self._force_percent * self.total_bytes // 100) - 1)
 
     def check_writable(self) -> None:

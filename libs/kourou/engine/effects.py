@@ -1,4 +1,4 @@
-"""What a broker's core asks of the world, in the order in which it must be done."""
+"""The effects that a broker's core returns, in the order in which they must be executed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ class Blank(NamedTuple):
 
 @dataclass(slots=True)
 class Append:
-    """Write these bytes at the log's end and project them.
+    """Write these bytes at the end of the log and project them.
 
-    `pieces` are (position, bytes) in log order, each inside one segment; `blanks` close the
-    segments that were left. `end` is the log's end afterwards. `records` are those of a single
-    piece as columns, where they are known. `to` is whose records they are, if that request is
-    traced.
+    `pieces` are (position, bytes) in log order, each inside one segment; `blanks` fill the rest of
+    full segments. `end` is the end of the log afterwards. `records` has the records of a single
+    piece as columns, if known. `to` is the request that the records come from, if it is traced.
     """
 
     pieces: list[tuple[int, Buffer]]
@@ -41,15 +40,15 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Somebody waits for messages that were appended: project them once the replies have left.
+    """Project appended messages once the replies have left, because a reader waits for them.
 
-    Without it, what was appended is projected a little later, together with what comes meanwhile.
+    Without it, appended records are projected a little later, together with those that follow.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Somebody waits for the disk: flush now (one flush serves all that was appended before it)."""
+    """Flush now, because a reply waits for the disk; one flush covers all earlier appends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,9 @@ class ConfigChanged:
 
 @dataclass(slots=True)
 class Announce:
-    """Topics, permissions or filter servers changed: register with every name server now.
+    """Register with every name server now: topics, permissions or filter servers changed.
 
-    Come back with Announced(number) when all that can be reached know it.
+    The executor returns Announced(number) when all reachable name servers know it.
     """
 
     number: int = field(default=0, compare=False)
@@ -71,35 +70,38 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class DropTopic:
-    """A topic was deleted: its queues go; its records stay in the log until they expire."""
+    """Delete the queues of a deleted topic; its records stay in the log until they expire."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteLogBefore:
-    """Delete the segments below `position` and what only names them; flush first, then say so."""
+    """Delete the segments below `position` and files that refer only to them.
+
+    The executor flushes first, and returns LogShrunk afterwards.
+    """
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class CleanProjections:
-    """Delete files of queues and index that name only what the log no longer has."""
+    """Delete files of queues and index that refer only to deleted records."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskStarving:
-    """The disk is all but full (or no longer): spare it what can be spared (or no longer)."""
+    """Stop (or resume) dispensable disk usage, because the disk is almost full (or no longer)."""
 
     starving: bool
 
 
 @dataclass(frozen=True, slots=True)
 class AskHistory:
-    """Ask the event database, off the loop, and come back with HistoryAnswered, whatever happens.
+    """Query the event database, off the loop, and return HistoryAnswered in any case.
 
-    It must have the events below offset `upto` first. `wait_ms` is how long that may take.
+    The database must have the events below offset `upto` first. `wait_ms` limits that wait.
     """
 
     received: Received
@@ -110,7 +112,7 @@ class AskHistory:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Come back with a Tick in so many ms, though none is due yet; 0: as soon as others had a turn.
+    """Return a Tick after this many ms, although none is due; 0: after other inputs had a turn.
 
     A later one replaces it.
     """
@@ -120,9 +122,9 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class CopyChunk:
-    """Append a leader's bytes, which reach from `position` to `end`, and project them.
+    """Append a leader's bytes, from `position` to `end`, and project them.
 
-    Come back with Copied(end), or with NotCopied. `damage`: why they are no readable records.
+    The executor returns Copied(end) or NotCopied. `damage`: why the bytes are not readable records.
     """
 
     position: int
@@ -133,9 +135,9 @@ class CopyChunk:
 
 @dataclass(frozen=True, slots=True)
 class SaveEpochs:
-    """Write down durably that the log has these epochs: (epoch, start); before a byte is shipped.
+    """Store durably that the log has these epochs, (epoch, start), before a byte is shipped.
 
-    From then on a start recovers the log as one that others have, too.
+    From then on, a start recovers the log as one that other brokers have, too.
     """
 
     pairs: tuple[tuple[int, int], ...]
@@ -143,9 +145,10 @@ class SaveEpochs:
 
 @dataclass(frozen=True, slots=True)
 class CutLog:
-    """What lies from `position` on is not the leader's: cut it, and start the core anew.
+    """Truncate the log at `position`, because the rest is not the leader's; restart the core.
 
-    Nothing below `confirmed` may be cut: then stop, and tell the operator.
+    If records below `confirmed` would be truncated, the executor stops and reports it to the
+    operator.
     """
 
     position: int
@@ -154,10 +157,11 @@ class CutLog:
 
 @dataclass(frozen=True, slots=True)
 class BeginLog:
-    """The leader's log begins at `position`, above what this one has: begin an empty one there.
+    """Start an empty log at `position`, because the leader's log begins there, above this one.
 
-    Ask the leader what was decided before it, then start the core anew; if that fails, it is asked
-    for again. What lies from `common` on was no leader's: it is kept for the operator.
+    The executor fetches the state before `position` from the leader and restarts the core; if that
+    fails, the core requests it again. Records from `common` on differ from the leader's log, and
+    are kept for the operator.
     """
 
     position: int
@@ -166,9 +170,10 @@ class BeginLog:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRole:
-    """Make the core anew, from the same store, as a leader or as a follower; it says nothing more.
+    """Recreate the core from the same store, as a leader or a follower; the old core ends.
 
-    A leader opens `epoch` first and registers as brokerId 0; a follower follows who opened `epoch`.
+    A leader opens `epoch` first and registers as brokerId 0. A follower follows the leader of
+    `epoch`.
     """
 
     leads: bool
@@ -177,10 +182,10 @@ class ChangeRole:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Have a request done by the member that leads, and give its answer to who asked.
+    """Forward a request to the leader of the group, and give its reply to the requester.
 
-    `deadline_ms` is monotonic and absolute, 0 for none. What may have been done when no answer
-    comes is answered OUTCOME_UNKNOWN, what surely was not NotLeader.
+    `deadline_ms` is monotonic and absolute, 0 for none. If no reply comes, the requester gets
+    OUTCOME_UNKNOWN if the request may have been executed, and NotLeader if it was not.
     """
 
     member: str
@@ -192,7 +197,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Let another member of the Raft group lead; the one that is furthest if `target` is ""."""
+    """Transfer leadership of the Raft group to `target`; if empty, to the most advanced replica."""
 
     target: str = ""
 

@@ -1,9 +1,9 @@
-"""Filters, as consumers upload them, operators decide about them and filter servers fetch them.
+"""Requests about filters: consumers upload them, operators change them, filter servers fetch them.
 
-State: soft: which skips were recorded lately, since a consumer that starts again asks for the same
-messages, and its filter server for the same skip; how many sources may be checked now.
+State: soft: recently recorded skips, because a consumer that restarts requests the same messages,
+and its filter server the same skip; how many sources may be checked now.
 
-Whatever changes something is answered when that is confirmed.
+The reply to a change is sent when the change is committed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WHITE = frozenset("\t\n\r\f")
 
 
 class FilterDesk:
-    """Answers about filters."""
+    """Handles the requests about filters."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class FilterDesk:
         self._allowance = CheckAllowance()
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             PutFilter: self.put,
             ChangeFilter: self.change,
@@ -78,12 +78,13 @@ class FilterDesk:
             RecordFilterSkip: self.skip,
         }
 
-    # -- uploading ----------------------------------------------------------------------------
+    # -- uploads ------------------------------------------------------------------------------
 
     def put(self, now_ms: int, received: Received, request: PutFilter) -> list[Effect]:
-        """A version of a filter (30021); one that is known stays what it is.
+        """Store a version of a filter (30021); a known version stays as it is.
 
-        A consumer may be the first of its group to speak, so the group is made as by a first pull.
+        A consumer's upload may be the first request of its group, so it creates the group as a
+        first pull does.
         """
         if not self._policy.filter_upload:
             raise NoPermission(
@@ -114,10 +115,10 @@ class FilterDesk:
             now_ms, received, events, (group, name), number, request.note, created=known is None
         )
 
-    # -- deciding -----------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------
 
     def change(self, now_ms: int, received: Received, request: ChangeFilter) -> list[Effect]:
-        """Enable, roll back, disable, set the policy of, quarantine or delete a filter (30022)."""
+        """Enable, roll back, disable, quarantine or delete a filter, or set its policy (30022)."""
         filters, group, name = self._control.filters, request.consumer_group, request.name
         before = rules.existing(filters, group, name)
         number = request.version
@@ -161,7 +162,7 @@ class FilterDesk:
         *,
         created: bool = False,
     ) -> list[Effect]:
-        """Record it, and owe an answer that tells how the filter is afterwards."""
+        """Record the events; the pending reply shows the filter as it is afterwards."""
 
         def header() -> FilterResponse:
             after = self._control.filters.table.get(key)
@@ -175,7 +176,7 @@ class FilterDesk:
 
         return self._owing.decided(now_ms, received, events, header=header, reason=reason)
 
-    # -- passing messages over ----------------------------------------------------------------
+    # -- skipping messages --------------------------------------------------------------------
 
     def skip(self, now_ms: int, received: Received, request: RecordFilterSkip) -> list[Effect]:
         """Record messages to skip (30025); the filter server skips them after the reply."""
@@ -204,10 +205,10 @@ class FilterDesk:
             del self._skips[next(iter(self._skips))]
         return effects
 
-    # -- telling ------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def tell(self, _now_ms: int, received: Received, request: GetFilters) -> list[Effect]:
-        """The filters of all groups, of a group, or one (30023), and the filter servers here."""
+        """Reply with filters of all groups, a group, or one (30023), and with filter servers."""
         filters = self._control.filters
         if request.name:
             found = [rules.existing(filters, request.consumer_group, request.name)]
@@ -232,7 +233,7 @@ class FilterDesk:
         return [Reply(received.to, header=header, body=(body,))]
 
     def statistics(self) -> dict[str, int]:
-        """How many there are, for people."""
+        """Return counts for operators."""
         filters = self._control.filters
         return {
             "filters": len(filters),
@@ -246,7 +247,7 @@ class FilterDesk:
 
 
 def _source(body: bytes, sha256: str) -> tuple[str, str]:
-    """The text of a source and its SHA-256, if it is what its sender says. Raises BadRequest."""
+    """Return the checked text of a source, and its SHA-256. Raises BadRequest."""
     if not 0 < len(body) <= FILTER_SOURCE_BYTES_MAX:
         raise BadRequest(
             f"the source has {len(body)} bytes; 1 to {FILTER_SOURCE_BYTES_MAX} are allowed"
@@ -265,7 +266,7 @@ def _source(body: bytes, sha256: str) -> tuple[str, str]:
 
 
 def _line(what: str, text: str, length_max: int) -> str:
-    """A text of one line that is kept with a version. Raises BadRequest."""
+    """Return a text as one line, to be kept with a version. Raises BadRequest."""
     line = " ".join(text.split())
     if len(line) > length_max or not line.isprintable():
         raise BadRequest(f"the {what} must be at most {length_max} printable characters")
@@ -273,7 +274,7 @@ def _line(what: str, text: str, length_max: int) -> str:
 
 
 def _told(one: FilterState, request: GetFilters) -> FilterState:
-    """A filter as it is told: at most one version of it with its source."""
+    """Return a filter for a reply: at most one of its versions has its source."""
     bare = one.bare()
     if not request.with_source:
         return bare

@@ -1,9 +1,10 @@
-"""Filter servers come, go, and are told when filters change.
+"""Registration of filter servers, and their notification when filters change.
 
 State: none of its own.
 
-Filter servers are told of a change when it is confirmed, and once for all changes of a turn. Who
-misses a notice sees in the answer to its next registration that there are other filters.
+Filter servers are notified of a change when it is committed, once for all changes of a batch. A
+filter server that misses a notification sees the new version number in the reply to its next
+registration.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kourou.runtime.peer import Peer
 
 
 class FilterServerDesk:
-    """Answers filter servers about themselves."""
+    """Handles filter servers' requests about themselves."""
 
     def __init__(
         self,
@@ -47,13 +48,13 @@ class FilterServerDesk:
         self._policy = policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {RegisterFilterServer: self.register, UnregisterFilterServer: self.unregister}
 
     def register(
         self, now_ms: int, received: Received, request: RegisterFilterServer
     ) -> list[Effect]:
-        """A filter server is there (301); a new one is answered when name servers know it."""
+        """Register a filter server (301); the reply to a new one waits for the name servers."""
         new = self._servers.register(
             now_ms, request.filter_server_addr, request.listeners, received.to.peer
         )
@@ -68,17 +69,17 @@ class FilterServerDesk:
     def unregister(
         self, _now_ms: int, received: Received, request: UnregisterFilterServer
     ) -> list[Effect]:
-        """A filter server leaves (30020)."""
+        """Remove a filter server (30020)."""
         gone = self._servers.unregister(request.filter_server_addr, received.to.peer)
         announced: list[Effect] = [Announce()] if gone else []
         return [*announced, Reply(received.to)]
 
     def disconnected(self, peer: Peer) -> list[Effect]:
-        """A connection is gone."""
+        """Remove the filter servers of a closed connection."""
         return self._gone(self._servers.drop_peer(peer), "its connection closed")
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Forget who was silent for too long."""
+        """Remove the filter servers that were silent for too long."""
         gone = self._servers.expire(now_ms, self._policy.filter_server_expiry_ms)
         return self._gone(gone, "no heartbeat for too long")
 
@@ -86,10 +87,10 @@ class FilterServerDesk:
         if not addresses:
             return []
         lost = [LogWarning(f"filter server {address} is offline: {why}") for address in addresses]
-        return [*lost, Announce()]  # unnumbered: nobody waits until that is known
+        return [*lost, Announce()]  # unnumbered: no reply waits for it
 
     def tell(self) -> list[Effect]:
-        """Tell every filter server that filters changed, as soon as that is confirmed."""
+        """Notify every filter server of changed filters, once the change is committed."""
         end = self._recorder.filters_end
         if not end or end > self._confirmations.confirmed:
             return []

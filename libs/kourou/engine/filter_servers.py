@@ -1,7 +1,7 @@
-"""Which filter servers run beside this broker, and where are they dialled?
+"""The filter servers next to this broker, and their addresses.
 
-State: soft. A filter server registers every few seconds; what is silent for too long, or whose
-connection is gone, is forgotten at once, so that consumers find another.
+State: soft. A filter server registers every few seconds. One that is silent for too long, or whose
+connection is closed, is removed at once, so that consumers find another.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from kourou.runtime.peer import Peer
 
 @dataclass(slots=True)
 class FilterServer:
-    """One of them. `listeners` has `carrier:listener` -> `host:port`; `heard_ms` is monotonic.
+    """One filter server. `listeners` has `carrier:listener` -> `host:port`; `heard_ms`: monotonic.
 
-    `told` is False for one that RocketMQ made: it understands no notices of ours.
+    `told` is False for a filter server of RocketMQ, which does not understand Kourou's
+    notifications.
     """
 
     address: str
@@ -49,10 +50,10 @@ class FilterServers:
     def register(
         self, now_ms: int, address: str, listeners: Mapping[str, str] | None, peer: Peer
     ) -> bool:
-        """A filter server lives; True if name servers must hear of it.
+        """Add or refresh a filter server; return True if name servers must be informed.
 
-        Who states no listeners is dialled at `address`, by the carrier it came over. Raises
-        BadRequest or Throttled.
+        A filter server without listeners is reached at `address`, by the transport that it used.
+        Raises BadRequest or Throttled.
         """
         _check_address(address)
         table = {f"{peer.carrier}:internal": address} if listeners is None else dict(listeners)
@@ -73,7 +74,7 @@ class FilterServers:
         return before is None or before.listeners != table
 
     def unregister(self, address: str, peer: Peer) -> bool:
-        """A filter server leaves; False if what stands there now is not its own registration."""
+        """Remove a filter server; return False if `peer` has no such registration."""
         known = self._table.get(address)
         if known is None or known.peer.id != peer.id:
             return False
@@ -81,11 +82,11 @@ class FilterServers:
         return True
 
     def drop_peer(self, peer: Peer) -> list[str]:
-        """A connection is gone; returns the addresses of those who registered over it."""
+        """Remove the filter servers of a closed connection; return their addresses."""
         return self._drop(lambda one: one.peer.id == peer.id) if self._table else []
 
     def expire(self, now_ms: int, expiry_ms: int) -> list[str]:
-        """Forget who was silent for too long; returns their addresses."""
+        """Remove those that were silent for too long; return their addresses."""
         return self._drop(lambda one: now_ms - one.heard_ms >= expiry_ms) if self._table else []
 
     def _drop(self, gone: Callable[[FilterServer], bool]) -> list[str]:
@@ -95,14 +96,14 @@ class FilterServers:
         return found
 
     def address_of(self, peer: Peer) -> str:
-        """Who registered over this connection; the connection itself, if nobody did."""
+        """Return the address registered over this connection, or else the connection's name."""
         for one in self._table.values():
             if one.peer.id == peer.id:
                 return one.address
         return str(peer)
 
     def addresses_for(self, asker: Peer) -> list[str]:
-        """What `asker` can dial, in a steady order."""
+        """Return the addresses that `asker` can connect to, in a stable order."""
         found = (
             one.listeners.get(f"{asker.carrier}:{asker.listener}")
             or one.listeners.get(f"{asker.carrier}:internal")
@@ -111,7 +112,7 @@ class FilterServers:
         return sorted({address for address in found if address is not None})
 
     def told(self) -> tuple[dict[str, str], ...]:
-        """The listeners of each, as name servers are told of them, in a steady order."""
+        """Return the listeners of each, for registration with name servers, in a stable order."""
         return tuple(dict(self._table[address].listeners) for address in sorted(self._table))
 
 

@@ -1,7 +1,7 @@
-"""How is a decision about a filter taken back?
+"""Undoes decisions about filters.
 
-State: none. Deleting a filter is undone whole, since its event has all of it; uploading a version
-is undone only while it is the filter's first and nothing else came of it.
+State: none. The deletion of a filter is undone completely, because its event has the whole filter.
+The upload of a version is undone only while it is the filter's first one and has not been used.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from kourou.model.limits import FILTER_SOURCES_BYTES_MAX, FILTERS_GROUP_MAX, FIL
 
 
 def decide_undo(filters: Filters, event: FilterEvent, *, forced: bool) -> list[Event]:
-    """The events that restore what `event` replaced; none if nothing has to change.
+    """Return the events that restore what `event` replaced; none if nothing has to change.
 
-    Raises Rejected, unless forced when the value has changed since.
+    Raises Rejected if that is impossible, or, unless forced, if the value has changed since.
     """
     match event:
         case FilterDeleted(gone):

@@ -1,12 +1,13 @@
-"""Which filters do consumer groups have, which version of each runs, and which must not?
+"""The filters of consumer groups: their versions, which one is active, which are quarantined.
 
 State: projection of the events of kourou.events.filter_events; owned and changed in place by
-`evolve`. It survives the loss of its events: `<root>/kourou/filters.json` mirrors it.
+`evolve`. It survives the loss of its events, because `<root>/kourou/filters.json` mirrors it.
 
-Invariants:  a version number of a group's filter is never given again, nor after its deletion
-             one version at most is active, and its source is kept
-             `version` grows by one with every event that changes how filters run
-             an event that the state has already (it was read from the mirror) changes nothing
+Invariants:
+- a version number of a group's filter is never reused, not even after its deletion
+- at most one version is active, and its source is kept
+- `version` grows by one with every event that changes how filters run
+- an event that the state has already (because it was read from the mirror) changes nothing
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ class Filters:
     source_bytes: int = field(default=0, compare=False)
 
     def get(self, group: str, name: str) -> FilterState | None:
-        """One filter, or None."""
+        """Return one filter, or None."""
         return self.table.get((group, name))
 
     def of(self, group: str) -> list[FilterState]:
-        """The filters of a group, by name."""
+        """Return the filters of a group, by name."""
         return [self.table[key] for key in sorted(self.table) if key[0] == group]
 
     def __len__(self) -> int:
@@ -70,7 +71,7 @@ class Filters:
         return iter(self.table.values())
 
     def copy(self) -> Filters:
-        """An independent copy; the filters themselves never change. O(filters)."""
+        """Return an independent copy; the filters themselves never change. O(filters)."""
         return Filters(
             dict(self.table),
             self.version,
@@ -84,7 +85,7 @@ class Filters:
 
 
 class FiltersTaken(msgspec.Struct, frozen=True):
-    """All of the state, as snapshots and the mirror have it; equal states are equal bytes."""
+    """The whole state, as snapshots and the mirror have it; equal states are equal bytes."""
 
     filters: tuple[FilterState, ...] = ()
     version: int = 0
@@ -93,7 +94,7 @@ class FiltersTaken(msgspec.Struct, frozen=True):
 
 
 def taken(filters: Filters) -> FiltersTaken:
-    """The state as it is now; it stays behind. O(filters)."""
+    """Return the state as it is now; later changes do not affect it. O(filters)."""
     return FiltersTaken(
         tuple(filters.table[key] for key in sorted(filters.table)),
         filters.version,
@@ -103,7 +104,7 @@ def taken(filters: Filters) -> FiltersTaken:
 
 
 def filters_of(read: FiltersTaken) -> Filters:
-    """The state that was taken."""
+    """Return the state from a result of `taken`."""
     filters = Filters(version=read.version, next_offset=read.next_offset)
     for one in read.filters:
         _place(filters, one)
@@ -171,7 +172,7 @@ def _upload(filters: Filters, event: FilterUploaded, at_ms: int) -> None:
 
 
 def _kept(one: FilterState) -> tuple[FilterVersion, ...]:
-    """The versions that stay: of too many the oldest goes that neither runs nor did before."""
+    """Drop the oldest versions beyond the limit, but not the active or the previous one."""
     versions = list(one.versions)
     for old in one.versions[:-1]:
         if len(versions) <= FILTER_VERSIONS_MAX:
@@ -210,7 +211,7 @@ def _changed(
 
 
 def _ran_before(before: FilterState, version: int) -> int | None:
-    """Of the other versions the one that ran last; None if none ever did."""
+    """Return the other version that was enabled last; None if none ever was."""
     ran = [
         (one.enabled_ms, one.version)
         for one in before.versions
@@ -250,7 +251,7 @@ def _bytes_of(one: FilterState) -> int:
 
 
 def existing(filters: Filters, group: str, name: str) -> FilterState:
-    """A filter that is there; raises Rejected (22) if it is not."""
+    """Return a filter; raises Rejected (22) if it does not exist."""
     found = filters.get(group, name)
     if found is None:
         raise Rejected(f"group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
@@ -258,7 +259,7 @@ def existing(filters: Filters, group: str, name: str) -> FilterState:
 
 
 def version_of_source(filters: Filters, group: str, name: str, sha256: str) -> int | None:
-    """The version that has this source, if the filter keeps one."""
+    """Return the version that has this source, or None."""
     known = filters.get(group, name)
     for one in () if known is None else reversed(known.versions):
         if one.sha256 == sha256:
@@ -267,7 +268,7 @@ def version_of_source(filters: Filters, group: str, name: str, sha256: str) -> i
 
 
 def next_version(filters: Filters, group: str, name: str) -> int:
-    """The number that the next source of this filter gets."""
+    """Return the version number that the next source of this filter gets."""
     known = filters.get(group, name)
     return filters.retired.get((group, name), 1) if known is None else known.next_version
 
@@ -285,8 +286,9 @@ def decide_upload(
 ) -> list[Event]:
     """Add a version, unless the filter has this source, and activate it if requested.
 
-    `enable` makes a version run that never ran: what an operator has decided since is not undone by
-    a consumer that starts with the old source, nor is a quarantine lifted. Raises Rejected.
+    `enable` activates a version only if it never ran: a consumer that starts with an old source
+    does not revert what an operator has decided since, and does not lift a quarantine. Raises
+    Rejected.
     """
     before = filters.get(group, name)
     number = version_of_source(filters, group, name, sha256)
@@ -379,8 +381,8 @@ def decide_quarantine(
 ) -> list[Event]:
     """Quarantine a version, the active one if None, for a reason.
 
-    It may be another one by now, in quarantine already, or gone: then this comes too late and
-    changes nothing that runs. Raises Rejected.
+    The request may be late: if the version is quarantined already or no longer stored, nothing
+    changes. Raises Rejected.
     """
     one = existing(filters, group, name)
     number = one.active if version is None else version
@@ -403,9 +405,9 @@ def decide_delete_of_group(filters: Filters, group: str) -> list[Event]:
 
 
 def decide_skip(filters: Filters, skip: FilterMessagesSkipped) -> list[Event]:
-    """A filter server is about to pass messages over. Raises Rejected where it must not.
+    """Let a filter server skip messages. Raises Rejected if it must not.
 
-    It may have asked before it heard of a change, and then has to hold instead.
+    The filter server may not know of a change yet. After an error it must wait instead of skipping.
     """
     one = existing(filters, skip.group, skip.name)
     if not 0 < len(skip.offsets) <= FILTER_SKIP_OFFSETS_MAX or min(skip.offsets) < 0:
@@ -426,7 +428,7 @@ def decide_skip(filters: Filters, skip: FilterMessagesSkipped) -> list[Event]:
 
 
 def check_reason(reason: str) -> str:
-    """A reason as it may be kept: one line, not too long; the rest is cut off."""
+    """Return a reason as one line, truncated to the maximum length."""
     line = " ".join(reason.split())
     if not line.isprintable():
         line = "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -1,15 +1,16 @@
-"""A static follower's mind: it copies the log of the leader that it was given.
+"""The core of a static follower, which copies the log of its configured leader.
 
-State: projection of the copied log, by the same `evolve` as a leader's; soft: the leader's address,
-and the newest promotion as name servers tell it, with every registration anew.
+State: projection of the copied log, by the same `evolve` as on a leader; soft: the leader's
+address, and the newest promotion, which name servers report again with every registration.
 
-A follower numbers nothing: Appends refuses, so that no desk can write by mistake. What a broker
-decides by its clock rests: delayed messages, questions about transactions, what expires. When the
-leader deletes a part of its log, that is an event, and the follower deletes the same part.
+A follower assigns no numbers: Appends refuses, so that no handler can write by mistake. Timed
+decisions of a broker do not run: delayed messages, check-backs, expiry. When the leader deletes a
+part of its log, that is an event, and the follower deletes the same part.
 
-What consumers commit here is kept in memory until the leader's word about the same queue comes.
+Offsets that consumers commit here are kept in memory until the leader's event for the same queue
+arrives.
 
-Becoming a leader is a start: the core is made anew from the store.
+Becoming a leader is a restart: the core is created again from the store.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ REFUSED: tuple[type[Request], ...] = (
     filter_server.RecordFilterSkip,
     history.Undo,
 )
-"""What changes the log, which only its leader does."""
+"""Requests that change the log, which only its leader does."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerRole:
-    """How a follower follows. `accept_cut_at`: see kourou.replication.copying.Member."""
+    """The settings of a follower. `accept_cut_at`: see kourou.replication.copying.Member."""
 
     leader_address: str = ""
     accept_cut_at: int | None = None
@@ -86,8 +87,8 @@ class FollowerRole:
 class Following:
     """Follows one leader.
 
-    A follower that starts serves all it has: its leader may be dead. From then on it serves what
-    it has of what the leader told.
+    After its start, a follower serves everything that it has, because its leader may be down. As
+    soon as the leader reports a committed position, it serves records up to there.
     """
 
     active = True
@@ -128,7 +129,7 @@ class Following:
 
     @property
     def leader_address(self) -> str:
-        """Where the leader listens, as far as is known."""
+        """The leader's address, as far as it is known."""
         return self._leader_address
 
     @property
@@ -140,7 +141,7 @@ class Following:
         )
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """What a follower answers otherwise than a leader."""
+        """Return the handlers that differ from a leader's."""
         return {
             **dict.fromkeys(REFUSED, self._refuse),
             LogChunk: self.chunk,
@@ -153,7 +154,7 @@ class Following:
     # -- the leader -------------------------------------------------------------------------------
 
     def connected(self, now_ms: int, peer: Peer, address: str = "") -> list[Effect]:
-        """There is a connection to the leader, which clients find at `address`."""
+        """Attach to the leader over a new connection; clients reach the leader at `address`."""
         self._peer = peer
         if address:
             self._leader_address = address
@@ -161,16 +162,16 @@ class Following:
         return [self._said(self.copying.connected(now_ms))]
 
     def heard_of(self, epoch: int) -> None:
-        """A name server knows this epoch of the log, which its leader here may never have had."""
+        """Note an epoch that a name server knows; the leader may not have had it."""
         self._elsewhere = max(self._elsewhere, epoch)
 
     @property
     def heard(self) -> int:
-        """The highest epoch that anybody told: what a promotion must outdo."""
+        """The highest known epoch; a promotion must use a higher one."""
         return max(self.copying.epoch, self._elsewhere)
 
     def outdo(self, epoch: int) -> list[Effect]:
-        """This follower will open `epoch`: a leader that hears so stores nothing more, at once."""
+        """Tell the leader that this follower opens `epoch`, so that it stops writing at once."""
         if self._peer is None:
             return []
         policy = self._policy
@@ -180,20 +181,20 @@ class Following:
         return [Notify(self._peer, word)]
 
     def drop_peer(self, peer: Peer) -> None:
-        """A connection is gone, perhaps the leader's."""
+        """Handle a closed connection, perhaps the leader's."""
         if peer == self._peer:
             self._peer = None
             self.copying.disconnected()
 
     def attached(self, now_ms: int, received: Received, request: Attached) -> list[Effect]:
-        """The leader says from where on both logs are the same."""
+        """Handle the leader's reply to Attach: up to where both logs are the same."""
         if received.to.peer != self._peer:
             return []
         effects = [self._cut(each) for each in self.copying.attached(now_ms, request)]
         return [*effects, *self._tell()]
 
     def chunk(self, now_ms: int, received: Received, request: LogChunk) -> list[Effect]:
-        """Bytes of the leader's log, or where it stands."""
+        """Handle bytes of the leader's log, or the leader's current positions."""
         if received.to.peer != self._peer:
             return []
         data = memoryview(b"".join(received.body) if len(received.body) != 1 else received.body[0])
@@ -219,7 +220,7 @@ class Following:
 
     @property
     def _promised(self) -> int:
-        """Below this, senders may have been promised this follower's copy."""
+        """Below this position, senders may have replies that rely on this follower's copy."""
         return self._control.replicas.promised_to(self._policy.broker_id)
 
     def _tell(self) -> list[Effect]:
@@ -234,13 +235,13 @@ class Following:
     # -- the copy ---------------------------------------------------------------------------------
 
     def copied(self, end: int) -> None:
-        """The store has what was taken up to `end`."""
+        """Note that the store has the accepted bytes up to `end`."""
         self._not_copied = ""
         self.copying.copied(end)
         self._log.copied(end)
 
     def not_copied(self, now_ms: int, end: int, reason: str) -> list[Effect]:
-        """The store could not take all of it; its log ends at `end`."""
+        """Note that the store could not write all bytes; its log ends at `end`."""
         self.copying.not_copied(now_ms, end)
         if reason == self._not_copied:
             return []
@@ -248,21 +249,21 @@ class Following:
         return [LogWarning(f"data from the leader was not stored: {reason}")]
 
     def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
-        """Queues have grown; if it was that of the control events, they take effect."""
+        """Apply new control events, if the queue of control events has advanced."""
         effects = self._log.grown(queues)
         self.copying.promised = self._promised
         return effects
 
-    # -- turns ------------------------------------------------------------------------------------
+    # -- timers and batches -----------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Ask again where nothing was heard."""
+        """Repeat requests that the leader has not replied to."""
         if self._peer is None:
             return []
         return [self._said(each) for each in self.copying.tick(now_ms)]
 
     def turn(self, _now_ms: int) -> list[Effect]:
-        """At the end of a turn: what the leader is told, and whether it waits for this disk."""
+        """End a batch: report to the leader, and flush if it waits for this disk."""
         self.copying.flushed_to(self._confirmations.flushed)
         effects: list[Effect] = self._log.deletions()
         if self.copying.wants_flush():

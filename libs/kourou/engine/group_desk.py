@@ -1,10 +1,10 @@
-"""Consumer groups and their progress, as operators ask about and change them.
+"""Requests about consumer groups and their offsets.
 
 State: none of its own.
 
-A reset (222) goes both ways at once: the broker records the new offsets, so a group that is offline
-starts from them, and tells every connected member (220), which drops its queues and takes them
-over.
+A reset (222) works in two ways at once: the broker records the new offsets, so that a group that is
+offline starts from them, and it notifies every connected consumer (220), which drops its queues and
+adopts the offsets.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from kourou.runtime.effects import Notify, Reply
 from kourou.runtime.inputs import Received
 
 LIST_FORM_LANGUAGE = "CPP"
-"""Clients in this language read tables of offsets as lists (fact sheet §3.9)."""
+"""Clients in this language read tables of offsets as lists, as in RocketMQ."""
 
 
 class GroupDesk:
-    """Answers about consumer groups."""
+    """Handles requests about consumer groups."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class GroupDesk:
         self._ensure_group = ensure_group
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             UpdateAndCreateSubscriptionGroup: self.put,
             DeleteSubscriptionGroup: self.delete,
@@ -91,7 +91,7 @@ class GroupDesk:
     def delete(
         self, now_ms: int, received: Received, request: DeleteSubscriptionGroup
     ) -> list[Effect]:
-        """Forget a group, and its progress if asked (207)."""
+        """Delete a group, and its offsets if requested (207)."""
         events = decide_delete_group(
             self._control, self._commits, request.group_name, remove_offset=request.remove_offset
         )
@@ -100,20 +100,20 @@ class GroupDesk:
     def all(
         self, _now_ms: int, received: Received, _request: GetAllSubscriptionGroupConfig
     ) -> list[Effect]:
-        """Every group's configuration (201)."""
+        """Reply with every group's configuration (201)."""
         groups = self._control.groups
         return [Reply(received.to, body=(encode_group_configs(list(groups), groups.version),))]
 
     def all_offsets(
         self, _now_ms: int, received: Received, _request: GetAllConsumerOffset
     ) -> list[Effect]:
-        """Every group's progress (43)."""
+        """Reply with every group's offsets (43)."""
         return [Reply(received.to, body=(encode_consumer_offsets(self._commits.entries()),))]
 
     def reset(
         self, now_ms: int, received: Received, request: InvokeBrokerToResetOffset
     ) -> list[Effect]:
-        """Move a group to a store time (222); -1 means the end, without force only backwards."""
+        """Reset a group to a store time (222); -1 means the end, without force only backwards."""
         topic = self._topic(request.topic)
         if request.group not in self._control.groups:
             raise GroupNotFound(f"consumer group {request.group} does not exist")
@@ -145,9 +145,10 @@ class GroupDesk:
         return effects + self._tell_members(notice, table)
 
     def moved(self, event: OffsetsReset, at_ms: int) -> list[Effect]:
-        """Tell the connected members of a group that its progress was put elsewhere.
+        """Notify the connected consumers of a group that its offsets were changed.
 
-        Where an entry was removed they stay: no offset says "none".
+        Where an entry was removed, consumers keep their offset, because no offset value means
+        "none".
         """
         table = {
             MessageQueue(event.topic, self._broker_name, queue_id): offset
@@ -164,9 +165,10 @@ class GroupDesk:
     def _tell_members(
         self, notice: ResetConsumerClientOffset, table: Mapping[MessageQueue, int]
     ) -> list[Effect]:
-        """Each connection once, in the form that its client understands.
+        """Notify each connection once, in the form that its client understands.
 
-        RocketMQ takes the form of whoever asked for the reset, which other clients cannot read.
+        RocketMQ uses the form of the client that requested the reset, which other clients cannot
+        read.
         """
         members = {member.peer.id: member for member in self._members.consumers(notice.group)}
         return [
@@ -179,7 +181,7 @@ class GroupDesk:
         ]
 
     def clone(self, now_ms: int, received: Received, request: CloneGroupOffset) -> list[Effect]:
-        """One group begins where another stands (314); it is made where groups make themselves."""
+        """Copy a group's offsets to another group (314), which is created if that is allowed."""
         if request.src_group not in self._control.groups:
             raise GroupNotFound(f"consumer group {request.src_group} does not exist")
         self._ensure_group(

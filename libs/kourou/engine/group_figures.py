@@ -1,4 +1,4 @@
-"""How far consumer groups are: beside the ends of their queues, in time, and over many groups."""
+"""Consumer lag: in messages, in time, and over many groups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from kourou.runtime.inputs import Received
 
 
 class GroupFigures:
-    """Answers how far groups are. `address` is this broker's own, as others dial it."""
+    """Handles requests about consumer lag. `address` is this broker's own, as clients dial it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class GroupFigures:
         self._address = address
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             GetConsumeStats: self.stats,
             GetBrokerConsumeStats: self.all_stats,
@@ -68,7 +68,7 @@ class GroupFigures:
         }
 
     def stats(self, _now_ms: int, received: Received, request: GetConsumeStats) -> list[Effect]:
-        """A group's progress beside the queues' ends (208); all its topics, or one."""
+        """Reply with a group's offsets and the queues' ends (208), for all topics or one."""
         group = request.consumer_group
         if request.topic:
             self._topic(request.topic)
@@ -87,7 +87,7 @@ class GroupFigures:
     def all_stats(
         self, _now_ms: int, received: Received, request: GetBrokerConsumeStats
     ) -> list[Effect]:
-        """The progress of all groups, by topic (317); of ordered topics only where asked so."""
+        """Reply with all groups' offsets, by topic (317); `is_order`: only ordered topics."""
         groups: dict[str, list[ConsumeStats]] = {}
         lag = 0
         for group in self._commits.groups():
@@ -134,12 +134,12 @@ class GroupFigures:
             last_ms = max(self._view.store_time(topic, queue_id, consumer - 1), 0)
         return OffsetWrapper(broker_offset=high, consumer_offset=consumer, last_timestamp=last_ms)
 
-    # -- in time ------------------------------------------------------------------------------
+    # -- lag in time --------------------------------------------------------------------------
 
     def time_spans(
         self, _now_ms: int, received: Received, request: QueryConsumeTimeSpan
     ) -> list[Effect]:
-        """When each queue's first, last and last consumed message was stored (303)."""
+        """Reply with store times of each queue's first, last and last consumed message (303)."""
         topic = self._topic(request.topic)
         spans = [
             self._span(request.group, topic.name, queue_id, received.wall_ms)
@@ -148,7 +148,7 @@ class GroupFigures:
         return [Reply(received.to, body=(encode_time_spans(spans),))]
 
     def _span(self, group: str, topic: str, queue_id: int, wall_ms: int) -> QueueTimeSpan:
-        """As RocketMQ: a group without progress counts as standing at the first message."""
+        """As in RocketMQ, a group without offsets counts as being at the first message."""
         low, high = self._view.queue_range(topic, queue_id) or (0, 0)
         first_ms = last_ms = -1
         if high > low:
@@ -169,15 +169,15 @@ class GroupFigures:
             delay_ms=delay_ms,
         )
 
-    # -- over groups --------------------------------------------------------------------------
+    # -- several groups -----------------------------------------------------------------------
 
     def corrections(
         self, _now_ms: int, received: Received, request: QueryCorrectionOffset
     ) -> list[Effect]:
-        """The lowest progress of a topic over its groups, by queue (308).
+        """Reply with the lowest offset of a topic over its groups, by queue (308).
 
-        Progress below what is kept does not count, nor do the groups of `filter_groups`. Where the
-        group compared with lies below that, it is the largest number there is: nothing to correct.
+        Offsets below the oldest stored message and those of `filter_groups` do not count. If the
+        offset of `compare_group` is below the result, the result is OFFSET_MAX: nothing to correct.
         """
         left_out = set((request.filter_groups or "").split(","))
         lowest: dict[int, int] = {}

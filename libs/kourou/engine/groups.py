@@ -1,9 +1,10 @@
-"""Which consumer groups exist here, and what the broker allows and promises them.
+"""The consumer groups of this broker, and their configurations.
 
 State: projection of GroupPut and GroupDeleted; owned and changed in place by `evolve`, like topics.
 
-Invariants:  `version.counter` grows by one with every event that changes the table
-             no command makes two groups whose names differ only in case (an import may)
+Invariants:
+- `version.counter` grows by one with every event that changes the table
+- no command creates two groups whose names differ only in case (an import may)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.topic import DataVersion
 
 START_GROUPS = tuple(sorted(names.SYSTEM_GROUPS - {"CID_RMQ_SYS_TRANS"}))
-"""Groups that a broker makes for itself at start (fact sheet §3.8)."""
+"""Groups that a broker creates for itself at start, as RocketMQ does."""
 
 _INT32_MAX = 2**31 - 1
 
@@ -34,7 +35,7 @@ class Groups:
     folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
 
     def get(self, name: str) -> GroupConfig | None:
-        """The group's configuration, or None."""
+        """Return the group's configuration, or None."""
         return self.table.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -47,12 +48,12 @@ class Groups:
         return iter(self.table.values())
 
     def copy(self) -> Groups:
-        """An independent copy. O(groups)."""
+        """Return an independent copy. O(groups)."""
         return Groups(dict(self.table), self.version, self.folded.copy())
 
 
 def groups_of(table: Collection[GroupConfig], version: DataVersion) -> Groups:
-    """The state with these groups, as read from a snapshot."""
+    """Return the state with these groups, as read from a snapshot."""
     groups = Groups(version=version)
     for config in table:
         _place(groups, config)
@@ -101,10 +102,10 @@ def decide_put(groups: Groups, wanted: GroupConfig) -> list[Event]:
 
 
 def decide_auto_create(groups: Groups, name: str, *, enabled: bool) -> list[Event]:
-    """Create a group that a consumer uses, if it does not exist and may be created.
+    """Create a group that a consumer uses, if it does not exist and creation is allowed.
 
-    `enabled` is autoCreateSubscriptionGroup; system groups are made in any case. Raises
-    GroupNotFound (26) where nothing may be created.
+    `enabled` is autoCreateSubscriptionGroup; system groups are created in any case. Raises
+    GroupNotFound (26) if creation is not allowed.
     """
     if name in groups:
         return []

@@ -1,8 +1,8 @@
-"""The records of batch transactions, many at once: half messages, committed messages, op records.
+"""The records of batch transactions in bulk: half messages, committed messages, op records.
 
-A batch has a million half messages, so what they have in common is looked at once. Where one of
-them is delayed, or not what a batch's half message is, the answer is None, and each is dealt with
-by itself; the result is the same, byte for byte.
+A batch has a million half messages, so their common parts are processed once. If one of them is
+delayed, or is not a half message of a batch, the result is None, and the caller handles each
+message separately; the resulting bytes are the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STORED = (_BATCH, _DELAY, Property.REAL_TOPIC.encode(), Property.REAL_QID.encod
 
 
 class MarkedHalves(NamedTuple):
-    """Half messages for HALF_LANE; `mark_of[i]` says which of `marks` message i has."""
+    """Half messages for HALF_LANE; `mark_of[i]` is the index in `marks` for message i."""
 
     drafts: list[bytes]
     marks: list[BatchMark]
@@ -37,9 +37,9 @@ class MarkedHalves(NamedTuple):
 def halves_of(
     drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Sequence[int] | None
 ) -> MarkedHalves | None:
-    """The half messages of checked drafts of batches, as `half_messages.half_of` makes them.
+    """Convert checked drafts of batches to half messages, as `half_messages.half_of` does.
 
-    None if any of them is something else, or has to be looked at by itself.
+    Returns None if any of them is something else, or needs separate handling.
     """
     records = drafts.records()
     numbers: dict[bytes, int] = {}
@@ -60,14 +60,16 @@ def halves_of(
             half_draft(record, changes[number])
             for record, number in zip(records, lane_numbers, strict=True)
         ]
-    except MessageIllegal:  # its properties are too long: alone it is refused
+    except MessageIllegal:  # its properties are too long: handled separately, it is refused
         return None
     return MarkedHalves(made, marks, mark_of)
 
 
 class StoredHalves:
-    """Stored half messages of batches, verified; `real` are the lanes they were sent to, and
-    `real_of[i]` says which of them message i was sent to."""
+    """Stored half messages of batches, verified.
+
+    `real` has the queues that they were sent to; `real_of[i]` is the index in `real` for message i.
+    """
 
     __slots__ = ("_positions", "_records", "real", "real_of")
 
@@ -79,7 +81,7 @@ class StoredHalves:
 
     @classmethod
     def read(cls, found: RecordColumns) -> StoredHalves | None:
-        """Those records; None if any of them is delayed, or has to be looked at by itself."""
+        """Wrap these records; None if any is delayed or needs separate handling."""
         marks: set[bytes] = set()
         numbers: dict[tuple[bytes, bytes], int] = {}
         real_of: list[int] = []
@@ -96,8 +98,9 @@ class StoredHalves:
         return cls(found, [(topic.decode(), int(queue)) for topic, queue in numbers], real_of)
 
     def committed(self, lanes: Sequence[Lane]) -> list[bytes]:
-        """The messages, as `half_messages.committed` makes them, each for that one of these lanes
-        which stands where `real` has its own.
+        """Return the messages, as `half_messages.committed` makes them.
+
+        They go to `lanes`, which has a queue for each queue of `real`, in the same order.
         """
         return [
             committed_copy(record, lanes[number], position)
@@ -107,12 +110,12 @@ class StoredHalves:
         ]
 
     def topics(self, count: int) -> Counter[str]:
-        """How many of the first so many belong to which topic."""
+        """Count the first `count` messages by topic."""
         return Counter(self.real[number][0] for number in self.real_of[:count])
 
 
 def _marks(texts: Iterable[bytes]) -> list[BatchMark] | None:
-    """What these marks say; None if one cannot be understood."""
+    """Decode these marks; None if one is invalid."""
     try:
         return [BatchMark.of_text(text.decode("utf-8", "replace")) for text in texts]
     except BadRequest:

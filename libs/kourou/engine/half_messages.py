@@ -1,15 +1,16 @@
-"""The records of a transaction: half message, committed message, op record, question.
+"""The records of a transaction: half message, committed message, op record, check-back.
 
-    half        RMQ_SYS_TRANS_HALF_TOPIC, queue 0; REAL_TOPIC and REAL_QID say where it belongs; the
-                transaction bits of its flags are cleared, so that it stands in its queue
-    op          RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0; tag "d"; the body is a half's queue offset as
-                decimal text: that half is done, one way or the other
-    committed   the real topic and queue, flag 8, the half's position in its prepared offset
-    put back    the half once more, with one check more, or with the queue offset it had at first
-    given up    TRANS_CHECK_MAX_TIME_TOPIC, queue 0: nobody knows what became of it
+    half        RMQ_SYS_TRANS_HALF_TOPIC, queue 0. REAL_TOPIC and REAL_QID name its target. The
+                transaction bits of its flags are cleared, so that its queue has an entry for it
+    op          RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag "d". The body is a half message's queue
+                offset as decimal text: that half message is committed or rolled back
+    committed   the real topic and queue, flag 8, the half message's position as prepared offset
+    put back    the half message again, with its check count increased by one, or with the queue
+                offset that it had at first
+    given up    TRANS_CHECK_MAX_TIME_TOPIC, queue 0: the outcome is unknown
 
-All keep unique key, keys, tag, flag, birth and attempts of the message. RocketMQ loses the user's
-flag when it puts a half back; that is not copied.
+All keep the unique key, keys, tag, flag, birth (time and host) and attempts of the message.
+RocketMQ loses the user's flag when it puts a half message back; Kourou does not.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ OP_TAG = "d"
 COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _MASK = int(SysFlag.TRANSACTION_MASK)
-_PLACE = struct.Struct(">qqiq")  # queue offset, position, flags, time of birth
+_PLACE = struct.Struct(">qqiq")  # queue offset, position, flags, born timestamp
 _BATCH = Property.BATCH.value.encode()
 _CHECK_TIMES = Property.TRANSACTION_CHECK_TIMES.value.encode()
 _FIRST_OFFSET = Property.TRAN_PREPARED_QUEUE_OFFSET.value.encode()
@@ -61,11 +62,11 @@ Identity = tuple[str, str, int]
 
 
 class HalfRecord:
-    """A stored half message, read: where it lies, and what it says. Raises Corrupt.
+    """A stored half message, decoded. Raises Corrupt.
 
-    `group`: the producer group, whose members know what became of it. `unique_key`: the producer's
-    id of the message; empty for producers that set none. `wait`: does its sender want answers to
-    wait for the disk? `in_batch`: does it name a batch?
+    `group` is the producer group, whose members know the outcome. `unique_key` is the producer's ID
+    of the message, empty if the producer sets none. `wait`: replies wait for the disk. `in_batch`:
+    the half message names a batch.
     """
 
     __slots__ = (
@@ -92,7 +93,7 @@ class HalfRecord:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All of them."""
+        """All properties."""
         if self._properties is None:
             at = parts_of(self.raw, 0, len(self.raw)).props_at
             self._properties = decode_properties(self.raw[at:])
@@ -100,7 +101,7 @@ class HalfRecord:
 
     @property
     def store_ms(self) -> int:
-        """When a broker stored it."""
+        """The store time."""
         return parts_of(self.raw, 0, len(self.raw)).store_timestamp
 
     @property
@@ -111,24 +112,24 @@ class HalfRecord:
 
     @property
     def checks(self) -> int:
-        """How often somebody was asked about it."""
+        """How many check-backs were sent for it."""
         return _number(self.properties.get(Property.TRANSACTION_CHECK_TIMES), 0)
 
     @property
     def immunity_ms(self) -> int | None:
-        """How long it asked not to be checked; None where it did not ask."""
+        """How long it must not be checked; None if it does not say."""
         seconds = _number(self.properties.get(Property.CHECK_IMMUNITY_TIME), -1)
         return None if seconds < 0 else seconds * 1000
 
     @property
     def mark(self) -> BatchMark | None:
-        """The batch it belongs to. Raises BadRequest for a mark that cannot be understood."""
+        """The batch that it belongs to. Raises BadRequest if the mark is invalid."""
         text = self.properties.get(Property.BATCH)
         return None if text is None else BatchMark.of_text(text)
 
     @property
     def was_put_back(self) -> bool:
-        """Is it a copy of an earlier half message?"""
+        """Whether it is a copy of an earlier half message."""
         return (
             Property.TRANSACTION_CHECK_TIMES in self.properties
             or Property.TRAN_PREPARED_QUEUE_OFFSET in self.properties
@@ -136,13 +137,13 @@ class HalfRecord:
 
     @property
     def first_offset(self) -> int:
-        """The queue offset it had at first, as far as it says; else its own."""
+        """The queue offset that it had at first, if recorded; else its own."""
         first = self.properties.get(Property.TRAN_PREPARED_QUEUE_OFFSET)
         return _number(first, self.queue_offset)
 
     @property
     def real_lane(self) -> tuple[str, int]:
-        """Where it belongs. Raises Corrupt for a half message that does not say it."""
+        """The topic and queue that it is for. Raises Corrupt if they are missing or invalid."""
         if self._lane is None:
             self._lane = self._read_lane()
         return self._lane
@@ -162,12 +163,12 @@ class HalfRecord:
 
 
 def read_half(raw: Buffer) -> HalfRecord:
-    """A verified record as a half message, a copy that stays. Raises Corrupt."""
+    """Decode a verified record as a half message; its bytes are copied. Raises Corrupt."""
     return HalfRecord(bytes(raw))
 
 
 def read_draft(draft: bytes, offset: int, position: int) -> HalfRecord:
-    """The draft of a half message, as `read_half` reads it at that offset and position.
+    """Decode the draft of a half message, as `read_half` would at that offset and position.
 
     Its store time and host are those of a draft: 0.
     """
@@ -177,7 +178,7 @@ def read_draft(draft: bytes, offset: int, position: int) -> HalfRecord:
 
 
 def mark_of(half: bytes) -> BatchMark | None:
-    """The batch that a half message belongs to; as HalfRecord.mark, without reading all of it."""
+    """Return the batch of a half message; like HalfRecord.mark, without decoding all of it."""
     if _BATCH not in half:
         return None
     ((text, _),) = kernel.values((half,), _OF_BATCH)
@@ -185,9 +186,9 @@ def mark_of(half: bytes) -> BatchMark | None:
 
 
 def half_of(draft: Buffer, lane: Lane) -> bytes:
-    """The half message of a checked draft for `lane`. A delay level is dropped.
+    """Convert a checked draft for `lane` to a half message. A delay level is dropped.
 
-    Raises BadRequest or MessageIllegal for one that says of a batch what cannot be.
+    Raises BadRequest or MessageIllegal if what it says of a batch is invalid.
     """
     half = half_draft(draft, half_changes(lane))
     if mark_of(half) is not None and kernel.values((half,), _OF_BATCH)[0][1] is None:
@@ -196,29 +197,32 @@ def half_of(draft: Buffer, lane: Lane) -> bytes:
 
 
 def half_draft(draft: Buffer, changes: Changes) -> bytes:
-    """The half message of a draft that is known to be one; `half_changes` gives the changes."""
+    """Convert a draft to a half message without checks; `half_changes` returns the changes."""
     return moved_draft(draft, HALF_LANE, changes, cleared=_MASK)
 
 
 def half_changes(lane: Lane) -> Changes:
-    """How the properties of a half message differ from those of a message for `lane`."""
+    """Return how the properties of a half message differ from those of its message."""
     topic, queue_id = lane
     return ((_DELAY, None), (_REAL_TOPIC, topic.encode()), (_REAL_QID, b"%d" % queue_id))
 
 
 def committed(half: HalfRecord, queue_id: int) -> bytes:
-    """The message itself, for its real topic and the queue given; without a batch's mark."""
+    """Return the final message for its real topic and this queue, without a batch's mark."""
     return committed_copy(half.raw, (half.real_lane[0], queue_id), half.position)
 
 
 def committed_copy(half: Buffer, lane: Lane, position: int) -> bytes:
-    """The message of the half message at this position of the log, for `lane`."""
+    """Return the final message for `lane`, of the half message at this log position."""
     changes = ((_BATCH, None),)
     return moved_draft(half, lane, changes, cleared=_MASK, added=COMMIT, prepared=position)
 
 
 def operation(half_offset: int, born_ms: int, host: bytes) -> bytes:
-    """The op record that ends the half message at this queue offset; `host` is the broker's own."""
+    """Return the op record for the half message at this queue offset.
+
+    `host` is the broker's own encoded address.
+    """
     body = b"%d" % half_offset
     wide = len(host) > HOST_V4_BYTES
     made = kernel.draft(_OP_TOPIC, 0, body, _OP_PROPERTIES, 0, 0, born_ms, host, wide, 0, 0, True)
@@ -227,29 +231,29 @@ def operation(half_offset: int, born_ms: int, host: bytes) -> bytes:
 
 
 def ended_by(body: bytes) -> list[int]:
-    """The half offsets that an op record ends; RocketMQ 5 writes several, joined by commas."""
+    """Return the half offsets that an op record ends; RocketMQ 5 writes several, with commas."""
     return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
 
 
 def checked(half: HalfRecord, checks: int) -> bytes:
-    """The half message as it is put back when somebody is asked for the `checks`th time."""
+    """Return the half message to put back when its `checks`th check-back is sent."""
     return moved_draft(half.raw, HALF_LANE, ((_CHECK_TIMES, b"%d" % checks),), cleared=_MASK)
 
 
 def still_immune(half: HalfRecord) -> bytes:
-    """The half message as it is put back while it may not be checked."""
+    """Return the half message to put back while it must not be checked."""
     known = Property.TRAN_PREPARED_QUEUE_OFFSET in half.properties
     changes = () if known else ((_FIRST_OFFSET, b"%d" % half.queue_offset),)
     return moved_draft(half.raw, HALF_LANE, changes, cleared=_MASK)
 
 
 def given_up(half: HalfRecord) -> bytes:
-    """The half message that nobody could tell about, as it is kept for operators."""
+    """Return a half message with unknown outcome, as it is kept for operators."""
     return moved_draft(half.raw, GIVEN_UP_LANE, cleared=_MASK)
 
 
 def question(half: bytes, offset: int, position: int, store_ms: int, store_host: bytes) -> bytes:
-    """The body of a check-back: the half message as its producer knows it.
+    """Return the body of a check-back: the half message as its producer knows it.
 
     `half` is the draft that was put back at queue `offset` and log `position`.
     """
@@ -270,7 +274,7 @@ def _text(value: bytes | None) -> str:
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    """A whole number of a property as Java's parser takes it; `otherwise` for anything else."""
+    """Return a property as an integer, as Java parses it; `otherwise` for anything else."""
     if text is None or not 0 < len(text) < 20:
         return otherwise
     digits = text[1:] if text[0] in "+-" else text

@@ -1,8 +1,8 @@
-"""Which half messages were open when the log ended?
+"""Finds the half messages that were open when the log ended.
 
-From the committed offset of the half queue on, whatever no op record ends is open. A copy that was
-put back takes the place of the half message it was made of: progress is recorded every few seconds,
-so both may lie behind the committed offset.
+From the committed offset of the half queue on, every half message that no op record ends is open. A
+copy that was put back replaces the half message that it was made of. Progress is recorded only
+every few seconds, so both may come after the committed offset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READ_BYTES = 4 * 1024 * 1024
 
 
 def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) -> OpenHalves:
-    """The open half messages of a store that has been recovered; O(what is not done)."""
+    """Return the open half messages of a recovered store; O(messages after the progress)."""
     half_low, half_end = _range(view, commits, HALF_LANE)
     op_low, _ = _range(view, commits, OP_LANE)
     halves = OpenHalves(half_low, op_low)
@@ -44,7 +44,7 @@ def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) ->
     for raw in _records(view, HALF_LANE, half_low):
         try:
             half = read_half(raw)
-        except Corrupt:  # whole, but no message: nothing of it could ever be resolved
+        except Corrupt:  # intact, but not a half message: it can never be resolved
             continue
         identity, again = half.identity, half.was_put_back
         offset, former = half.queue_offset, None
@@ -76,13 +76,13 @@ def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) ->
 def _mark(half: HalfRecord) -> BatchMark | None:
     try:
         return half.mark
-    except BadRequest:  # another broker took it; it is asked about like any other
+    except BadRequest:  # another broker accepted it; it gets check-backs like any other
         return None
 
 
 def _opened(half: HalfRecord, now_ms: int, wall_ms: int) -> OpenHalf:
     since_ms = half.store_ms
-    if half.was_put_back:  # when it was stored first is not known; RocketMQ looks at its birth, too
+    if half.was_put_back:  # its first store time is unknown; RocketMQ uses its birth, too
         since_ms = min(since_ms, half.born_ms)
     return OpenHalf(
         half.queue_offset,
@@ -97,7 +97,7 @@ def _opened(half: HalfRecord, now_ms: int, wall_ms: int) -> OpenHalf:
 def _range(view: StoreView, commits: Commits, lane: tuple[str, int]) -> tuple[int, int]:
     low, high = view.queue_range(*lane) or (0, 0)
     committed = commits.offset(TRANSACTION_GROUP, *lane)
-    # What lies outside the queue is another queue's: one that was deleted, or a log cut short.
+    # An offset outside the queue belongs to a deleted queue, or to a truncated log.
     return (low if committed is None else min(max(committed, low), high)), high
 
 

@@ -1,4 +1,4 @@
-"""Looking back: what may be asked of the events of a broker, and how an answer looks."""
+"""Queries about the events of a broker, and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kourou.protocol.history_body import ToldEvent, encode_told_events
 _ENCODER = msgspec.json.Encoder()
 
 
-# -- questions ------------------------------------------------------------------------------------
+# -- queries --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class HistoryQuestion:
 
 @dataclass(frozen=True, slots=True)
 class StateQuestion:
-    """The state of one aggregate, or of all, at an instant or after an event; see GET_STATE_AT."""
+    """The state of one aggregate, or of all, at a time or after an event; see GET_STATE_AT."""
 
     aggregate: str
     at_ms: int | None = None
@@ -42,16 +42,16 @@ class StateQuestion:
 
 @dataclass(frozen=True, slots=True)
 class EventQuestion:
-    """One event, and the progress that went with what it deleted."""
+    """One event, and the progress that it deleted."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class BeginningQuestion:
-    """What came before the log's first position; see engine.log_beginning and GET_LOG_BEGINNING.
+    """The state before the log's first position; see engine.log_beginning, GET_LOG_BEGINNING.
 
-    `epochs` are those that start below it.
+    `epochs` are those that start below that position.
     """
 
     cluster: str
@@ -65,12 +65,12 @@ class BeginningQuestion:
 Question = HistoryQuestion | StateQuestion | EventQuestion | BeginningQuestion
 
 
-# -- answers --------------------------------------------------------------------------------------
+# -- results --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFound:
-    """A page as a body; `before` goes on behind it, None after the last page."""
+    """A page as a body; `before` is where the next page starts, None after the last page."""
 
     body: bytes
     before: int | None
@@ -80,7 +80,7 @@ class HistoryFound:
 
 @dataclass(frozen=True, slots=True)
 class StateFound:
-    """A state as a body: that after the events below `end`, the latest of which was at `at_ms`."""
+    """A state as a body, after the events below `end`; the latest of them was at `at_ms`."""
 
     body: bytes
     end: int
@@ -90,7 +90,7 @@ class StateFound:
 
 @dataclass(frozen=True, slots=True)
 class EventFound:
-    """An event; `dropped` is the progress that it took away: group -> topic -> queue id."""
+    """An event; `dropped` is the progress that it deleted: group -> topic -> queue ID -> offset."""
 
     recorded: Recorded
     dropped: Table = field(default_factory=dict)
@@ -98,7 +98,7 @@ class EventFound:
 
 @dataclass(frozen=True, slots=True)
 class BeginningFound:
-    """A beginning as bytes, of a log that begins at `position`."""
+    """The state before the first position of a log, as bytes; the log begins at `position`."""
 
     position: int
     body: bytes
@@ -107,11 +107,11 @@ class BeginningFound:
 Found = HistoryFound | StateFound | EventFound | BeginningFound
 
 
-# -- telling --------------------------------------------------------------------------------------
+# -- encoding -------------------------------------------------------------------------------------
 
 
 def told(recorded: Recorded) -> ToldEvent:
-    """An event as it stands in a body."""
+    """Return an event as it is encoded in a body."""
     return ToldEvent(
         offset=recorded.offset,
         at_ms=recorded.at_ms,
@@ -125,14 +125,14 @@ def told(recorded: Recorded) -> ToldEvent:
 
 
 def tell_events(recorded: Sequence[Recorded]) -> bytes:
-    """Events as a body."""
+    """Encode events as a body."""
     return encode_told_events([told(each) for each in recorded])
 
 
 def tell_state(state: ControlState, aggregate: str) -> bytes:
-    """The state of one aggregate as a body, null where there is none; or all of it.
+    """Encode the state of one aggregate as a body, null if it does not exist; or the whole state.
 
-    The sources of filters go with a single one only.
+    The sources of a filter are included only if one filter is requested.
     """
     return _ENCODER.encode(_part(state, aggregate))
 
@@ -173,11 +173,11 @@ def _sorted(topics: TopicTable) -> TopicTable:
     return {topic: dict(sorted(queues.items())) for topic, queues in sorted(topics.items())}
 
 
-# -- what a deletion took with it -----------------------------------------------------------------
+# -- progress that a deletion removes -------------------------------------------------------------
 
 
 def drops_progress(event: Event) -> bool:
-    """Did it delete progress, which it does not hold itself?"""
+    """Return whether the event deleted progress that it does not contain itself."""
     match event:
         case TopicDeleted():
             return True
@@ -188,7 +188,7 @@ def drops_progress(event: Event) -> bool:
 
 
 def dropped_progress(before: ControlState, event: Event) -> Table:
-    """The progress that this event deleted; `before` is the state before it."""
+    """Return the progress that this event deleted; `before` is the state before it."""
     table = before.progress.table
     match event:
         case TopicDeleted():

@@ -1,8 +1,8 @@
-"""Looking back and taking back, as operators ask for it: history, stateAt, undo.
+"""Operators' requests about the past: history, stateAt, undo.
 
-State: none. The data path never waits for any of this.
+State: none. The data path never waits for any of these.
 
-An event that the log still has is undone without the database, unless progress went with it.
+An event that is still in the log is undone without the database, unless it deleted progress.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ from kourou.runtime.inputs import Received
 from kourou.runtime.settings_registry import SettingsRegistry
 
 ANSWER_WAY_MS = 500
-"""Kept of a request's deadline, so that its answer arrives before its sender gives up."""
+"""Subtracted from a request's deadline, so that the reply arrives before the client gives up."""
 
 
 class HistoryDesk:
-    """Answers about the past, and decides undos."""
+    """Handles queries about the past, and undo."""
 
     def __init__(
         self,
@@ -101,13 +101,13 @@ class HistoryDesk:
         self._broker = broker
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {GetHistory: self.history, GetStateAt: self.state_at, Undo: self.undo}
 
-    # -- looking back -------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def history(self, now_ms: int, received: Received, request: GetHistory) -> list[Effect]:
-        """Events of one aggregate or of all, the newest first (30011)."""
+        """Query events of one aggregate or of all, the newest first (30011)."""
         if not 0 < request.max_count <= HISTORY_EVENTS_MAX:
             raise BadRequest(
                 f"max_count is {request.max_count}; it must be between 1 and {HISTORY_EVENTS_MAX}"
@@ -122,7 +122,7 @@ class HistoryDesk:
         return self._ask(now_ms, received, question, self._control.next_offset)
 
     def state_at(self, now_ms: int, received: Received, request: GetStateAt) -> list[Effect]:
-        """What held at an instant, after an event, or now (30012)."""
+        """Query the state at a time, after an event, or now (30012)."""
         if request.at_ms is not None and request.offset is not None:
             raise BadRequest("give a time or an event number, not both")
         if request.offset is not None:
@@ -131,7 +131,7 @@ class HistoryDesk:
         return self._ask(now_ms, received, question, self._control.next_offset)
 
     def answered(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
-        """The event database has spoken. Raises what it raised."""
+        """Handle the result of the event database. Raises its error."""
         if item.error is not None:
             raise item.error
         received, found = item.received, item.found
@@ -162,12 +162,12 @@ class HistoryDesk:
             wait_ms = max(1, min(wait_ms, left_ms - min(ANSWER_WAY_MS, left_ms // 2)))
         return [AskHistory(received, question, upto, wait_ms)]
 
-    # -- taking back --------------------------------------------------------------------------
+    # -- undo ---------------------------------------------------------------------------------
 
     def undo(self, now_ms: int, received: Received, request: Undo) -> list[Effect]:
-        """Decide the opposite of an event (30013); answered when that is confirmed."""
+        """Decide the opposite of an event (30013); the reply waits until that is committed."""
         self._check_there(request.offset)
-        Cause("", request.reason)  # refused before anything is asked or done
+        Cause("", request.reason)  # raises for an invalid reason, before any query or change
         recorded = self._logged(request.offset)
         if recorded is not None and not drops_progress(recorded.event):
             return self._decide(now_ms, received, EventFound(recorded))
@@ -182,7 +182,7 @@ class HistoryDesk:
             )
 
     def _logged(self, offset: int) -> Recorded | None:
-        """The event as the log has it; None if only the event store may have it."""
+        """Return the event from the log; None if only the event store may have it."""
         span = self._view.queue_range(CONTROL_TOPIC, 0)
         if span is None or not span[0] <= offset < span[1]:
             return None
@@ -203,7 +203,7 @@ class HistoryDesk:
                         stored.body, offset=stored.offset, position=stored.position
                     )
                 except DecodeError:
-                    return None  # the event store may have it from better times
+                    return None  # the event store may have an intact copy
         return None
 
     def _decide(self, now_ms: int, received: Received, found: EventFound) -> list[Effect]:
@@ -225,7 +225,7 @@ class HistoryDesk:
                 undoes=recorded.offset,
             )
         finally:
-            # What was recorded is in force, even if the log had no room for all of it.
+            # Recorded changes take effect even if the log had no room for all of them.
             self._broker.put_into_force(events)
         effects += self._broker.announced(events)
         for event in events:
@@ -259,7 +259,7 @@ class HistoryDesk:
     def _as_recorded(
         self, first: int, events: Sequence[Event], received: Received, reason: str, undoes: int
     ) -> list[Recorded]:
-        """The events as `Recorder` is about to write them, for the answer."""
+        """Return the events as `Recorder` is about to write them, for the reply."""
         cause = self._owing.cause(received, reason, undoes)
         at_ms = max(self._appends.store_ms, time_of_next(self._control, received.wall_ms))
         return [

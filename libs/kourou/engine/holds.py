@@ -1,9 +1,10 @@
-"""Pulls that wait for data, and what wakes them.
+"""Parked pulls (long polls), and what completes them.
 
-State: soft. A client whose hold is lost asks again when its own timeout fires.
+State: soft. A client whose parked pull is lost retries when its own timeout fires.
 
-Invariants:  a hold is in the table exactly once, and in its peer's set
-             the table never holds more than limits.HOLDS_MAX
+Invariants:
+- a parked pull is in the table exactly once, and in its peer's set
+- the table never has more than limits.HOLDS_MAX entries
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Lane = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Hold(Generic[Pull]):
-    """One waiting pull: wants to see `lane` grow beyond `offset` before `deadline_ms`."""
+    """A parked pull: it waits until `lane` advances beyond `offset`, or `deadline_ms`."""
 
     peer: Peer
     lane: Lane
@@ -33,7 +34,7 @@ class Hold(Generic[Pull]):
 
 
 class Holds(Generic[Pull]):
-    """Held pulls by queue; all operations are O(holds touched), expiry O(log holds)."""
+    """Parked pulls by queue; all operations are O(pulls touched), expiry O(log pulls)."""
 
     __slots__ = ("_by_deadline", "_by_lane", "_by_peer", "_count", "_sequence")
 
@@ -49,16 +50,16 @@ class Holds(Generic[Pull]):
 
     @property
     def full(self) -> bool:
-        """No further pull may wait."""
+        """Whether no further pull can be parked."""
         return self._count >= HOLDS_MAX
 
     def wait_for(self, lanes: Sequence[Lane]) -> bool:
-        """Does a pull wait for one of these lanes to grow?"""
+        """Return whether a pull waits for one of these queues to advance."""
         waiting = self._by_lane
         return bool(waiting) and any(lane in waiting for lane in lanes)
 
     def add(self, hold: Hold[Pull]) -> None:
-        """Keep a pull waiting; the caller has checked `full`."""
+        """Park a pull; the caller has checked `full`."""
         assert not self.full
         self._sequence += 1
         self._count += 1
@@ -67,7 +68,7 @@ class Holds(Generic[Pull]):
         heapq.heappush(self._by_deadline, (hold.deadline_ms, self._sequence, hold))
 
     def take_grown(self, queues: Iterable[tuple[str, int, int]]) -> list[Hold[Pull]]:
-        """Remove and return what waits for a queue whose maximum offset now exceeds its own."""
+        """Remove and return the pulls whose queue's maximum offset now exceeds their own."""
         taken: list[Hold[Pull]] = []
         for topic, queue_id, max_offset in queues:
             waiting = self._by_lane.get((topic, queue_id))
@@ -80,7 +81,7 @@ class Holds(Generic[Pull]):
         return taken
 
     def take_topic(self, topic: str) -> list[Hold[Pull]]:
-        """Remove and return all that waits in a topic (deleted, or its permission changed)."""
+        """Remove and return all pulls of a topic (deleted, or its permission changed)."""
         lanes = [lane for lane in self._by_lane if lane[0] == topic]
         taken = [hold for lane in lanes for hold in self._by_lane[lane]]
         for hold in taken:
@@ -88,7 +89,7 @@ class Holds(Generic[Pull]):
         return taken
 
     def take_expired(self, now_ms: int) -> list[Hold[Pull]]:
-        """Remove and return what has waited long enough."""
+        """Remove and return the pulls whose deadline has passed."""
         taken: list[Hold[Pull]] = []
         while self._by_deadline and self._by_deadline[0][0] <= now_ms:
             hold = heapq.heappop(self._by_deadline)[2]
@@ -98,7 +99,7 @@ class Holds(Generic[Pull]):
         return taken
 
     def drop_peer(self, peer: Peer) -> None:
-        """The connection is gone; nobody waits for these answers."""
+        """Remove the pulls of a closed connection."""
         for hold in list(self._by_peer.get(peer.id, ())):
             self._remove(hold)
 

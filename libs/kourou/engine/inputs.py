@@ -1,7 +1,7 @@
-"""What can happen to a broker: the inputs of its core.
+"""The inputs of a broker's core: what can happen to a broker.
 
-Everything that other systems do with listeners and back-references comes in again here, at the top
-of the loop, as a value.
+Other systems use listeners and back-references for this. Here, everything enters as a value, at the
+top of the loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """The projections have caught up: (topic, queue id, new maximum offset) that grew.
+    """The projections have caught up; `queues` has (topic, queue ID, new maximum offset).
 
     The key index may be behind the queues: it has every record that ends at or below `indexed`.
     """
@@ -32,7 +32,7 @@ class Dispatched:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was staged below `position` is in the log's files; only where appends are staged."""
+    """The staged bytes below `position` are in the log's files; only if appends are staged."""
 
     position: int
 
@@ -46,21 +46,21 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """An fsync or a write failed; nothing that is not flushed may be acknowledged any more."""
+    """An fsync or a write failed; unflushed records must not be acknowledged any more."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceChanged:
-    """Log space is allocated up to `allocated_end`; `full` says that more cannot be had now."""
+    """Log space is allocated up to `allocated_end`; `full`: no more is available now."""
 
     allocated_end: int
     full: bool
 
 
 class ClosedSegment(NamedTuple):
-    """A segment that the log has left behind: positions, and ms since that."""
+    """A segment that the log no longer appends to: positions, and ms since then."""
 
     start: int
     end: int
@@ -69,11 +69,11 @@ class ClosedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DiskMeasured:
-    """A look at the store's disk and at the segments that the log has left behind, oldest first.
+    """A measurement of the store's disk and of the closed segments, oldest first.
 
-    `full`: the disk refused space since the last look. `hour`: of the wall clock, local time.
-    `deletable_end`: only segments below this position may go. `events_projected`: how many control
-    events the event store has, None if there is to be none.
+    `full`: the disk refused space since the last measurement. `hour`: of the wall clock, local
+    time. `deletable_end`: only segments below this position may be deleted. `events_projected`: how
+    many control events the event store has, None if there is no event store.
     """
 
     total_bytes: int
@@ -88,14 +88,14 @@ class DiskMeasured:
 
 @dataclass(frozen=True, slots=True)
 class LogShrunk:
-    """A deletion of old segments has ended; the log now begins at `start`."""
+    """Old segments were deleted; the log now begins at `start`."""
 
     start: int
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryAnswered:
-    """The event database has answered a request's question, or could not: `error` says why."""
+    """The event database has replied to a query, or failed: `error` has the reason."""
 
     received: Received
     found: Found | None = None
@@ -104,16 +104,16 @@ class HistoryAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """All name servers that can be reached know what was announced up to `number`."""
+    """All reachable name servers know the registrations up to `number`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderConnected:
-    """A follower has a connection to its leader; its messages come from this peer.
+    """A follower has a connection to its leader; the leader's messages come from this peer.
 
-    `address`: where clients find that leader, "" if nobody said so.
+    `address`: where clients reach that leader, "" if unknown.
     """
 
     peer: Peer
@@ -137,15 +137,17 @@ class NotCopied:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A majority of the Raft group holds everything below `position` for good."""
+    """A majority of the Raft group has committed everything below `position`."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A name server knows this epoch of another member: what outdid a leader, or what a follower
-    must outdo if it is promoted."""
+    """A name server knows this epoch of another replica.
+
+    It replaces a leader with a lower epoch. A follower must exceed it if it is promoted.
+    """
 
     epoch: int
 

@@ -1,14 +1,16 @@
-"""Ends of transactions that wait for the same turn, stored together.
+"""Stores ends of transactions that arrive in the same batch together.
 
-A producer with many transactions under way fills a turn with requests that resolve one half message
-each. Each is checked by itself; then all their records are numbered, written and projected at once.
+A producer with many open transactions fills a batch with requests that resolve one half message
+each. Each is checked separately; then all their records are numbered, written and projected at
+once.
 
-Invariants: records stand in the order of the requests, and in front of each op record the message
-that it commits, so a log that is cut anywhere holds what it could hold if each had come alone;
-every producer is told what it would have been told alone; what cannot go with others (an end that
-is refused or not known yet, a half message that is not open or was open when the broker started, a
-traced request) goes alone, in its place between the others, and so does an end that names a half
-message of the group.
+Invariants:
+- records are in the order of the requests, and a committed message precedes its op record, so a log
+  that is truncated anywhere has what it could have if the requests had come separately
+- every producer gets the reply that it would get separately
+- a request that cannot be combined is handled separately, in its place between the others: an end
+  that is refused or whose outcome is unknown yet, one whose half message is not open or was open
+  when the broker started, a traced request, one that names a half message of the group
 """
 
 from __future__ import annotations
@@ -28,18 +30,18 @@ _Group = dict[int, tuple[Received, Ending]]
 """By the queue offsets of the half messages, in the order of the requests."""
 
 _ENDS_MAX = BATCH_MESSAGES_MAX // 2
-"""Each appends two records at most."""
+"""Each end appends two records at most."""
 
 
 class JointEnds:
-    """Makes one append of several ends."""
+    """Combines several ends into one append."""
 
     def __init__(self, transactions: Transactions, appends: Appends) -> None:
         self._transactions = transactions
         self._appends = appends
 
     def store(self, now_ms: int, ends: Sequence[Received], alone: Alone) -> list[Effect]:
-        """Resolve and answer these, in their order; `alone` deals with one as if none else came."""
+        """Resolve these and reply, in their order; `alone` handles one separately."""
         effects: list[Effect] = []
         group: _Group = {}
         room_bytes = FRAME_RECORD_BYTES_MAX
@@ -57,7 +59,7 @@ class JointEnds:
         return effects + self._store(now_ms, group, alone)
 
     def _prepared(self, now_ms: int, received: Received) -> Ending | None:
-        """What the end has to append; None if it goes alone."""
+        """Return what the end appends; None if it is handled separately."""
         request = received.request
         assert isinstance(request, EndTransaction)
         if received.to.traced or 0 < received.deadline_ms <= now_ms:
@@ -65,7 +67,7 @@ class JointEnds:
         try:
             return self._transactions.prepare(request)
         except KourouError:
-            return None  # alone it is refused again, and told why
+            return None  # handled separately, it gets the error as a reply
 
     def _store(self, now_ms: int, group: _Group, alone: Alone) -> list[Effect]:
         if not group:
@@ -73,7 +75,7 @@ class JointEnds:
         wall_ms = max(received.wall_ms for received, _ in group.values())
         try:
             self._transactions.resolve([one for _, one in group.values()], wall_ms)
-        except KourouError:  # no space, or a store that failed: each is told so by itself
+        except KourouError:  # no space, or a failed store: each gets its own error
             return [effect for received, _ in group.values() for effect in alone(now_ms, received)]
         effects = self._appends.take_done()
         for received, one in group.values():

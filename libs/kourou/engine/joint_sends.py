@@ -1,11 +1,12 @@
-"""Sends that arrive together are stored together.
+"""Stores sends that arrive together in one append.
 
-Most of the cost of a small send does not depend on how many messages it has. So those that wait for
-the same turn share it: their records are checked, numbered, stamped and written as one batch.
+Most of the cost of a small send does not depend on its number of messages. So the sends of one
+batch share it: their records are checked, numbered, stamped and written together.
 
-Invariants: records are stored in the order in which their sends arrived; every sender is told what
-it would have been told alone; if anything at all is wrong with one of them, nothing was done, and
-each is dealt with by itself.
+Invariants:
+- records are stored in the order in which their sends arrived
+- every sender gets the reply that it would get separately
+- if anything is wrong with one of them, nothing is stored, and each is handled separately
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from kourou.runtime.inputs import Buffer, Received
 
 
 class JointSends:
-    """Makes one append of several sends."""
+    """Combines several sends into one append."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class JointSends:
         self._redirects = redirects
 
     def groups(self, now_ms: int, sends: Sequence[Received]) -> Iterator[list[Received]]:
-        """The sends in their order, cut into groups that may be stored together."""
+        """Yield the sends in order, split into groups that may be stored together."""
         group: list[Received] = []
         room_count = room_bytes = 0
         for received in sends:
@@ -79,20 +80,20 @@ class JointSends:
             yield group
 
     def store(self, now_ms: int, group: Sequence[Received]) -> list[Effect] | None:
-        """Store a group as one append and answer each; None if they must go one by one."""
+        """Store a group in one append and reply to each; None if they must go separately."""
         if len(group) < 2:
             return None
         try:
             return self._store(now_ms, group)
         except KourouError:
-            return None  # whose fault it was is found when each is looked at by itself
+            return None  # handling each separately finds the one at fault
 
     def _store(self, now_ms: int, group: Sequence[Received]) -> list[Effect] | None:
         numbers: dict[Lane, int] = {}
         parts = [_part(received, numbers) for received in group]
         lanes = list(numbers)
         if not all(self._sending.knows(topic) for topic, _ in lanes):
-            return None  # who comes first creates it, behind those that came before
+            return None  # the first of them creates the topic, in its place in the order
         sizes, lane_of = array("q"), array("q")
         for part in parts:
             sizes += part.frame.sizes
@@ -134,7 +135,7 @@ class JointSends:
 
 
 class _Part(NamedTuple):
-    """One send of a group. `lane_of` has the number among the group's lanes of each record."""
+    """One send of a group. `lane_of` has the index of each record's queue in the group."""
 
     received: Received
     request: SendRecords
@@ -159,9 +160,9 @@ def _part(received: Received, numbers: dict[Lane, int]) -> _Part:
 def _headers(
     parts: Sequence[_Part], written: Written, moved: Set[int]
 ) -> Iterator[SendRecordsResponse]:
-    """What each sender is told: its part of the append, numbered from its own first record.
+    """Yield each sender's response: its part of the append, counted from its first record.
 
-    Of a part with records that may have `moved`, each record is placed by itself.
+    A part that includes `moved` records lists the offset and position of each record.
     """
     offsets, positions = written.offsets.tolist(), written.positions.tolist()
     first = 0

@@ -1,12 +1,14 @@
-"""Messages that RocketMQ clients send one by one, and that wait for the same turn, stored together.
+"""Stores single messages of RocketMQ clients that arrive in the same batch together.
 
-A RocketMQ producer that does not wait for its answers fills a turn with requests of one message
-each. Each is checked by itself; then all of them are numbered, stamped, written and projected as
-one batch, which is most of what a send costs. RocketMQ's encoded batches join with all they hold.
+A RocketMQ producer that does not wait for replies fills a batch with requests of one message each.
+Each is checked separately; then all of them are numbered, stamped, written and projected together,
+which is most of what a send costs. RocketMQ's encoded batches are combined with all their messages.
 
-Invariants: messages are stored in the order in which they were sent; every sender is told what it
-would have been told alone; what cannot go with others (a message that is stored elsewhere first,
-one that is refused, a traced one) goes alone, in its place between the others.
+Invariants:
+- messages are stored in the order in which they were sent
+- every sender gets the reply that it would get separately
+- a message that cannot be combined is handled separately, in its place between the others: the half
+  message that creates the topics of transactions, a refused message, a traced one
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _Waiting = tuple[Received, Prepared | PreparedBatch]
 
 
 class JointSingles:
-    """Makes one append of several single sends."""
+    """Combines several single sends into one append."""
 
     def __init__(self, single_sends: SingleSends, appends: Appends, redirects: Redirects) -> None:
         self._single_sends = single_sends
@@ -36,7 +38,7 @@ class JointSingles:
         self._redirects = redirects
 
     def store(self, now_ms: int, sends: Sequence[Received], alone: Alone) -> list[Effect]:
-        """Store and answer these, in their order; `alone` deals with one as if none else came."""
+        """Store these and reply, in their order; `alone` handles one separately."""
         effects: list[Effect] = []
         group: list[_Waiting] = []
         room, room_bytes = BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
@@ -60,7 +62,7 @@ class JointSingles:
         return effects + self._store(now_ms, group, alone)
 
     def _prepared(self, now_ms: int, received: Received) -> Prepared | PreparedBatch | None:
-        """What is stored; None if it goes alone."""
+        """Return what is stored; None if it is handled separately."""
         request = received.request
         assert isinstance(request, SendMessage)
         if received.to.traced or 0 < received.deadline_ms <= now_ms:
@@ -73,7 +75,7 @@ class JointSingles:
                 ready = self._redirects.are_ready((one.draft,))
                 return self._single_sends.moved(one, received.wall_ms) if ready else None
         except KourouError:
-            return None  # alone it is refused again, and told why
+            return None  # handled separately, it gets the error as a reply
         return one
 
     def _store(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
@@ -95,7 +97,7 @@ class JointSingles:
         wall_ms = max(received.wall_ms for received, _ in group)
         try:
             written = self._appends.write(records, sizes, list(numbers), lane_of, wall_ms)
-        except KourouError:  # no space, or a store that failed: each is told so by itself
+        except KourouError:  # no space, or a failed store: each gets its own error
             return [effect for received, _ in group for effect in alone(now_ms, received)]
         effects = self._appends.take_done()
         offsets, positions = written.offsets.tolist(), written.positions.tolist()

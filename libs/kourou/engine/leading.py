@@ -1,10 +1,10 @@
-"""A static leader: followers attach, are sent the log, and count (ASYNC_MASTER, SYNC_MASTER).
+"""A static leader: followers attach, receive the log, and count (ASYNC_MASTER, SYNC_MASTER).
 
-State: soft, but EpochOpened and InSyncChanged, which are recorded (engine.replicas).
+State: soft, except EpochOpened and InSyncChanged, which are recorded (engine.replicas).
 
-A log that has an epoch gets a new one at every start of its leader, one that never had a follower
-when the first attaches; see kourou.replication.epoch_numbers. A broker whose followers are all gone
-does nothing here: `active` is False.
+A log that has an epoch gets a new one at every start of its leader. A log that never had a follower
+gets one when the first follower attaches; see kourou.replication.epoch_numbers. Without followers
+this module does nothing: `active` is False.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ ASYNC_MASTER, SYNC_MASTER = "ASYNC_MASTER", "SYNC_MASTER"
 
 @dataclass(frozen=True, slots=True)
 class LeaderRole:
-    """How a leader leads. `ack_on_flush`: a copy counts when it is on the follower's disk.
+    """The settings of a leader. `ack_on_flush`: a replica counts when it has flushed.
 
     `epoch`: the one to open first, that of a promotion; 0: the next of this leader's own.
-    `may_follow`: whoever is outdone by another leader follows that one.
+    `may_follow`: a leader that is replaced by another leader becomes its follower.
     """
 
     chunks: ChunkSource
@@ -85,44 +85,44 @@ class Leading:
         self._told = ""
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers; they come in on the listener for members only."""
+        """Return the handlers; their requests come in on the replicas' own listener only."""
         return {Attach: self.attach, ChunkAck: self.acked}
 
     @property
     def active(self) -> bool:
-        """Is there anybody to think of?"""
+        """Whether any follower is attached or in sync."""
         return bool(self._shipping) or bool(self._in_sync.members)
 
     @property
     def followers(self) -> list[Follower]:
-        """Everybody who is attached."""
+        """All attached followers."""
         return list(self._shipping.followers)
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """Whose copies count, by brokerId."""
+        """The in-sync set, by brokerId."""
         return self._in_sync.members
 
     @property
     def broker_role(self) -> str:
-        """RocketMQ's word for it."""
+        """RocketMQ's name for the role."""
         return SYNC_MASTER if self._role.sync else ASYNC_MASTER
 
     @property
     def fenced(self) -> int:
-        """The epoch of another leader that outdid this one; 0: there is none."""
+        """The epoch of a leader that replaced this one; 0 if there is none."""
         return self._shipping.fenced
 
     def lag_ms(self, now_ms: int, broker_id: int) -> int | None:
-        """So long ago a follower had all that there was; None if never since it attached."""
+        """Return how long ago a follower had the whole log; None if never since it attached."""
         return self._in_sync.lag_ms(now_ms, broker_id, self._view.log_range()[1])
 
     # -- epochs -----------------------------------------------------------------------------------
 
     def start(self, wall_ms: int) -> None:
-        """A log that has epochs begins a new one; the appends are the core's to take.
+        """Begin a new epoch if the log has epochs; the core takes the appends.
 
-        Raises what recording raises.
+        Raises as recording does.
         """
         self._wall_ms = wall_ms
         if self._control.replicas.epochs or self._role.epoch:
@@ -142,7 +142,7 @@ class Leading:
     # -- followers --------------------------------------------------------------------------------
 
     def attach(self, now_ms: int, received: Received, request: Attach) -> list[Effect]:
-        """A follower asks for the log."""
+        """Handle a follower's request for the log."""
         self._wall_ms = max(self._wall_ms, received.wall_ms)
         peer, shipping = received.to.peer, self._shipping
         refusal = shipping.refusal(request)
@@ -169,7 +169,7 @@ class Leading:
         return [*effects, Notify(peer, answer), *self._fence()]
 
     def acked(self, now_ms: int, received: Received, request: ChunkAck) -> list[Effect]:
-        """A follower tells what it has."""
+        """Handle a follower's report of what it has."""
         follower = self._shipping.answered(now_ms, received.to.peer, request)
         if follower is not None:
             progress = follower.progress
@@ -178,19 +178,19 @@ class Leading:
         return self._fence()
 
     def drop_peer(self, peer: Peer) -> None:
-        """The connection is gone."""
+        """Detach the follower of a closed connection."""
         follower = self._shipping.detach(peer)
         if follower is not None:
             self._in_sync.detached(follower.broker_id)
 
     def outdone(self, epoch: int) -> list[Effect]:
-        """A name server says that another broker leads, in this epoch."""
+        """Handle a name server's report that another broker leads, in this epoch."""
         if epoch > self._shipping.epoch:
             self._shipping.fenced = max(self._shipping.fenced, epoch)
         return self._fence()
 
     def _fence(self) -> list[Effect]:
-        """Another broker leads this log by now: take no more writes, promise nothing more."""
+        """If another broker leads this log, refuse writes and fail pending replies."""
         fenced = self._shipping.fenced
         if not fenced or self._told == "fenced":
             return []
@@ -209,21 +209,21 @@ class Leading:
             ]
         return [LogWarning(f"{text}; stop this broker, and restart it as a follower"), *answers]
 
-    # -- turns ------------------------------------------------------------------------------------
+    # -- timers and batches -----------------------------------------------------------------------
 
     def tick(self, _now_ms: int, wall_ms: int) -> None:
-        """What the wall clock says."""
+        """Note the wall clock."""
         self._wall_ms = wall_ms
 
     def turn(self, now_ms: int) -> list[Effect]:
-        """At the end of a turn: who counts, who is answered, what is sent."""
+        """End a batch: update the in-sync set, release replies, ship the log."""
         effects: list[Effect] = []
         confirmations = self._confirmations
         if isinstance(confirmations, CopiedConfirmations) and not self._shipping.fenced:
             effects += self._judge(now_ms, self._view.log_range()[1])
             members = self._in_sync.members
             effects += confirmations.copied_to(self._in_sync.copied, len(members))
-        bounds = self._bounds()  # only now: what was just confirmed is told with the same turn
+        bounds = self._bounds()  # only now: this batch ships the new committed position
         flush = self._role.sync and self._role.ack_on_flush
         for shipment in self._shipping.ship(now_ms, bounds, flush=flush):
             assert isinstance(shipment.to, Peer)

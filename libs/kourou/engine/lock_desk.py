@@ -1,10 +1,10 @@
-"""Clients lock queues that they consume in order: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
+"""Locks of queues that clients consume in order: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
-Who was refused a queue is told by NOTIFY_CONSUMER_IDS_CHANGED (40) as soon as it is free, so a
-takeover does not wait for the next rebalance of that client, which may be 20 s away (RocketMQ's
-brokers are silent there).
+A client that was refused a queue receives NOTIFY_CONSUMER_IDS_CHANGED (40) as soon as the queue is
+free. So a takeover does not wait for that client's next rebalance, which may be 20 s away
+(RocketMQ's brokers send nothing).
 
-State: soft of its own: whether recording fails now, so that it is said once.
+State: soft of its own: whether recording fails now, so that this is logged once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kourou.runtime.inputs import Received
 
 
 class LockDesk:
-    """Answers 41 and 42."""
+    """Handles requests 41 and 42."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class LockDesk:
         self._failing = False
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {LockBatchMq: self.lock, UnlockBatchMq: self.unlock}
 
     def lock(self, now_ms: int, received: Received, _request: LockBatchMq) -> list[Effect]:
-        """Lock queues for a client, or refresh its locks (41); answered with those it holds.
+        """Lock queues for a client, or refresh its locks (41); reply with those that it holds.
 
-        The answer waits until what changed is confirmed. Queues of other brokers are not granted.
+        The reply waits until the change is committed. Queues of other brokers are not granted.
         """
         batch = _batch(received)
         before = self._confirmations.appended
@@ -74,14 +74,14 @@ class LockDesk:
         return [*warnings, *owed]
 
     def unlock(self, now_ms: int, received: Received, _request: UnlockBatchMq) -> list[Effect]:
-        """A client gives queues back (42); what it does not hold stays as it is."""
+        """Release queues of a client (42); queues that it does not hold are unchanged."""
         batch = _batch(received)
         waiting = self._locks.unlock(now_ms, batch.group, batch.client_id, self._places(batch))
         warnings = self._record(batch.client_id, "unlock", received.wall_ms)
         return [*warnings, Reply(received.to), *self._tell(batch.group, waiting)]
 
     def expire(self, now_ms: int, wall_ms: int) -> list[Effect]:
-        """End the locks of clients that have been silent for too long."""
+        """End the locks of clients that were silent for too long."""
         waiting = self._locks.expire(now_ms)
         effects: list[Effect] = [*self._record("broker", "lapsed", wall_ms)]
         for group, clients in waiting.items():
@@ -93,8 +93,10 @@ class LockDesk:
         return [(each.topic, each.queue_id) for each in batch.queues if each.broker_name == name]
 
     def _record(self, actor: str, why: str, wall_ms: int) -> list[Effect]:
-        """Record what changed. What cannot be written now counts all the same, and is tried again
-        with every tick: consuming in order must not end because a disk is full."""
+        """Record what changed; if that fails, the change is in effect all the same.
+
+        Every tick retries: ordered consumption must not end because a disk is full.
+        """
         try:
             for event in self._locks.unrecorded():
                 self._recorder.record([event], Cause(actor, why), wall_ms)
@@ -113,7 +115,7 @@ class LockDesk:
 
 
 def _batch(received: Received) -> LockBatch:
-    """What the request says, with names checked: they stay in tables."""
+    """Decode the request and check its names, because they stay in tables."""
     batch = decode_lock_batch(b"".join(received.body))
     names.check_client_id(batch.client_id)
     names.check_group(batch.group)

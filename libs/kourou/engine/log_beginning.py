@@ -1,14 +1,15 @@
-"""What must be known to begin a log above position 0: where another one's begins.
+"""The state that is needed to begin a log above position 0, where another log begins.
 
-Retention has taken the oldest records there, and with them what they told: which topics, groups,
-offsets, settings and epochs there were, and how far each queue had counted.
+Retention has deleted the oldest records there, and the facts that they contained: topics, groups,
+offsets, settings and epochs, and how many messages each queue had.
 
 State: none; the value is a projection of the log as it was.
 
-Invariants:  `control` is the state after exactly those control events whose records lie below
-                 `position`, and after an epoch that a filler there began
-             the first control event of a log from `position` on has the offset control.next_offset
-             two of the same position, of members of one group, are equal
+Invariants:
+- `control` is the state after exactly those control events whose records are below `position`, and
+  after an epoch that begins with a filler there
+- the first control event of a log from `position` on has the offset control.next_offset
+- two values for the same position, from replicas of one group, are equal
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from kourou.model.names import CONTROL_TOPIC
 FORMAT = 1
 
 QueueEnds = dict[str, dict[int, int]]
-"""Topic -> queue id -> the offset that its first message from the beginning on has, or will."""
+"""Topic -> queue ID -> the offset of its first message, present or future, in such a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBeginning:
-    """Whoever knows this can begin an empty log at `position`."""
+    """What is needed to begin an empty log at `position`."""
 
     cluster: str
     broker_name: str
@@ -49,17 +50,17 @@ class LogBeginning:
 
     @property
     def epoch(self) -> int:
-        """That of the byte before the position; 0 if no epoch was opened below it."""
+        """The epoch of the byte before the position; 0 if no epoch starts below it."""
         return self.control.replicas.epoch
 
     @property
     def next_offset(self) -> int:
-        """That of the first control event from the position on."""
+        """The offset of the first control event from the position on."""
         return self.control.next_offset
 
 
 def queue_ends_of(view: StoreView) -> QueueEnds:
-    """The minimum offset of every queue that has lost messages."""
+    """Return the minimum offset of every queue that has lost messages."""
     ends: QueueEnds = {}
     for topic in view.topics():
         for queue_id in view.queue_ids(topic):
@@ -70,7 +71,7 @@ def queue_ends_of(view: StoreView) -> QueueEnds:
 
 
 def next_control_offset(ends: QueueEnds) -> int:
-    """How many control events are lost with what `queue_ends_of` found."""
+    """Return how many control events were deleted, from a result of `queue_ends_of`."""
     return ends.get(CONTROL_TOPIC, {}).get(0, 0)
 
 
@@ -96,7 +97,7 @@ _DECODER = msgspec.json.Decoder(_Stored)
 
 
 def encode_beginning(beginning: LogBeginning) -> bytes:
-    """As JSON; equal ones give equal bytes. Raises Rejected beyond LOG_BEGINNING_BYTES_MAX."""
+    """Encode as JSON, equal ones equally. Raises Rejected beyond LOG_BEGINNING_BYTES_MAX."""
     body = _ENCODER.encode(
         _Stored(
             FORMAT,
@@ -120,7 +121,7 @@ def encode_beginning(beginning: LogBeginning) -> bytes:
 
 
 def decode_beginning(body: bytes) -> LogBeginning:
-    """What `encode_beginning` wrote. Raises DecodeError."""
+    """Decode what `encode_beginning` wrote. Raises DecodeError."""
     try:
         found = msgspec.json.decode(body, type=_Format).format
         if found != FORMAT:

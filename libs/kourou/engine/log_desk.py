@@ -1,6 +1,6 @@
-"""Pieces of the log for whoever asks: members that are far behind, backups.
+"""Serves pieces of the log to replicas that lag far behind, and to backups.
 
-Only what is confirmed is given out: that is the same at every member, and nobody cuts it.
+Only committed bytes are served, because they are the same on every replica and never truncated.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from kourou.runtime.inputs import Buffer, Received
 
 
 class LogDesk:
-    """Answers one request.
+    """Handles one request.
 
-    `epochs` gives the history of the log, at least up to what is confirmed; `group` is the name of
-    the Raft group, which may differ from the broker's, and "" where there is none.
+    `epochs` returns the history of the log, at least up to the committed position. `group` is the
+    name of the Raft group, which may differ from the broker's; "" if there is none.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class LogDesk:
         self._names = {policy.broker_name, group or policy.broker_name}
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {FetchLog: self.fetch}
 
     def fetch(self, _now_ms: int, received: Received, request: FetchLog) -> list[Effect]:
-        """Confirmed bytes from a position on (30047); none where there are none.
+        """Reply with committed bytes from a position on (30047); none if there are none.
 
         Raises Rejected for a position where no record begins, and Corrupt for damaged bytes, unless
-        those are wanted, too.
+        the request includes those.
         """
         if request.group not in self._names:
             ours = " and ".join(sorted(self._names))

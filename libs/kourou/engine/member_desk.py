@@ -1,4 +1,4 @@
-"""Clients come, speak and go: heartbeats, leaving, lists of members, notices to rebalance.
+"""Heartbeats and removal of clients, lists of clients, and notifications to rebalance.
 
 State: none of its own.
 """
@@ -51,11 +51,11 @@ from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer
 
 EnsureGroup = Callable[[str, Received, str], GroupConfig]
-"""(group, request, reason) -> the group, made if it may be; raises Rejected."""
+"""(group, request, reason) -> the group, created if that is allowed; raises Rejected."""
 
 
 class MemberDesk:
-    """Answers what clients say of themselves and what others ask of them."""
+    """Handles clients' requests about themselves, and queries about clients."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class MemberDesk:
         self._policy = policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             HeartBeat: self.heartbeat,
             UnregisterClient: self.unregister,
@@ -84,11 +84,11 @@ class MemberDesk:
         }
 
     def heartbeat(self, now_ms: int, received: Received, _request: HeartBeat) -> list[Effect]:
-        """A client is alive (34); its groups and their retry topics come to exist.
+        """Handle a heartbeat (34); create the client's groups and their retry topics.
 
-        A group that may not exist is refused by itself: the client's other groups are registered
-        all the same, and the answer has the first refusal's code. An answer waits until the groups
-        that the heartbeat made are confirmed.
+        A group that must not be created is refused separately: the client's other groups are
+        registered all the same, and the reply has the first refusal's code. The reply waits until
+        the groups that the heartbeat created are committed.
         """
         beat = _heartbeat(decode_heartbeat(b"".join(received.body)), received.to)
         self._members.check(received.to.peer, beat)
@@ -112,7 +112,7 @@ class MemberDesk:
             code = code or Code.SUBSCRIPTION_PARSE_FAILED
             refused += change.refused
         effects = self._tell(change)
-        # With SUCCESS, Kourou's clients log what the remark says; RocketMQ's ignore it.
+        # With SUCCESS, Kourou's clients log the remark; RocketMQ's ignore it.
         remark = "; ".join(refused) if refused else "\n".join(change.differing)
         reply = Reply(received.to, code, remark)
         if self._confirmations.appended == before:
@@ -121,10 +121,11 @@ class MemberDesk:
         return effects + self._confirmations.owe(now_ms, end, reply, decision=True)
 
     def ensure_group(self, group: str, received: Received, reason: str) -> GroupConfig:
-        """The new group that a pull or commit names, made if it may be, as a heartbeat makes it.
+        """Create the new group that a pull or commit names, if allowed, as a heartbeat does.
 
-        Nobody is told of it, so nobody waits until it is confirmed. Raises GroupNotFound (26) where
-        none may be made, or none can be made now, and BadRequest for what is no name.
+        No reply mentions the group, so no reply waits until it is committed. Raises GroupNotFound
+        (26) if the group must not be created, or cannot be created now, and BadRequest for an
+        invalid name.
         """
         try:
             self._found(group, Cause(str(received.to.peer), reason), received.wall_ms)
@@ -135,9 +136,9 @@ class MemberDesk:
         return self._control.groups.get(group) or GroupConfig(group)
 
     def _found(self, group: str, cause: Cause, wall_ms: int) -> None:
-        """Make a consumer group and its retry topic, as far as they are missing; may refuse.
+        """Create a consumer group and its retry topic where they are missing; may refuse.
 
-        A follower makes none, but lets it read: its leader may be gone for good.
+        A follower creates none, but lets the group read, because its leader may be lost for good.
         """
         events = decide_consumer_group(
             self._control, group, auto_create=self._policy.auto_create_group
@@ -149,7 +150,7 @@ class MemberDesk:
     def check_config(
         self, _now_ms: int, received: Received, _request: CheckClientConfig
     ) -> list[Effect]:
-        """A consumer asks before it starts whether its filter is taken (46): 0, or why not."""
+        """Check a consumer's filter before the consumer starts (46): 0, or the error."""
         asked = decode_subscription_check(b"".join(received.body)).subscription
         check_allowed(asked.expression_type, property_filter=self._policy.property_filter)
         parse_subscription(asked.topic, asked.expression, asked.expression_type)
@@ -158,7 +159,7 @@ class MemberDesk:
     def unregister(
         self, _now_ms: int, received: Received, request: UnregisterClient
     ) -> list[Effect]:
-        """A client leaves (35)."""
+        """Remove a client from a group (35)."""
         change = self._members.unregister(
             received.to.peer,
             request.client_id,
@@ -168,17 +169,17 @@ class MemberDesk:
         return [*self._tell(change), Reply(received.to)]
 
     def disconnected(self, peer: Peer) -> list[Effect]:
-        """A connection is gone, and its memberships with it."""
+        """Remove the memberships of a closed connection."""
         return self._tell(self._members.disconnect(peer))
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Forget who has been silent for too long."""
+        """Remove the clients that were silent for too long."""
         return self._tell(self._members.expire(now_ms))
 
     def consumer_ids(
         self, _now_ms: int, received: Received, request: GetConsumerListByGroup
     ) -> list[Effect]:
-        """The client ids of a consumer group (38)."""
+        """Reply with the client IDs of a consumer group (38)."""
         ids = self._members.consumer_ids(request.consumer_group)
         if not ids:
             raise Rejected(f"group {request.consumer_group} has no consumer at this broker")
@@ -187,7 +188,7 @@ class MemberDesk:
     def consumer_connections(
         self, _now_ms: int, received: Received, request: GetConsumerConnectionList
     ) -> list[Effect]:
-        """Who consumes in a group, and what they subscribe (203)."""
+        """Reply with the consumers of a group, and their subscriptions (203)."""
         group = self._members.consumer_group(request.consumer_group)
         if group is None:
             raise GroupNotFound(
@@ -208,7 +209,7 @@ class MemberDesk:
     def producer_connections(
         self, _now_ms: int, received: Received, request: GetProducerConnectionList
     ) -> list[Effect]:
-        """Who produces in a group (204)."""
+        """Reply with the producers of a group (204)."""
         members = self._members.producers(request.producer_group)
         if not members:
             raise Rejected(f"group {request.producer_group} has no producer at this broker")
@@ -218,7 +219,7 @@ class MemberDesk:
     def producer_table(
         self, now_ms: int, received: Received, _request: GetAllProducerInfo
     ) -> list[Effect]:
-        """Every producer of every group, and when it was heard last (328)."""
+        """Reply with every producer of every group, and its last heartbeat (328)."""
         table = {
             group: [
                 ProducerInfo(

@@ -1,13 +1,14 @@
-"""Who is here: clients, the groups they produce and consume in, and whom a change concerns.
+"""The connected clients, the groups that they produce and consume in, and the effects of changes.
 
-State: soft. After a restart the next heartbeat of each client, at most 30 s later, brings it back.
+State: soft. After a restart the next heartbeat of each client, at most 30 s later, restores it.
 
 A membership is one client in one group over one connection. A client that reconnects has two until
-the old connection is gone; the list of ids names it once.
+the old connection is closed; the list of IDs has it once.
 
-Invariants:  memberships stand in the order of their last heartbeat, oldest first
-             a group is known exactly while it has a member
-             nothing here grows without a limit (model.limits)
+Invariants:
+- memberships are in the order of their last heartbeat, oldest first
+- a group is known exactly while it has a member
+- no table grows without a limit (model.limits)
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from kourou.runtime.peer import Peer
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPart:
-    """What a heartbeat says of one consumer group (fact sheet §3.3)."""
+    """What a heartbeat says about one consumer group, as in RocketMQ."""
 
     group: str
     subscriptions: tuple[Subscription, ...] = ()
@@ -47,7 +48,7 @@ class ConsumerPart:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A client is alive. `language` and `version` are those of the request's header."""
+    """A client's heartbeat. `language` and `version` are those of the request's header."""
 
     client_id: str
     producer_groups: tuple[str, ...] = ()
@@ -70,7 +71,7 @@ class Member:
 
     @property
     def address(self) -> str:
-        """Where it connected from, as RocketMQ prints it."""
+        """The address that it connected from, as RocketMQ prints it."""
         return f"{self.peer.address[0]}:{self.peer.address[1]}"
 
 
@@ -93,30 +94,30 @@ class ConsumerGroup:
         self.follow(part)
 
     def follow(self, part: ConsumerPart) -> None:
-        """The latest member to speak says how the group consumes."""
+        """Adopt the consumption settings of the latest heartbeat."""
         self.consume_type = part.consume_type
         self.message_model = part.message_model
         self.consume_from_where = part.consume_from_where
 
     @property
     def subscriptions(self) -> dict[str, Subscription]:
-        """What the group wants, joined over its members: topic -> subscription."""
+        """The group's subscriptions, merged over its members: topic -> subscription."""
         return self.said.joined
 
     def subscription(self, topic: str, peer: Peer) -> Subscription | None:
-        """What a pull over this connection wants of `topic`: its own word, else the group's."""
+        """Return the subscription for a pull: that of its connection, or else the group's."""
         return self.said.over(peer.id).get(topic) or self.said.joined.get(topic)
 
 
 @dataclass(slots=True)
 class Change:
-    """What a call changed.
+    """The result of a call.
 
-    `notify`: consumer group -> connections of its members, who must rebalance (code 40, where the
-    group's configuration wants notices). `clashes`: sentences for the operator's log. `differing`:
-    sentences for the client, as long as other consumers of its groups have other subscriptions.
-    `refused`: sentences for the client whose groups were not registered. `expired`: connections to
-    close.
+    `notify`: consumer group -> connections of its members, which must rebalance (code 40, if the
+    group's configuration enables notifications). `clashes`: sentences for the operator's log.
+    `differing`: sentences for the client, as long as other consumers of its groups have other
+    subscriptions. `refused`: sentences for a client whose groups were not registered. `expired`:
+    connections to close.
     """
 
     notify: dict[str, tuple[Peer, ...]] = field(default_factory=dict)
@@ -134,7 +135,7 @@ _Key = tuple[_Kind, str, MemberKey]
 
 
 class Membership:
-    """The table of everybody. All times are monotonic ms."""
+    """The table of all memberships. Times are monotonic ms."""
 
     __slots__ = (
         "_by_client",
@@ -163,12 +164,12 @@ class Membership:
         self._by_peer: dict[int, dict[_Key, None]] = {}
         self._by_client: dict[str, dict[_Key, None]] = {}
 
-    # -- coming -------------------------------------------------------------------------------
+    # -- registration -------------------------------------------------------------------------
 
     def heartbeat(self, now_ms: int, peer: Peer, beat: Heartbeat) -> Change:
         """Register or refresh everything that the heartbeat names.
 
-        Groups it does not name stay until they expire. Raises BadRequest or Throttled, and then
+        Groups that it does not name stay until they expire. Raises BadRequest or Throttled; then
         nothing has changed.
         """
         self.check(peer, beat)
@@ -234,7 +235,7 @@ class Membership:
         return new
 
     def _note_shared_id(self, group: ConsumerGroup, member: MemberKey, change: Change) -> None:
-        """Two processes under one client id take the same queues; both keep beating. Said once."""
+        """Report, once, that two processes with one client ID take the same queues."""
         mine = group.members[member]
         if mine.shares_id:
             return
@@ -251,7 +252,7 @@ class Membership:
                 )
 
     def check(self, peer: Peer, beat: Heartbeat) -> None:
-        """Raises BadRequest or Throttled if `heartbeat` would."""
+        """Raise BadRequest or Throttled if `heartbeat` would."""
         names.check_client_id(beat.client_id)
         if len(beat.producer_groups) + len(beat.consumers) > CLIENT_GROUPS_MAX:
             raise BadRequest(f"a client may join at most {CLIENT_GROUPS_MAX} groups")
@@ -269,7 +270,7 @@ class Membership:
         if peer.id not in self._by_peer and len(self._by_peer) >= CLIENTS_MAX:
             raise Throttled(f"this broker has {CLIENTS_MAX} clients already, the maximum")
 
-    # -- going --------------------------------------------------------------------------------
+    # -- removal ------------------------------------------------------------------------------
 
     def unregister(
         self,
@@ -279,7 +280,7 @@ class Membership:
         producer_group: str | None = None,
         consumer_group: str | None = None,
     ) -> Change:
-        """A client leaves a group by itself (code 35); unknown ones are no error."""
+        """Remove a client from a group at its request (35); unknown ones are not an error."""
         member = (client_id, peer.id)
         keys: list[_Key] = []
         if producer_group:
@@ -289,11 +290,11 @@ class Membership:
         return self._remove(key for key in keys if key in self._order)
 
     def disconnect(self, peer: Peer) -> Change:
-        """The connection is gone, and with it every membership that hung on it."""
+        """Remove every membership of a closed connection."""
         return self._remove(list(self._by_peer.get(peer.id, ())))
 
     def expire(self, now_ms: int) -> Change:
-        """Forget who has been silent for `expiry_ms`; costs only what expires."""
+        """Remove those silent for `expiry_ms`; the cost depends only on what expires."""
         silent: list[_Key] = []
         peers: dict[int, Peer] = {}
         for key, member in self._order.items():
@@ -324,50 +325,50 @@ class Membership:
         left = [self._consumers[name] for name in touched if name in self._consumers]
         return Change(notify={group.name: _peers(group) for group in left})
 
-    # -- asked --------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """The group with its members and subscriptions, or None while nobody is there."""
+        """Return the group with its members and subscriptions, or None if it has no member."""
         return self._consumers.get(group)
 
     def consumer_groups(self) -> list[str]:
-        """The consumer groups with members, sorted."""
+        """Return the consumer groups with members, sorted."""
         return sorted(self._consumers)
 
     def consumer_ids(self, group: str) -> list[str]:
-        """The client ids of a consumer group, each once, sorted: what rebalancing starts from."""
+        """Return the client IDs of a consumer group, each once, sorted, for rebalancing."""
         known = self._consumers.get(group)
         return [] if known is None else sorted({client_id for client_id, _ in known.members})
 
     def producer_groups(self) -> list[str]:
-        """The producer groups with members, sorted."""
+        """Return the producer groups with members, sorted."""
         return sorted(self._producers)
 
     def producers(self, group: str) -> list[Member]:
-        """The members of a producer group, the latest heartbeat last (F363)."""
+        """Return the members of a producer group, the latest heartbeat last."""
         return sorted(self._producers.get(group, {}).values(), key=_seen)
 
     def consumers(self, group: str) -> list[Member]:
-        """The members of a consumer group, the latest heartbeat last."""
+        """Return the members of a consumer group, the latest heartbeat last."""
         known = self._consumers.get(group)
         return [] if known is None else sorted(known.members.values(), key=_seen)
 
     def consumer_peer(self, group: str, client_id: str) -> Peer | None:
-        """The connection over which this member of a consumer group was last heard, or None."""
+        """Return the connection on which this consumer of a group was last heard, or None."""
         for kind, name, member in reversed(self._by_client.get(client_id, {})):
             if kind == "consumer" and name == group:
                 return self._order[kind, name, member].peer
         return None
 
     def producer_peer(self, client_id: str) -> Peer | None:
-        """The connection over which this producer was last heard in any group, or None."""
+        """Return the connection on which this producer was last heard, in any group, or None."""
         for key in reversed(self._by_client.get(client_id, {})):
             if key[0] == "producer":
                 return self._order[key].peer
         return None
 
     def statistics(self) -> dict[str, int]:
-        """How many connections, memberships and groups there are."""
+        """Return the numbers of connections, memberships and groups."""
         return {
             "connections": len(self._by_peer),
             "memberships": len(self._order),
@@ -376,7 +377,7 @@ class Membership:
         }
 
     def __iter__(self) -> Iterator[Member]:
-        """Every membership, the longest silent first."""
+        """Iterate over all memberships, the longest silent first."""
         return iter(self._order.values())
 
 

@@ -1,10 +1,10 @@
-"""The broker's own note of every pull whose offset it had to correct: topic OFFSET_MOVED_EVENT.
+"""Records every pull whose offset the broker had to correct, in topic OFFSET_MOVED_EVENT.
 
-State: soft: which queues were noted lately. A note is an ordinary message in the log.
+State: soft: which queues were recorded lately. Each record is an ordinary message in the log.
 
-A consumer that does not follow the correction asks again at once. So a group's corrections in one
-queue are noted once a second, and the table of whom was noted is bounded: beyond it nothing is.
-The reader is answered all the same: a note that cannot be stored is left out.
+A consumer that does not follow the correction pulls again at once. So a group's corrections in one
+queue are recorded once a second, and the table of recent ones is bounded: when it is full, nothing
+is recorded. The consumer gets its reply in any case: a record that cannot be stored is omitted.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kourou.runtime.effects import LogWarning
 from kourou.runtime.inputs import Received
 
 AGAIN_AFTER_MS = 1_000
-"""How soon another correction of the same group in the same queue is noted."""
+"""The shortest time between two records for the same group and queue."""
 
 
 class MovedOffsets:
-    """Stores the notes; `host` is the broker's own, encoded."""
+    """Stores the records; `host` is the broker's own encoded address."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class MovedOffsets:
     def note(
         self, now_ms: int, received: Received, request: PullMessage, offset_new: int
     ) -> list[Effect]:
-        """A pull is told to go on at `offset_new`: append that, unless it was said just now.
+        """Record that a pull must continue at `offset_new`, unless that was recorded just now.
 
-        The append is the core's to take. Returns a warning for the first note of several that
-        cannot be stored.
+        The core takes the append. Returns a warning for the first of several records that cannot be
+        stored.
         """
         if not self._is_due(now_ms, (request.consumer_group, request.topic, request.queue_id)):
             return []
@@ -71,7 +71,7 @@ class MovedOffsets:
         last_ms = noted.get(whose)
         if last_ms is not None and now_ms - last_ms < AGAIN_AFTER_MS:
             return False
-        while noted:  # in the order of their times, so this one goes, too, if it is there
+        while noted:  # ordered by time, so an expired entry for `whose` is deleted, too
             oldest = next(iter(noted))
             if now_ms - noted[oldest] < AGAIN_AFTER_MS:
                 break

@@ -1,4 +1,4 @@
-"""Where a queue begins and ends, where a group stands, and which offset a time means."""
+"""The bounds of a queue, a group's offset, and the offset for a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kourou.runtime.inputs import Received
 
 
 class OffsetDesk:
-    """Answers questions about offsets and takes commits."""
+    """Handles queries of offsets, and commits."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class OffsetDesk:
     def committed(
         self, _now_ms: int, received: Received, request: QueryConsumerOffset
     ) -> list[Effect]:
-        """How far has the group come (14)?
+        """Reply with a group's offset (14).
 
-        A group without progress gets 0 while the queue still begins at 0 and message 0 is recent: a
-        young queue is read from its start. Otherwise QUERY_NOT_FOUND, and the client decides by its
-        consumeFromWhere.
+        A group without an offset gets 0 while the queue still begins at 0 and message 0 is recent:
+        a young queue is read from its start. Otherwise the reply is QUERY_NOT_FOUND, and the client
+        decides by its consumeFromWhere.
         """
         offset = self._commits.offset(request.consumer_group, request.topic, request.queue_id)
         if offset is None:
@@ -71,9 +71,9 @@ class OffsetDesk:
     def commit(
         self, _now_ms: int, received: Received, request: UpdateConsumerOffset
     ) -> list[Effect]:
-        """A group commits its progress (15); recorded with the next ProgressRecorded event.
+        """Commit a group's offset (15); it is recorded with the next ProgressRecorded event.
 
-        A group that nobody knows yet comes to exist, as far as that is allowed.
+        An unknown group is created, if that is allowed.
         """
         if request.topic not in self._control.topics:
             raise TopicNotFound(f"topic {request.topic} does not exist")
@@ -85,10 +85,10 @@ class OffsetDesk:
         return [Reply(received.to)]
 
     def maximum(self, _now_ms: int, received: Received, request: GetMaxOffset) -> list[Effect]:
-        """The offset of the next message (30); 0 for a queue never written.
+        """Reply with the offset of the next message (30); 0 for a queue never written.
 
-        Only of what is confirmed: who begins at an offset that another leader gives to another
-        message later would miss that one.
+        Only committed messages count. Another leader could assign a higher offset to another
+        message, and a consumer that began there would miss that message.
         """
         end = self._confirmed_end(request.topic, _queue(request.queue_id))
         return [Reply(received.to, header=GetMaxOffsetResponse(offset=end))]
@@ -101,14 +101,14 @@ class OffsetDesk:
         return span[1] if span else 0
 
     def minimum(self, _now_ms: int, received: Received, request: GetMinOffset) -> list[Effect]:
-        """The first offset still kept (31); 0 for a queue never written."""
+        """Reply with the first offset still stored (31); 0 for a queue never written."""
         span = self._view.queue_range(request.topic, _queue(request.queue_id))
         return [Reply(received.to, header=GetMinOffsetResponse(offset=span[0] if span else 0))]
 
     def by_time(
         self, _now_ms: int, received: Received, request: SearchOffsetByTimestamp
     ) -> list[Effect]:
-        """The first offset stored at or after a time (29)."""
+        """Reply with the first offset stored at or after a time (29)."""
         topic, queue_id = request.topic, _queue(request.queue_id)
         found = self._view.offset_by_time(topic, queue_id, request.timestamp)
         offset = min(found, self._confirmed_end(topic, queue_id))
@@ -117,7 +117,7 @@ class OffsetDesk:
     def earliest(
         self, _now_ms: int, received: Received, request: GetEarliestMsgStoreTime
     ) -> list[Effect]:
-        """When the queue's first kept message was stored (32); -1 for an empty queue."""
+        """Reply with the store time of the queue's first message (32); -1 for an empty queue."""
         span = self._view.queue_range(request.topic, _queue(request.queue_id))
         at_ms = self._view.store_time(request.topic, request.queue_id, span[0]) if span else -1
         return [Reply(received.to, header=GetEarliestMsgStoreTimeResponse(timestamp=at_ms))]

@@ -1,14 +1,16 @@
-"""Which half messages are open?
+"""The open half messages.
 
 State: projection of the half and the op queue, in memory, rebuilt at start (engine.half_recovery).
-How far the queues are done is committed for the group CID_RMQ_SYS_TRANS, as RocketMQ does it, so
-either broker goes on where the other stopped:
+
+The progress in both queues is committed for the group CID_RMQ_SYS_TRANS, as in RocketMQ, so that
+either broker can continue where the other one stopped:
 
     half queue   every half message below its offset is resolved, put back or given up
-    op queue     every op record below its offset ends a half message below that
+    op queue     every op record below its offset ends a half message below that one
 
-Invariants:  the table is in the order of queue offsets
-             a half message that was put back is open under its newest offset only
+Invariants:
+- the table is in the order of queue offsets
+- a half message that was put back is open under its newest offset only
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 class OpenHalf:
     """An open half message: its newest copy's offset and position, and when it was first stored.
 
-    `since_ms` is monotonic, before 0 for one that was stored before this process began. `proven`
-    False: it was open when the broker started, and nobody has looked yet whether its committed
-    message was stored just before the end. `draft` is what was appended, while it is one of the
-    newest; else the log has it.
+    `since_ms` is monotonic, below 0 for one that was stored before this process began. `proven` is
+    False if it was open when the broker started and the broker has not checked yet whether its
+    committed message was stored just before it stopped. `draft` is the appended record of one of
+    the newest half messages; the others are read from the log.
     """
 
     __slots__ = ("checks", "draft", "immunity_ms", "offset", "position", "proven", "since_ms")
@@ -59,9 +61,10 @@ class OpenHalf:
 
 
 class OpenHalves:
-    """The table, and what of the queues is done. `half_end` and `op_end` are the next offsets.
+    """The table, and the progress in both queues. `half_end` is the half queue's next offset.
 
-    `batches` are those of batch transactions, which are in no table here: a decision ends them all.
+    `batches` has those of batch transactions, which are not in the table: one decision ends them
+    all.
     """
 
     __slots__ = (
@@ -70,7 +73,7 @@ class OpenHalves:
     )
 
     def __init__(self, half_end: int = 0, op_base: int = 0) -> None:
-        # Not a dict: to find the first, it would pass over all that were closed before.
+        # Not a dict: to find its first entry, Python passes over all that were deleted before.
         self._table: OrderedDict[int, OpenHalf] = OrderedDict()
         self._copies: dict[Identity, OpenHalf] = {}
         self._ops: deque[int] = deque()
@@ -84,11 +87,11 @@ class OpenHalves:
         return len(self._table) + len(self.batches)
 
     def __iter__(self) -> Iterator[OpenHalf]:
-        """Those of no batch, the lowest offset first; change nothing meanwhile."""
+        """Those of no batch, the lowest offset first; make no changes during the iteration."""
         return iter(self._table.values())
 
     def first(self, count: int) -> list[OpenHalf]:
-        """The `count` lowest of no batch."""
+        """Return the `count` lowest that are of no batch."""
         found: list[OpenHalf] = []
         for half in self._table.values():
             if len(found) == count:
@@ -97,7 +100,7 @@ class OpenHalves:
         return found
 
     def spans_before(self, position: int, low: int) -> list[UnreadSpan]:
-        """Runs of open half messages below a position of the log, from queue offset `low` on."""
+        """Return runs of open half messages below a log position, from queue offset `low` on."""
         offsets = self.batches.below(position, low)
         for half in self._table.values():
             if half.position >= position:
@@ -113,22 +116,22 @@ class OpenHalves:
         return spans
 
     def at(self, offset: int) -> OpenHalf | None:
-        """The open half message at this queue offset."""
+        """Return the open half message at this queue offset, or None."""
         return self._table.get(offset)
 
     def copy_of(self, half: HalfRecord) -> OpenHalf | None:
-        """The open half message of which this one is an earlier copy."""
+        """Return the open half message of which this one is an earlier copy, or None."""
         identity = half.identity
         return None if identity is None else self._copies.get(identity)
 
     def open(self, half: OpenHalf) -> None:
-        """A half message was stored behind all others."""
+        """Add a half message that was stored after all others."""
         assert half.offset >= self.half_end, (half.offset, self.half_end)
         self._table[half.offset] = half
         self.half_end = half.offset + 1
 
     def keep(self, half: OpenHalf, draft: bytes) -> None:
-        """What was appended of a half message, until newer ones need the room or it is closed."""
+        """Keep the draft in memory until newer ones need the space or it is closed."""
         half.draft = draft
         self._drafts.append((half, len(draft)))
         self._drafts_bytes += len(draft)
@@ -140,7 +143,7 @@ class OpenHalves:
     def open_batch(
         self, mark: BatchMark, offset: int, position: int, since_ms: int, *, proven: bool = True
     ) -> None:
-        """A half message of a batch was stored behind all others."""
+        """Add a half message of a batch that was stored after all others."""
         self.batches.open(mark, offset, position, since_ms, proven=proven)
         self.half_end = offset + 1
 
@@ -151,12 +154,12 @@ class OpenHalves:
         positions: npt.NDArray[np.int64],
         since_ms: int,
     ) -> None:
-        """Half messages of one part, in their order, were stored behind all others of it."""
+        """Add half messages of one part, in their order, stored after all others of it."""
         self.batches.open_many(mark, offsets, positions, since_ms)
         self.half_end = max(self.half_end, int(offsets[-1]) + 1)
 
     def open_copy(self, half: OpenHalf, identity: Identity | None) -> None:
-        """A copy of a half message was stored; from now on it is open under this offset."""
+        """Add a copy of a half message; from now on it is open under this offset."""
         if identity is not None:
             former = self._copies.get(identity)
             if former is not None:
@@ -165,7 +168,7 @@ class OpenHalves:
         self.open(half)
 
     def move(self, half: OpenHalf, offset: int, position: int, identity: Identity | None) -> None:
-        """An open half message was put back: it stands at another place now."""
+        """Change the offset and position of an open half message that was put back."""
         del self._table[half.offset]
         half.offset, half.position, half.draft = offset, position, None
         if identity is not None:
@@ -173,30 +176,30 @@ class OpenHalves:
         self.open(half)
 
     def close(self, half: OpenHalf, identity: Identity | None) -> None:
-        """It is resolved or given up."""
+        """Remove a half message that is resolved or given up."""
         del self._table[half.offset]
         half.draft = None
         if identity is not None and self._copies.get(identity) is half:
             del self._copies[identity]
 
     def passed(self, offset: int) -> None:
-        """The half queue has grown to below `offset` + 1 by something that is not open."""
+        """Advance the half queue beyond `offset`, where the half message is not open."""
         self.half_end = max(self.half_end, offset + 1)
 
     def noted(self, op_offset: int, half_offset: int) -> None:
-        """An op record was stored at `op_offset`."""
+        """Note an op record that was stored at `op_offset`."""
         assert op_offset >= self._op_base + len(self._ops), (op_offset, self._op_base)
         while self._op_base + len(self._ops) < op_offset:
-            self._ops.append(-1)  # damaged ones, which end nothing
+            self._ops.append(-1)  # damaged records, which end nothing
         self._ops.append(half_offset)
 
     def noted_many(self, op_offset: int, half_offsets: Sequence[int]) -> None:
-        """Op records were stored from `op_offset` on, one for each of these."""
+        """Note op records that were stored from `op_offset` on, one for each of these."""
         self.noted(op_offset, half_offsets[0])
         self._ops.extend(half_offsets[1:])
 
     def done(self) -> tuple[int, int]:
-        """How far the half queue and the op queue are done: the offsets to commit."""
+        """Return the offsets to commit for the half queue and the op queue."""
         half = self.batches.lowest(next(iter(self._table), self.half_end))
         while self._ops and self._ops[0] < half:
             self._ops.popleft()

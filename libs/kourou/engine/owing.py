@@ -1,4 +1,4 @@
-"""Answering whoever caused control events: when the log is confirmed beyond them, and not before.
+"""Replies to requests that cause control events: sent when the events are committed.
 
 State: none of its own.
 """
@@ -19,7 +19,7 @@ from kourou.runtime.inputs import Buffer, Received
 
 
 class Owing:
-    """Records decided events and owes the answer."""
+    """Records decided events, and replies when they are committed."""
 
     def __init__(self, recorder: Recorder, confirmations: Confirmations) -> None:
         self._recorder = recorder
@@ -36,12 +36,13 @@ class Owing:
         reason: str = "",
         undoes: int | None = None,
     ) -> list[Effect]:
-        """Record `events`, then answer SUCCESS with `header` and `body` when they are confirmed.
+        """Record `events`, then reply SUCCESS with `header` and `body` when they are committed.
 
-        `undoes` is the offset of the event that they take back. A `header` that speaks of the state
+        `undoes` is the offset of the event that they undo. A `header` that depends on the state
         afterwards is a function.
-        Without events nothing changes now, but what was changed before may not be confirmed yet,
-        and the answer speaks of that too: it waits alike. Raises what recording raises.
+
+        Without events nothing changes now. But earlier changes may not be committed yet, and the
+        reply reflects them, so it waits too. Raises as recording does.
         """
         given = getattr(received.request, "reason", "")
         why = reason or given or type(received.request).__name__
@@ -53,6 +54,6 @@ class Owing:
         return self._confirmations.owe(now_ms, end, reply, decision=True)
 
     def cause(self, received: Received, reason: str, undoes: int | None = None) -> Cause:
-        """Who, why, and under which trace, of what a request causes. Raises BadRequest."""
+        """Return who causes something, why, and under which trace. Raises BadRequest."""
         trace_id = received.trace[:16].hex() if any(received.trace) else ""
         return Cause(str(received.to.peer), reason, trace_id, undoes)

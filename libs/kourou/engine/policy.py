@@ -9,9 +9,9 @@ from kourou.model.delay import DELAY_LEVELS_MS
 
 @dataclass(slots=True)
 class BrokerPolicy:
-    """What the operator wants. Names of keys in `broker.conf` stand in the comments.
+    """The operator's settings. The comments have the keys in `broker.conf`.
 
-    Dynamic keys are assigned anew by engine.desks when their event is applied.
+    engine.desks assigns the fields of dynamic keys again when their event is applied.
     """
 
     cluster_name: str  # brokerClusterName
@@ -26,7 +26,7 @@ class BrokerPolicy:
     transfer_bytes_on_disk: int = 65_536  # maxTransferBytesOnMessageInDisk
     query_max: int = 32  # defaultQueryMaxNum
     progress_interval_ms: int = 5_000  # flushConsumerOffsetInterval
-    client_expiry_ms: int = 120_000  # a client silent for so long is forgotten
+    client_expiry_ms: int = 120_000  # clients that are silent for this long are removed
     hold_ms_max: int = 30_000  # longPollingTimeMillsMax
     pull_bytes_max: int = 4 * 1024 * 1024  # maxPullBytes, for clients that state their budget
     notify_consumer_ids_changed: bool = True  # notifyConsumerIdsChangedEnable

@@ -1,7 +1,8 @@
-"""What the engine may ask of the world while it decides: reads, and nothing else.
+"""The reads that the engine may do while it decides; it has no other access to the outside.
 
-The store implements this; tests give a fake that passes the same contract tests. Reads are answered
-from files already written, so a decision stays a function of the inputs and of what was appended.
+The store implements this interface; tests use a fake that passes the same contract tests. Reads are
+served from files already written, so a decision is a function of the inputs and of what was
+appended.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ ANYWHERE = 2**63 - 1
 
 
 class PropertyTest(Protocol):
-    """Is a message wanted? Asked with its values of the properties in `names`."""
+    """A predicate for messages. It is called with the values of the properties in `names`."""
 
     @property
     def names(self) -> tuple[bytes, ...]:
-        """The properties that decide."""
+        """The properties that it needs."""
         ...
 
     def __call__(self, values: Values, /) -> bool:
-        """True if it is wanted."""
+        """Return True if the message matches."""
         ...
 
 
 @dataclass(slots=True)
 class QueueRead:
-    """What a read of one queue found.
+    """The result of reading one queue.
 
-    `records` are whole encoded records, verified, in queue order. `next_offset` lies after the last
-    unit looked at, matched or not. `corrupt_offsets` are quarantined messages that were passed
-    over; a read stops before the second run of them. `last_position` is that of the last record
-    returned. `run` is all records as one piece of memory, where they lie back to back in the log.
+    `records` are complete encoded records, verified, in queue order. `next_offset` follows the last
+    unit examined, matched or not. `corrupt_offsets` are quarantined messages that were skipped; a
+    read stops before the second run of them. `last_position` is that of the last record returned.
+    `run` is all records as one piece of memory, if they are back to back in the log.
     """
 
     records: list[memoryview] = field(default_factory=list)
@@ -55,19 +56,19 @@ class StoreView(Protocol):
     """Reads of the log and its projections. Positions and offsets are plain integers here."""
 
     def log_range(self) -> tuple[int, int]:
-        """First readable position and the end of what was appended."""
+        """Return the first readable position and the end of the log."""
         ...
 
     def topics(self) -> list[str]:
-        """The topics that have queues, sorted; also those that no table names any more."""
+        """Return the topics that have queues, sorted; also those without a configuration."""
         ...
 
     def queue_ids(self, topic: str) -> list[int]:
-        """The queues of a topic that were ever written, sorted."""
+        """Return the queues of a topic that were ever written, sorted."""
         ...
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """Minimum offset and the next offset to be written; None for a queue never written."""
+        """Return the minimum offset and the next offset; None for a queue never written."""
         ...
 
     def read_queue(
@@ -82,35 +83,35 @@ class StoreView(Protocol):
         below: int,
         wanted: PropertyTest | None = None,
     ) -> QueueRead:
-        """Read from `offset` (which must lie in [min, max]) what lies below position `below`.
+        """Read records below position `below` from `offset` on, which must be in [min, max].
 
-        `codes` are tag hash codes to keep, None keeps all; `wanted` keeps records by their
-        properties, and then a read looks at limits.FILTER_RECORDS_MAX records at most. The first
-        record is returned whatever its size; otherwise the sum of sizes stays within `max_bytes`.
+        `codes` are tag hash codes to keep, None keeps all. `wanted` keeps records by their
+        properties; then a read examines at most limits.FILTER_RECORDS_MAX records. The first record
+        is returned whatever its size; otherwise the sum of sizes stays within `max_bytes`.
         """
         ...
 
     def offset_position(self, topic: str, queue_id: int, offset: int) -> int:
-        """The log position of the message at `offset`; -1 if there is none."""
+        """Return the log position of the message at `offset`; -1 if there is none."""
         ...
 
     def offset_at(self, topic: str, queue_id: int, position: int) -> int:
-        """The first offset, from the minimum on, whose message lies at or above `position`.
+        """Return the first offset, from the minimum on, of a message at or above `position`.
 
         The maximum if there is none, 0 for a queue never written.
         """
         ...
 
     def record_at(self, position: int) -> memoryview:
-        """The verified record at `position`; Rejected if none starts there, Corrupt if it fails."""
+        """Return the record at `position`. Raises Rejected if there is none, Corrupt if damaged."""
         ...
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first offset stored at or after `timestamp_ms`; the maximum if there is none."""
+        """Return the first offset stored at or after `timestamp_ms`, or the maximum offset."""
         ...
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time in ms of the message at `offset`; -1 if there is none."""
+        """Return the store time in ms of the message at `offset`; -1 if there is none."""
         ...
 
     def find_by_key(
@@ -123,36 +124,37 @@ class StoreView(Protocol):
         end_ms: int,
         below: int = ANYWHERE,
     ) -> list[memoryview]:
-        """The newest `max_count` records of a topic with this key or unique key, newest first.
+        """Return the newest `max_count` records with this key or unique key, newest first.
 
-        Only whole, verified ones that were stored within [begin, end] and end at or below position
-        `below`; nothing else counts.
+        Only complete, verified records count that were stored within [begin, end] and end at or
+        below position `below`.
         """
         ...
 
     def is_recent(self, position: int) -> bool:
-        """True when the record is likely still in memory (RocketMQ's 40 % rule)."""
+        """Return whether the record is likely still in memory (RocketMQ's 40 % rule)."""
         ...
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
-        """Whole records of one segment from `position` on, up to `limit`, and what closes it.
+        """Read whole records of one segment from `position` to `limit`, and its final filler.
 
-        Both are boundaries of records. One record is returned whatever its size; damaged bytes come
-        by themselves, and `damage` says so. Raises Rejected for what is no boundary.
+        Both are boundaries of records. One record is returned whatever its size. Damaged bytes are
+        returned separately, with the reason in `damage`. Raises Rejected if a position is not a
+        boundary.
         """
         ...
 
 
 JOINING = "joining"
-"""How the state of a member without a vote is called; its leader writes all states in capitals."""
+"""The state of a replica without a vote; its leader writes all states in capitals."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumMember:
-    """Another member of a Raft group, as its leader sees it; positions in bytes.
+    """Another replica of a Raft group, as its leader sees it; positions in bytes.
 
     `state`: a name of kourou.replication.progress.State, or that of JOINING. `heard_ms_ago`: None
-    if it was not heard since this leader began.
+    if the leader has not heard from it since it began to lead.
     """
 
     member: str
@@ -164,69 +166,72 @@ class QuorumMember:
 
 
 class Quorum(Protocol):
-    """The Raft group that this broker's log is of, as its member of it knows it at this moment.
+    """The Raft group of this broker's log, as this replica knows it at this moment.
 
-    Whoever owns the member implements it; nothing here changes within a turn of the core.
+    The owner of the Raft node implements it. Nothing here changes within a batch of the core.
     """
 
     @property
     def group(self) -> str:
-        """Its name."""
+        """The name of the group."""
         ...
 
     @property
     def member(self) -> str:
-        """Which member this broker is."""
+        """The name of this broker in the group."""
         ...
 
     @property
     def state(self) -> str:
-        """What it is: a value of kourou.replication.raft.effects.Role."""
+        """The role of this broker: a value of kourou.replication.raft.effects.Role."""
         ...
 
     @property
     def epoch(self) -> int:
-        """The epoch it is in."""
+        """The current epoch."""
         ...
 
     @property
     def epochs(self) -> Epochs:
-        """The history of its log, up to the end of what was written; not to be changed."""
+        """The history of its log, up to the end of what was written; read-only."""
         ...
 
     @property
     def leader(self) -> str:
-        """Who leads that epoch; "" if nobody is known to."""
+        """The leader of that epoch; "" if unknown."""
         ...
 
     @property
     def leader_address(self) -> str:
-        """Where clients find the leader; "" while that is not known."""
+        """The address where clients reach the leader; "" if unknown."""
         ...
 
     @property
     def leader_end(self) -> int:
-        """Where the leader's log ended when it was last heard; 0 if it never was."""
+        """The end of the leader's log when it was last heard; 0 if it never was."""
         ...
 
     @property
     def leader_heard_ms_ago(self) -> int | None:
-        """How long ago a leader was heard; None for the leader itself, and if none was."""
+        """How long ago the leader was heard; None on the leader itself, or if never."""
         ...
 
     @property
     def confirmed(self) -> int:
-        """What lies below is held by a majority for good."""
+        """The position below which the group has committed everything."""
         ...
 
     def may_acknowledge(self) -> bool:
-        """Whether this member leads and is sure to be the only one, at this very moment."""
+        """Return whether this replica leads and is certainly the only leader at this moment."""
         ...
 
     def may_append(self) -> bool:
-        """Whether it takes writes; not while it lets another member lead, which needs them all."""
+        """Return whether writes are accepted: not while leadership is transferred.
+
+        The new leader must have all writes first.
+        """
         ...
 
     def followers(self) -> Sequence[QuorumMember]:
-        """All other members, if this one leads."""
+        """Return all other replicas, if this one leads."""
         ...

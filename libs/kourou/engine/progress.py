@@ -1,13 +1,15 @@
-"""How far has each consumer group come in each queue?
+"""The offsets of each consumer group in each queue.
 
 State: `Progress.table` is a projection of ProgressRecorded, OffsetsReset, TopicDeleted and
 GroupDeleted, owned and changed in place by `evolve`. `Progress.unrecorded` is soft: what groups
-committed since; a crash loses it, at most one interval's worth, and what it covered comes again.
+committed since. A crash loses it, at most one interval's worth, and the messages that it covered
+are delivered again.
 
-Invariants:  an offset is the next one to consume, and never negative
-             a commit replaces what was there, even if it is lower (RocketMQ does the same)
-             a commit is forgotten only when an event holds it, or resets or deletes it
-             no empty table is kept
+Invariants:
+- an offset is the next one to consume, and never negative
+- a commit replaces the earlier one, even if it is lower (as in RocketMQ)
+- a commit is forgotten only when an event contains, resets or deletes it
+- empty tables are removed
 """
 
 from __future__ import annotations
@@ -37,18 +39,18 @@ Table = dict[str, TopicTable]
 
 @dataclass(slots=True)
 class Progress:
-    """Next offsets: group -> topic -> queue id -> offset. `unrecorded` lies over `table`."""
+    """Next offsets: group -> topic -> queue ID -> offset. `unrecorded` overrides `table`."""
 
     table: Table = field(default_factory=dict)
     unrecorded: Table = field(default_factory=dict, compare=False)
 
     def offset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset in force, recorded or not; None for a queue never committed."""
+        """Return the current offset, recorded or not; None for a queue never committed."""
         lately = _get(self.unrecorded, group, topic, queue_id)
         return _get(self.table, group, topic, queue_id) if lately is None else lately
 
     def copy(self) -> Progress:
-        """An independent copy of what is recorded. O(entries)."""
+        """Return an independent copy of what is recorded. O(entries)."""
         return Progress(
             {
                 group: {topic: dict(queues) for topic, queues in topics.items()}
@@ -69,7 +71,7 @@ def _get(table: Table, group: str, topic: str, queue_id: int) -> int | None:
 def evolve(
     progress: Progress, event: ProgressRecorded | OffsetsReset | TopicDeleted | GroupDeleted
 ) -> None:
-    """Apply one event, in place; commits that it holds, resets or deletes are forgotten."""
+    """Apply one event, in place; commits that it contains, resets or deletes are forgotten."""
     match event:
         case ProgressRecorded(group, offsets):
             for topic, queues in offsets.items():
@@ -111,20 +113,20 @@ def _drop_topic(table: Table, group: str, topic: str) -> None:
 
 
 def yield_to(progress: Progress, event: ProgressRecorded | OffsetsReset) -> None:
-    """Forget commits about the queues that another broker's event speaks of: its word counts."""
+    """Forget commits about the queues in another broker's event, which takes precedence."""
     told = event.offsets if isinstance(event, ProgressRecorded) else {event.topic: event.offsets}
     for topic, queues in told.items():
         if topic in progress.unrecorded.get(event.group, {}):
             _move(progress.unrecorded, event.group, topic, dict.fromkeys(queues))
 
 
-# -- what is not recorded yet ---------------------------------------------------------------------
+# -- commits that are not recorded yet ------------------------------------------------------------
 
 
 class Commits:
-    """Takes the commits of groups, answers where they stand, and says when to record it.
+    """Accepts commits of groups, returns their offsets, and decides when to record them.
 
-    `interval_ms` is flushConsumerOffsetInterval: what moved is recorded once in so long.
+    `interval_ms` is flushConsumerOffsetInterval: changed offsets are recorded once in this time.
     """
 
     __slots__ = ("_next_record_ms", "_progress", "interval_ms")
@@ -137,13 +139,13 @@ class Commits:
 
     @property
     def unrecorded_groups(self) -> int:
-        """How many groups have moved since they were last recorded."""
+        """The number of groups with commits that are not recorded yet."""
         return len(self._progress.unrecorded)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """The group will consume from `offset` on, lower than before or not. Raises BadRequest.
+        """Set the group's next offset, lower than before or not. Raises BadRequest.
 
-        The caller has checked that group and topic exist, or may at least be names.
+        The caller has checked that group and topic exist, or at least have valid names.
         """
         if not 0 <= offset <= OFFSET_MAX:
             raise BadRequest(f"offset {offset} is negative or too large")
@@ -154,22 +156,22 @@ class Commits:
             topics.setdefault(topic, {})[queue_id] = offset
 
     def offset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset in force, recorded or not; None for a queue never committed."""
+        """Return the current offset, recorded or not; None for a queue never committed."""
         return self._progress.offset(group, topic, queue_id)
 
     def queues(self, group: str, topic: str) -> QueueTable:
-        """Offsets in force of one group in one topic, as a table of its own."""
+        """Return the current offsets of one group in one topic, as a separate table."""
         recorded = self._progress.table.get(group, {}).get(topic, {})
         lately = self._progress.unrecorded.get(group, {}).get(topic, {})
         return {**recorded, **lately}
 
     def topics(self, group: str) -> list[str]:
-        """The topics in which the group has progress, sorted."""
+        """Return the topics in which the group has offsets, sorted."""
         recorded = self._progress.table.get(group, {})
         return sorted({*recorded, *self._progress.unrecorded.get(group, {})})
 
     def groups(self, topic: str | None = None) -> list[str]:
-        """The groups with progress (in `topic`, if given), sorted."""
+        """Return the groups with offsets (in `topic`, if given), sorted."""
         return sorted(
             {
                 group
@@ -180,13 +182,13 @@ class Commits:
         )
 
     def entries(self) -> Iterator[tuple[str, str, QueueTable]]:
-        """All that is in force as (group, topic, queue id -> offset): `consumerOffset.json`."""
+        """Yield current offsets as (group, topic, queue ID -> offset): `consumerOffset.json`."""
         for group in self.groups():
             for topic in self.topics(group):
                 yield group, topic, self.queues(group, topic)
 
     def due(self, now_ms: int) -> list[Event]:
-        """What `record` gives, if something moved and the interval is over (monotonic ms)."""
+        """Return `record()` if offsets changed and the interval is over (monotonic ms)."""
         if not self._progress.unrecorded:
             self._next_record_ms = None
             return []
@@ -198,10 +200,10 @@ class Commits:
         return self.record()
 
     def record(self) -> list[Event]:
-        """One ProgressRecorded per group that moved, now (a broker that stops calls this).
+        """Return one ProgressRecorded per changed group, now (a broker that stops calls this).
 
-        A group with very many queues gets several. The commits are forgotten when these events are
-        evolved and not before: if the log cannot take them, they are tried again.
+        A group with very many queues gets several. The commits are forgotten only when these events
+        are evolved: if the log cannot store them, they are tried again.
         """
         unrecorded = self._progress.unrecorded
         return [event for group in sorted(unrecorded) for event in _cut(group, unrecorded[group])]
@@ -250,7 +252,7 @@ def decide_reset(
 def decide_clone(
     commits: Commits, source: str, target: str, topic: str | None = None
 ) -> list[Event]:
-    """Give `target` the progress of `source` in one topic or all (code 314). Raises Rejected."""
+    """Copy the offsets of `source` to `target`, in one topic or all (314). Raises Rejected."""
     names.check_group(source)
     if source == target:
         raise BadRequest(f"group {source} cannot be cloned to itself")
@@ -258,7 +260,7 @@ def decide_clone(
     return [
         event
         for each in topics
-        # The source's own retry topic means nothing to another group.
+        # The source's own retry topic is meaningless to another group.
         if each != names.retry_topic(source)
         for event in decide_reset(commits, target, each, {**commits.queues(source, each)})
     ]

@@ -1,10 +1,11 @@
-"""May this follower lead? What an operator is told before a copy becomes the log.
+"""Checks whether a follower may be promoted to leader.
 
-A follower is refused while its leader is heard, because both would take writes until a name server
-tells the old one, and what that one acknowledges meanwhile is cut later. Where senders waited for
-copies (SYNC_MASTER) it is refused, too, if its own log does not have it in the in-sync set and has
-others there: they have all that was acknowledged, and this one may not. It knows of the set what it
-has copied; whoever promotes compares the ends of all followers first (docs/operating.md).
+A promotion is refused while the leader is online: both would accept writes until a name server
+informs the old leader, and what that one acknowledges in the meantime is truncated later. If
+senders waited for replicas (SYNC_MASTER), a follower is also refused if its own log has others in
+the in-sync set, but not itself: they have everything that was acknowledged, and this one may not. A
+follower knows the in-sync set only as far as it has copied the log. So the operator compares the
+ends of all followers first (docs/operating.md).
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from kourou.replication.in_sync import named
 
 
 def member_name(broker_name: str, broker_id: int) -> str:
-    """How the log names whoever leads it."""
+    """Return the name of a leader in the log."""
     return f"{broker_name}/{broker_id}"
 
 
 def quorum_leader_name(broker_name: str, member: str) -> str:
-    """How the log names the member of a Raft group that leads it."""
+    """Return the name of a Raft group's leader in the log."""
     return f"{broker_name}/{member}"
 
 
 def leads(replicas: Replicas, broker_name: str, broker_id: int) -> bool:
-    """Was the newest epoch of this log opened by that member? Then it goes on leading at a start.
+    """Return whether that broker opened the newest epoch of this log; then it leads after a start.
 
-    So a promotion outlives the process, whatever brokerRole says in its settings.
+    So a promotion survives a restart, whatever brokerRole is in the settings.
     """
     return replicas.leader == member_name(broker_name, broker_id)
 
@@ -35,10 +36,10 @@ def leads(replicas: Replicas, broker_name: str, broker_id: int) -> bool:
 def check_promotion(
     replicas: Replicas, broker_id: int, *, leader: str, silent_ms: int | None
 ) -> None:
-    """Refuse what would lose more than an operator may expect; `force` passes this by.
+    """Refuse a promotion that loses more than an operator may expect; `force` skips this check.
 
-    `silent_ms`: since when the leader was not heard, None if there is no connection to it. Raises
-    Rejected.
+    `silent_ms`: how long ago the leader was last heard, None if there is no connection to it.
+    Raises Rejected.
     """
     if silent_ms is not None:
         where = f" at {leader}" if leader else ""

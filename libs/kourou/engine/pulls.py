@@ -1,13 +1,15 @@
-"""What is a pull answered, and when?
+"""Decides the reply to a pull, and when it is sent.
 
-State: soft (the holds). Every answer is a function of the request, the configuration and the log.
+State: soft (the parked pulls). Every reply is a function of the request, the configuration and the
+log.
 
-A pull that finds nothing new and may wait is held; it is answered again from the top when its queue
-grows, when its time is up, or when its topic changes. Readers see what is confirmed, never more.
+A pull that finds nothing new and may wait is parked. It is evaluated again from the start when its
+queue advances, when its time is up, or when its topic changes. Consumers see committed messages
+only.
 
-A held pull whose filter lets nothing of the growth through is held again behind it, so that rare
-messages of a busy queue cost no conversation; its answer tells how far it has come. RocketMQ tells
-the client every time.
+If the filter of a parked pull matches none of the new messages, the pull is parked again at the
+offset after them, so that rare messages of a busy queue need no round trips; its reply has the
+offset reached. RocketMQ replies every time.
 """
 
 from __future__ import annotations
@@ -58,14 +60,14 @@ from kourou.runtime.peer import Peer
 
 @dataclass(slots=True)
 class _Waiting:
-    """What a hold needs to be answered later."""
+    """What a parked pull needs for its reply."""
 
     received: Received
     request: PullMessage
 
 
 class Pulls:
-    """Answers pulls, now or when there is something to say."""
+    """Replies to pulls, at once or when there is a result."""
 
     def __init__(
         self,
@@ -93,22 +95,22 @@ class Pulls:
         self._holds: Holds[_Waiting] = Holds()
         self._told: set[tuple[str, str, str]] = set()
         self.follows = False
-        """A follower may lack what its leader has: an offset beyond its end is no mistake."""
+        """A follower may lack what its leader has: an offset beyond its end is not an error."""
         self.heals = False
-        """Other members of a group have good bytes of what is damaged here: it is waited for."""
+        """Other replicas have intact copies of bytes that are damaged here: pulls wait for them."""
         self._healing: dict[tuple[str, int, int], int] = {}
 
     @property
     def held(self) -> int:
-        """How many pulls wait."""
+        """The number of parked pulls."""
         return len(self._holds)
 
     def wait_for(self, lanes: Sequence[Lane]) -> bool:
-        """Is a pull held for one of these lanes?"""
+        """Return whether a pull is parked for one of these queues."""
         return self._holds.wait_for(lanes)
 
     def answer(self, now_ms: int, received: Received, request: PullMessage) -> list[Effect]:
-        """A pull arrived: answer it, or hold it."""
+        """Handle a pull: reply to it, or park it."""
         may_hold = (
             bool(request.sys_flag & PullFlag.SUSPEND)
             and request.suspend_timeout_millis > 0
@@ -117,7 +119,7 @@ class Pulls:
         )
         effects = self._attempt(now_ms, received, request, may_hold=may_hold)
         commits = request.sys_flag & PullFlag.COMMIT_OFFSET and request.commit_offset >= 0
-        # Only for a pull that was let through: a refused one must not leave progress behind.
+        # Only for a pull that passed the checks: a refused one must not commit an offset.
         if commits and (not effects or _is_answer(effects[0])):
             self._commits.commit(
                 request.consumer_group, request.topic, request.queue_id, request.commit_offset
@@ -125,22 +127,22 @@ class Pulls:
         return effects
 
     def grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
-        """These queues have confirmed messages up to the given maxima: wake who waits for them."""
+        """Evaluate the parked pulls of queues with committed messages up to these maxima."""
         return self._answer_again(now_ms, self._holds.take_grown(queues))
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Answer those whose time is up."""
+        """Reply to the parked pulls whose deadline has passed."""
         effects: list[Effect] = []
         for hold in self._holds.take_expired(now_ms):
             effects += self._attempt(now_ms, hold.pull.received, hold.pull.request, may_hold=False)
         return effects
 
     def topic_changed(self, now_ms: int, topic: str) -> list[Effect]:
-        """A topic was deleted or its permission changed: nobody waits for it unawares."""
+        """Evaluate the parked pulls of a topic that was deleted or whose permission changed."""
         return self._answer_again(now_ms, self._holds.take_topic(topic))
 
     def drop_peer(self, peer: Peer) -> None:
-        """The connection is gone."""
+        """Remove the parked pulls of a closed connection."""
         self._holds.drop_peer(peer)
 
     def _answer_again(self, now_ms: int, holds: list[Hold[_Waiting]]) -> list[Effect]:
@@ -182,7 +184,7 @@ class Pulls:
             return warnings
         if code == Code.PULL_NOT_FOUND and may_hold:
             if self._holds.full:
-                # A RocketMQ client knows no such answer; to it there is nothing new.
+                # A RocketMQ client does not know this code, so it gets PULL_NOT_FOUND.
                 code = Code.POLLING_FULL if request.max_msg_bytes is not None else code
             else:
                 self._hold(now_ms, received, request, deadline_ms)
@@ -257,7 +259,7 @@ class Pulls:
         )
 
     def _judged_elsewhere(self, received: Received, request: PullMessage) -> Rejected:
-        """A filter in Python is named, and none runs in a broker: it is never gone around."""
+        """Return the error for a Python filter, which only filter servers run; never skip it."""
         addresses = self._filter_servers.addresses_for(received.to.peer)
         if addresses:
             where = f"pull from one of these: {', '.join(addresses)}"
@@ -272,10 +274,10 @@ class Pulls:
             hint=where,
         )
 
-    # -- filters over properties --------------------------------------------------------------
+    # -- property filters ---------------------------------------------------------------------
 
     def _sieve(self, request: PullMessage, subscription: Subscription) -> Sieve:
-        """What tests the messages of this pull; raises Rejected with 1, 23 or 27, as 4.9 does."""
+        """Return the predicate of this pull; raises Rejected with 1, 23 or 27, as 4.9 does."""
         check_allowed(subscription.expression_type, property_filter=self._policy.property_filter)
         try:
             return filter_of(subscription).sieve()
@@ -293,7 +295,7 @@ class Pulls:
         sieve: Sieve | None,
         read: QueueRead,
     ) -> list[Effect]:
-        """Count what the group does not want; a filter that cannot compare is told of once."""
+        """Count the messages that do not match; log once that a filter cannot compare."""
         topic, group = request.topic, request.consumer_group
         looked_at = read.next_offset - request.queue_offset if read.max_offset else 0
         left = max(0, looked_at - len(read.records) - len(read.corrupt_offsets))
@@ -347,7 +349,7 @@ class Pulls:
         if read.records:
             return Code.SUCCESS, read
         if read.corrupt_offsets:
-            # Our client is told and decides; a RocketMQ client can only be led past the hole.
+            # Kourou's client gets the error and decides; a RocketMQ client can only skip the gap.
             told = request.max_msg_bytes is not None
             return Code.MESSAGE_CORRUPT if told else Code.PULL_RETRY_IMMEDIATELY, read
         if read.next_offset > offset:
@@ -370,7 +372,7 @@ class Pulls:
         )
 
     def _wait_below(self, now_ms: int, request: PullMessage, damaged: Sequence[int]) -> int:
-        """The position of the first message that is waited for; -1 if all of them are given up.
+        """Return the position of the first message to wait for; -1 if all are given up.
 
         An offset whose record is lost for good has no position.
         """
@@ -386,11 +388,11 @@ class Pulls:
         return -1
 
     def _limits(self, request: PullMessage) -> tuple[int, int]:
-        """How many messages and bytes this pull may carry away.
+        """Return how many messages and bytes the reply to this pull may have.
 
-        Our own client states its byte budget and gets what it asks for within the protocol's
-        limits; for others the seeds' limits hold, one pair for recent data and one for data on
-        disk.
+        Kourou's own client states its byte budget and gets what it requests within the protocol's
+        limits. For other clients, RocketMQ's limits apply: one pair for recent data and one for
+        data on disk.
         """
         if request.max_msg_bytes is not None:
             return (
@@ -411,7 +413,7 @@ class Pulls:
             policy.transfer_bytes_on_disk,
         )
 
-    # -- the answer ---------------------------------------------------------------------------
+    # -- the reply ----------------------------------------------------------------------------
 
     def _reply(
         self, received: Received, request: PullMessage, code: Code, read: QueueRead
@@ -419,8 +421,8 @@ class Pulls:
         body: Sequence[bytes | memoryview] = ()
         if read.records:
             records = read.records
-            # What lies back to back in the log leaves as it lies there; the rest is put together,
-            # since a part of a frame for every record costs more than copying it.
+            # Records that are back to back in the log are sent as they are. Others are joined,
+            # because a separate part of a frame for every record costs more than copying it.
             body = (read.run if read.run is not None else b"".join(records),)
             self._traffic.out(request.topic, request.consumer_group, len(records), read.size_bytes)
         else:
@@ -433,7 +435,7 @@ class Pulls:
         return Reply(received.to, code, remark, header, body)
 
     def _member_to_ask(self, request: PullMessage, read: QueueRead) -> int:
-        """Whom to pull from next: what is no longer in memory is read from a follower's disk."""
+        """Return the broker to pull from next: cold data is read from a follower's disk."""
         group = self._control.groups.get(request.consumer_group)
         if group is None:
             return 0
@@ -453,7 +455,7 @@ class Pulls:
 
 
 def _nothing_let_through(code: Code, read: QueueRead) -> bool:
-    """True when everything that there is was looked at, and a filter wants none of it."""
+    """Return whether all available messages were examined, and the filter matches none."""
     return (
         code == Code.PULL_RETRY_IMMEDIATELY
         and read.next_offset == read.max_offset
@@ -462,7 +464,7 @@ def _nothing_let_through(code: Code, read: QueueRead) -> bool:
 
 
 def _is_answer(effect: Effect) -> bool:
-    """True for one of the answers that a pull gets whose checks all passed."""
+    """Return whether this is a reply to a pull that passed all checks."""
     return isinstance(effect, Reply) and effect.code in _REMARKS
 
 

@@ -1,6 +1,6 @@
-"""Finding stored messages: by position, by key, by unique key; and looks into one queue.
+"""Queries for stored messages: by position, by key, by unique key; and reads of queue entries.
 
-State: none. What is not confirmed yet is not found.
+State: none. Uncommitted messages are not found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kourou.runtime.inputs import Received
 
 
 class QueryDesk:
-    """Answers searches."""
+    """Handles message queries."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class QueryDesk:
         self._policy = policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             QueryMessage: self.by_key,
             ViewMessageById: self.view,
@@ -55,16 +55,16 @@ class QueryDesk:
         }
 
     def view(self, _now_ms: int, received: Received, request: ViewMessageById) -> list[Effect]:
-        """The record at a log position (33)."""
+        """Reply with the record at a log position (33)."""
         if not 0 <= request.offset < self._confirmations.confirmed:
             raise Rejected(f"this broker's log has no message at position {request.offset}")
         return [Reply(received.to, body=(self._view.record_at(request.offset),))]
 
     def by_key(self, _now_ms: int, received: Received, request: QueryMessage) -> list[Effect]:
-        """Messages by key or unique key (12).
+        """Reply with messages by key or unique key (12).
 
-        Beyond RocketMQ, which returns whatever has the same hash, records of other keys are left
-        out at the broker already: the seeds let the client compare, and ours does so too.
+        RocketMQ returns every record with the same hash, and its clients compare the keys. This
+        broker omits records of other keys already; Kourou's client compares, too.
         """
         wanted = self._policy.query_max if request.unique_key_query else request.max_num
         if wanted <= 0:
@@ -96,9 +96,9 @@ class QueryDesk:
         return [Reply(received.to, header=header, body=(b"".join(records),))]
 
     def look(self, _now_ms: int, received: Received, request: QueryConsumeQueue) -> list[Effect]:
-        """Units of a queue from an offset on (321), and whether a group's tags want them.
+        """Reply with queue entries from an offset on (321), and whether a group's tags match.
 
-        What lies beyond the confirmed position, or fails its check, is left out.
+        Entries that are not committed or fail their check are omitted.
         """
         span = self._view.queue_range(request.topic, request.queue_id)
         if span is None:
@@ -123,7 +123,7 @@ class QueryDesk:
         return [Reply(received.to, body=(encode_queue_look(look),))]
 
     def _wanted(self, request: QueryConsumeQueue) -> tuple[Subscription | None, str | None]:
-        """What the group wants of the topic; or the sentence that it is not there."""
+        """Return the group's subscription to the topic, or the text that it is not online."""
         if request.consumer_group is None:
             return None, None
         group = self._members.consumer_group(request.consumer_group)

@@ -1,15 +1,16 @@
-"""Which client of a group may consume which queue in order (RocketMQ `RebalanceLockManager`)?
+"""Locks of queues that clients of a group consume in order (RocketMQ `RebalanceLockManager`).
 
-State: who holds what is a projection of QueueLocksChanged (`LockOwners`), so that a broker that
-restarts does not give a queue to a second client while the first one's handler still runs. When a
-lock was refreshed and who waits is soft: after a restart every lock counts as refreshed just now.
-The holders in force are kept here; a change that cannot be recorded (a full disk) counts all the
-same, and is recorded later.
+State: the holders are a projection of QueueLocksChanged (`LockOwners`), so that a broker that
+restarts does not give a queue to a second client while the first one's handler still runs. The
+refresh times and the waiting clients are soft: after a restart every lock counts as refreshed just
+now. The holders in effect are kept here. A change that cannot be recorded (because of a full disk)
+is in effect all the same, and is recorded later.
 
-Invariants:  a queue has one holder in a group, until it gives the queue back or is silent for
-             QUEUE_LOCK_MS; a lost connection or a farewell alone ends no lock, because a handler
-             may still be running in that client (decision 0055)
-             the table is in the order of refreshing, so lapsing costs only what lapses
+Invariants:
+- a queue has one holder in a group, until the holder releases the queue or is silent for
+  QUEUE_LOCK_MS; a lost connection or an unregistration alone does not end a lock, because a handler
+  may still be running in that client (decision 0055)
+- the table is in the order of refreshing, so expiry costs only what expires
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from kourou.model.limits import (
 )
 
 Place = tuple[str, int]
-"""Topic and queue id, at this broker."""
+"""Topic and queue ID, on this broker."""
 
 Owners = dict[str, dict[str, dict[int, str]]]
-"""group -> topic -> queue id -> client id."""
+"""group -> topic -> queue ID -> client ID."""
 
 
-# -- what is recorded -----------------------------------------------------------------------------
+# -- recorded locks -------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class LockOwners:
-    """Who holds what, as recorded; no empty table is kept."""
+    """The holders, as recorded; empty tables are removed."""
 
     table: Owners = field(default_factory=dict)
 
     def copy(self) -> LockOwners:
-        """An independent copy."""
+        """Return an independent copy."""
         return LockOwners(
             {
                 group: {topic: dict(queues) for topic, queues in topics.items()}
@@ -69,12 +70,12 @@ def evolve(owners: LockOwners, event: QueueLocksChanged) -> None:
         del owners.table[event.group]
 
 
-# -- what is in force -----------------------------------------------------------------------------
+# -- locks in effect ------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Lock:
-    """One queue's holder in one group, since when it is silent, and who was refused meanwhile."""
+    """One queue's holder in one group, its last refresh, and the clients refused since."""
 
     client_id: str
     refreshed_ms: int
@@ -92,9 +93,9 @@ class QueueLocks:
         self._unrecorded: dict[str, dict[Place, str | None]] = {}
 
     def lock(self, now_ms: int, group: str, client_id: str, places: Iterable[Place]) -> list[Place]:
-        """Take or refresh; returns those that the client holds now, in the order asked for.
+        """Acquire or refresh; return those that the client holds now, in the order requested.
 
-        Raises Throttled when there are too many locks, and then nothing more is taken.
+        Raises Throttled if there are too many locks; then no more are acquired.
         """
         self._restore(now_ms)
         held: list[Place] = []
@@ -126,7 +127,7 @@ class QueueLocks:
     def unlock(
         self, now_ms: int, group: str, client_id: str, places: Iterable[Place]
     ) -> dict[str, None]:
-        """Give back; what the client does not hold stays. Returns the clients that waited."""
+        """Release the locks that the client holds. Returns the clients that waited for them."""
         self._restore(now_ms)
         waiting: dict[str, None] = {}
         for place in places:
@@ -136,7 +137,7 @@ class QueueLocks:
         return waiting
 
     def expire(self, now_ms: int) -> dict[str, dict[str, None]]:
-        """End the locks that lapsed; returns by group the clients that waited for them."""
+        """End the expired locks; return the clients that waited for them, by group."""
         self._restore(now_ms)
         lapsed: list[tuple[str, Place]] = []
         for key, lock in self._locks.items():
@@ -151,13 +152,13 @@ class QueueLocks:
         return waiting
 
     def holder(self, now_ms: int, group: str, place: Place) -> str | None:
-        """The client that may consume a queue in order, or None."""
+        """Return the client that may consume a queue in order, or None."""
         self._restore(now_ms)
         lock = self._locks.get((group, place))
         return None if lock is None or _lapsed(lock, now_ms) else lock.client_id
 
     def counts(self) -> dict[str, int]:
-        """How many queues are locked, by group."""
+        """Return how many queues are locked, by group."""
         counts: dict[str, int] = {}
         for group, _ in self._locks:
             counts[group] = counts.get(group, 0) + 1
@@ -186,7 +187,7 @@ class QueueLocks:
         return self._locks.pop((group, place)).waiting
 
     def _restore(self, now_ms: int) -> None:
-        """Once, as the clock is first known here: what was held before a restart is held still."""
+        """Restore the recorded locks, once, at the first call that has the time."""
         if self._restored is None:
             return
         owners, self._restored = self._restored, None

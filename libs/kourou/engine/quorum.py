@@ -1,6 +1,6 @@
-"""How a member of a Raft group leads or follows: the roles of its core.
+"""The roles of a broker's core in a Raft group: leader and follower.
 
-State: none. A member's role is soft: every start begins as a follower.
+State: none. A role is soft: every start begins as a follower.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kourou.engine.ports import Quorum
 
 @dataclass(frozen=True, slots=True)
 class QuorumLeaderRole:
-    """Leads `epoch`, which its first record opens. `slave_timeout_ms`: so long a sender waits."""
+    """Leads `epoch`, which its first record opens. `slave_timeout_ms`: how long a sender waits."""
 
     epoch: int
     quorum: Quorum
@@ -21,6 +21,6 @@ class QuorumLeaderRole:
 
 @dataclass(frozen=True, slots=True)
 class QuorumFollowerRole:
-    """Follows whom the group has elected, or waits until it has."""
+    """Follows the elected leader, or waits for an election."""
 
     quorum: Quorum

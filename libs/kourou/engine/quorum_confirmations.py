@@ -1,17 +1,20 @@
-"""When may a sender be answered whose records a majority of a Raft group has to hold?
+"""Pending replies to senders whose records a majority of a Raft group must have.
 
 State: soft, as in kourou.engine.confirmations.
 
-    confirmed   what the group has confirmed; never what only this broker has, not even at a start
-    answered    everything below is confirmed, and this member surely leads at that very moment
+A position is committed when the group has committed it; never because this broker alone has it, not
+even at a start. A reply goes out when everything below its record is committed, and this replica is
+certainly the leader at that moment.
 
-Whoever waits for slaveTimeout is told FLUSH_SLAVE_TIMEOUT: it is stored here, and whether the group
-keeps it is open. What is no message is told OUTCOME_UNKNOWN then. When this member leads no more,
-everybody who waits is told that: another leader may have what they sent, or cut it.
+A sender that waits for slaveTimeout gets FLUSH_SLAVE_TIMEOUT: the message is stored here, and the
+group may or may not keep it. A request that is not a message gets OUTCOME_UNKNOWN then. When this
+replica no longer leads, all pending replies become OUTCOME_UNKNOWN: another leader may have the
+records, or may truncate them.
 
-Invariants:  confirmed never decreases
-             a reply with SUCCESS to a sender that waits: a majority had its bytes on disk when it
-             left, and no other member led
+Invariants:
+- confirmed never decreases
+- when a reply with SUCCESS goes to a sender that waits, a majority has its bytes on disk, and no
+  other replica leads
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class _Waiting:
 
 
 class QuorumConfirmations(Confirmations):
-    """Confirmations of a member that leads. `slave_timeout_ms`: so long a sender waits."""
+    """The pending replies of a Raft leader. `slave_timeout_ms`: how long a sender waits."""
 
     __slots__ = ("_confirmed", "_quorum", "_waiting", "slave_timeout_ms")
 
@@ -60,20 +63,20 @@ class QuorumConfirmations(Confirmations):
 
     @property
     def confirmed(self) -> int:
-        """Readers see what lies below this position."""
+        """The committed position: readers see the records below it."""
         return self._confirmed
 
     @property
     def owed(self) -> int:
-        """How many replies wait."""
+        """The number of pending replies."""
         return len(self._waiting)
 
     def owe(
         self, now_ms: int, end: int, reply: Reply, *, wait: bool = True, decision: bool = False
     ) -> list[Effect]:
-        """Release `reply` once everything below `end` is confirmed; perhaps that is now.
+        """Release `reply` once everything below `end` is committed, possibly at once.
 
-        Nothing is to be asked for: whoever appends for a group flushes and ships at once.
+        No flush is requested, because the Raft node flushes and ships appends at once.
         """
         if self._failed is not None:
             return [unknown(reply, self._failed)]
@@ -83,24 +86,24 @@ class QuorumConfirmations(Confirmations):
         return self._release() if len(self._waiting) == 1 else []
 
     def confirmed_to(self, position: int) -> list[Effect]:
-        """The group holds everything below `position` for good."""
+        """Release the replies that waited for the group, which has committed up to `position`."""
         assert position <= self.appended, (position, self.appended)
         self._confirmed = max(self._confirmed, position)
         return self._release()
 
     def flushed_to(self, position: int) -> list[Effect]:
-        """The own disk holds everything below `position`; alone, that confirms nothing."""
+        """Note that this disk has everything below `position`; alone, that commits nothing."""
         super().flushed_to(position)
         return []
 
     def fail(self, reason: str) -> list[Effect]:
-        """The store has failed, or another member leads: nobody who waits learns more than that."""
+        """Mark the store as failed, or the lead as lost; all pending outcomes are unknown."""
         super().fail(reason)
         waiting, self._waiting = self._waiting, deque()
         return [unknown(one.reply, self._failed or reason) for one in waiting]
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Answer those who waited too long; and those who only waited for a sure lead."""
+        """Release replies that waited too long, or only for certainty about the leader."""
         answers = self._release()
         while self._waiting and self._waiting[0].since_ms + self.slave_timeout_ms <= now_ms:
             answers.append(_late(self._waiting.popleft()))

@@ -1,11 +1,11 @@
-"""A member of a Raft group that does not lead: it copies, and passes on what only a leader does.
+"""A Raft follower: it copies the log, and forwards requests that only a leader handles.
 
 State: none of its own.
 
-A request is passed on once: whoever gets it from another member and does not lead either says so,
-so that two members which each believe in the other do not play with it. What hangs on the client's
-own connection is not passed on: locks, whose holders are members that the leader must hear itself,
-and answers, which go to whoever asked.
+A request is forwarded once. A replica that receives a forwarded request and does not lead either
+refuses it, so that two replicas that take each other for the leader do not forward it in a loop.
+Requests that depend on the client's own connection are not forwarded: locks, because the leader
+itself must have contact with their holders, and reply messages, which go to the requester.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from kourou.runtime.peer import MEMBERS, Peer
 KEPT: frozenset[type[Request]] = frozenset(
     {locks.LockBatchMq, locks.UnlockBatchMq, reply.SendReplyMessage}
 )
-"""What a leader does only for those who are connected to it."""
+"""Requests that a leader handles only for clients that are connected to it."""
 
 
 class QuorumFollowing:
-    """Follows whoever the group has elected."""
+    """Follows the elected leader."""
 
     active = False
 
@@ -61,11 +61,11 @@ class QuorumFollowing:
 
     @property
     def leader_address(self) -> str:
-        """Where clients find the leader; "" while that is not known."""
+        """The address where clients reach the leader; "" while unknown."""
         return self._quorum.leader_address
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """What is not for a follower to do."""
+        """Return the handlers for requests that a follower must forward."""
         return {**dict.fromkeys(REFUSED, self._pass_on), TransferLeader: self._pass_on}
 
     def _pass_on(self, _now_ms: int, received: Received, request: Request) -> list[Effect]:
@@ -76,8 +76,9 @@ class QuorumFollowing:
                 self._refusal(leader), hint="send the request to the leader" if leader else "retry"
             )
         if isinstance(request, SendRecords) and request.attempt == 1:
-            # This member may have slept while its sender went elsewhere, and whoever led then may
-            # be gone with the memory of it: the leader is to look for a copy.
+            # This replica may have been suspended while its sender used another one, and the leader
+            # at that time may be gone, and with it the memory of that send. So the leader must look
+            # for a copy.
             request = msgspec.structs.replace(request, attempt=0)
         return [Forward(leader, received.to, request, received.body, received.deadline_ms)]
 
@@ -91,35 +92,35 @@ class QuorumFollowing:
     # -- the copy ---------------------------------------------------------------------------------
 
     def copied(self, end: int) -> None:
-        """The store has the leader's bytes up to `end`."""
+        """Note that the store has the leader's bytes up to `end`."""
         self._log.copied(end)
 
     def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
-        """Queues have grown."""
+        """Apply new control events, if the queue of control events has advanced."""
         return self._log.grown(queues)
 
     def confirmed(self) -> list[Effect]:
-        """More is confirmed."""
+        """Return the deletions that are committed by now."""
         return self._log.deletions()
 
-    # -- turns ------------------------------------------------------------------------------------
+    # -- timers and batches -----------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Note how far this copy is, several times a second."""
+        """Note how far this replica lags, several times a second."""
         if self._quorum.leader:
             self._lag.noted(now_ms, self._appends.end, self._quorum.leader_end)
         return []
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """So long ago all that the leader had was here; None if never, as far as is known."""
+        """Return how long ago this replica had the leader's whole log; None if never."""
         quorum = self._quorum
         if quorum.leader and self._appends.end >= quorum.leader_end:
             return 0
         return self._lag.ms(now_ms)
 
     def turn(self, _now_ms: int) -> list[Effect]:
-        """At the end of a turn: whoever owns the member speaks to the leader."""
+        """Do nothing at the end of a batch: the owner of the Raft node reports to the leader."""
         return []
 
     def drop_peer(self, peer: Peer) -> None:
-        """No connection of this core's is the leader's."""
+        """Do nothing: this core has no connection to the leader."""

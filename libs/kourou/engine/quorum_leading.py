@@ -1,9 +1,9 @@
-"""A member of a Raft group that leads: it opens its epoch, and tells how far the others are.
+"""A Raft leader: it opens its epoch, and reports the lag of the other replicas.
 
-State: soft, but EpochOpened, which is recorded (engine.replicas).
+State: soft, except EpochOpened, which is recorded (engine.replicas).
 
 The record that opens the epoch comes before all others: until a majority has it, nothing of older
-epochs may be confirmed (kourou.replication.raft).
+epochs may be committed (kourou.replication.raft).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kourou.runtime.peer import Peer
 
 
 class QuorumLeading:
-    """Leads one log for a group. Nobody attaches here: members are known, and served elsewhere."""
+    """Leads one log for a group. Replicas do not attach here: the Raft node serves them."""
 
     active = False
     broker_role = SYNC_MASTER
@@ -51,7 +51,7 @@ class QuorumLeading:
         self._opened = self._paused = False
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """Members speak to whoever owns the member, and not to this core."""
+        """Return no handlers: replicas talk to the owner of the Raft node, not to this core."""
         return {}
 
     @property
@@ -61,12 +61,12 @@ class QuorumLeading:
 
     @property
     def opened(self) -> bool:
-        """Is the epoch open, so that anything else may be recorded?"""
+        """Whether the epoch is open, so that other events may be recorded."""
         return self._opened
 
     @property
     def paused(self) -> bool:
-        """Does it write nothing now, because another member is to lead?"""
+        """Whether writes are paused, because leadership is being transferred."""
         return self._paused
 
     # -- the epoch --------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class QuorumLeading:
     def start(self, wall_ms: int) -> None:
         """Open the epoch at the end of the log; its event is the first record of this leader.
 
-        Raises what recording raises; then this member must not lead on.
+        Raises as recording does; then this replica must not continue to lead.
         """
         leader = quorum_leader_name(self._policy.broker_name, self.quorum.member)
         opened = EpochOpened(self._role.epoch, self._appends.end, leader, self.broker_role)
@@ -82,9 +82,9 @@ class QuorumLeading:
         self._opened = True
 
     def look(self) -> None:
-        """Before a turn: whoever lets another member lead writes nothing until it does, or fails.
+        """Before a batch: pause writes while leadership is transferred, resume if that fails.
 
-        Under load that member would never have all that there is.
+        Under load, the new leader would otherwise never have the whole log.
         """
         paused = not self.quorum.may_append()
         if paused == self._paused:
@@ -96,32 +96,32 @@ class QuorumLeading:
             self._appends.go_on()
 
     def lost(self, reason: str) -> list[Effect]:
-        """This member leads no more: write nothing, and tell all who wait that nobody knows."""
+        """Handle the loss of leadership: refuse writes; all pending outcomes are unknown."""
         self._appends.refuse(reason, hint="send the request to the leader")
         return self._confirmations.fail(reason)
 
     def outdone(self, _epoch: int) -> list[Effect]:
-        """What a name server says of other leaders: the group knows better who leads."""
+        """Ignore a name server's report of another leader: the group knows better who leads."""
         return []
 
-    # -- the others -------------------------------------------------------------------------------
+    # -- followers --------------------------------------------------------------------------------
 
     def lag_ms(self, now_ms: int, one: QuorumMember) -> int | None:
-        """So long ago a member had all that there was; None if never in this epoch."""
+        """Return how long ago a replica had the whole log; None if never in this epoch."""
         if one.written >= self._appends.end:
             return 0
         lag = self._lags.get(one.broker_id)
         return None if lag is None else lag.ms(now_ms)
 
     def tick(self, now_ms: int, _wall_ms: int) -> None:
-        """Note how far everybody is, several times a second."""
+        """Note how far each replica lags, several times a second."""
         for one in self.quorum.followers():
             lag = self._lags.setdefault(one.broker_id, Lag())
             lag.noted(now_ms, one.written, self._appends.end)
 
     def turn(self, _now_ms: int) -> list[Effect]:
-        """At the end of a turn: whoever owns the member ships."""
+        """Do nothing at the end of a batch: the owner of the Raft node ships."""
         return []
 
     def drop_peer(self, peer: Peer) -> None:
-        """Nobody follows over a connection of this core's."""
+        """Do nothing: no replica follows over a connection of this core."""

@@ -1,12 +1,12 @@
-"""How a decision becomes a fact: decided events are appended to the log, then change the state.
+"""Records decisions: decided events are appended to the log, then applied to the state.
 
-State: soft, one position; it owns the order "append, then evolve", which replay repeats.
+State: soft, one position. This module owns the order "append, then evolve", which replay repeats.
 
 Many events are appended in batches, one write of the log each: a broker that stops may have to
 record the progress of 200,000 groups.
 
-The reply to whoever caused an event is owed like the reply to a send: it waits until the log is
-confirmed beyond the event's record.
+The reply to the request that caused an event waits like the reply to a send, until the log is
+committed beyond the event's record.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _TABLES: dict[type, tuple[str, ...]] = {
 _LANE = (CONTROL_TOPIC, 0)
 
 BATCH_BYTES = 1 << 20
-"""Of one append of control events; a single event may be larger."""
+"""The size of one append of control events; a single event may be larger."""
 
 
 class Recorder:
-    """Appends control events and evolves the state with them."""
+    """Appends control events and applies them to the state."""
 
     def __init__(
         self, control: ControlState, appends: Appends, confirmations: Confirmations, host: bytes
@@ -66,16 +66,16 @@ class Recorder:
         self._confirmations = confirmations
         self._host = host
         self.filters_end = 0
-        """Where the log ends behind a change of filters of which nobody has been told; 0: none."""
+        """The log's end after a change of filters that filter servers do not know yet; 0: none."""
 
     def record(self, events: Sequence[Event], cause: Cause, wall_ms: int) -> None:
-        """Write `events` in order; their appends, and what these entail, are the core's to take.
+        """Write `events` in order; the core takes their appends and the effects that follow.
 
-        What a batch entails follows its append, in the order of the events. Raises DiskFull,
-        Throttled or StoreFaulted for the first event that cannot be written; those before it have
-        happened.
+        The effects of a batch follow its append, in the order of the events. Raises DiskFull,
+        Throttled or StoreFaulted for the first event that cannot be written; those before it are
+        recorded.
         """
-        # One time for all events of a decision.
+        # All events of a decision have the same time.
         at_ms = max(self._appends.store_ms, time_of_next(self._control, wall_ms))
         for batch, drafts in self._batches(events, cause, at_ms):
             try:
@@ -83,14 +83,14 @@ class Recorder:
             except KourouError:
                 if len(batch) == 1:
                     raise
-                # Those before the one that is refused can be written.
+                # The events before the refused one can be written.
                 for event, draft in zip(batch, drafts, strict=True):
                     self._append([event], [draft], cause, at_ms)
 
     def _batches(
         self, events: Sequence[Event], cause: Cause, at_ms: int
     ) -> Iterator[tuple[list[Event], list[bytes]]]:
-        """The events in order, each batch with the drafts of its records."""
+        """Yield the events in order, in batches, each with the drafts of its records."""
         batch: list[Event] = []
         drafts: list[bytes] = []
         size_bytes = 0
@@ -143,7 +143,7 @@ class Recorder:
 
 
 def entailed_by(event: Event, control: ControlState) -> list[Effect]:
-    """What must be done when this event is a fact of that state, whoever recorded it."""
+    """Return the effects of a recorded event, whichever broker recorded it."""
     entailed: list[Effect] = [ConfigChanged(table) for table in _TABLES.get(type(event), ())]
     if isinstance(event, TopicDeleted):
         entailed.append(DropTopic(event.before.name))

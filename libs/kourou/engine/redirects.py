@@ -1,14 +1,14 @@
-"""Is a message stored where it was sent, or first elsewhere?
+"""Decides whether a message is stored where it was sent, or in another topic first.
 
-State: none; whoever takes the halves keeps theirs.
+State: none; the implementation of `Halves` has its own.
 
-    asks for                          is stored in                   keeps in its properties
+    the message has                   is stored in                   its new properties
     TRAN_MSG=true                     RMQ_SYS_TRANS_HALF_TOPIC 0     REAL_TOPIC, REAL_QID
     DELAY above 0                     SCHEDULE_TOPIC_XXXX level-1    the same, DELAY at most the
                                                                      highest level
 
-A message that failed before and waits for another attempt (reconsumeTimes, DELAY) carries the
-properties of the transaction that once made it. It is not one again.
+A message that failed before and waits for another attempt (reconsumeTimes, DELAY) still has the
+properties of the transaction that created it. It is not a transaction again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kourou.protocol.record_moves import Changes, moved_draft
 from kourou.runtime.inputs import Buffer
 
 HALF_LANE: Lane = (HALF_TOPIC, 0)
-"""Where the halves of transactions wait."""
+"""The queue of half messages."""
 
 _DELAY = Property.DELAY.encode()
 _TRANSACTION = Property.TRAN_MSG.encode()
@@ -42,34 +42,34 @@ _LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")
 
 
 class Halves(Protocol):
-    """Who takes the first halves of transactions."""
+    """Accepts half messages."""
 
     @property
     def takes_halves(self) -> bool:
-        """May they be stored, without anything to be made first?"""
+        """Whether they can be stored without creating anything first."""
         ...
 
     def half(self, draft: Buffer, lane: Lane, wall_ms: int) -> bytes:
-        """The half of a message for `lane` as a draft for `HALF_LANE`. Raises Rejected."""
+        """Return the half message for a draft in `lane`, as a draft. Raises Rejected."""
         ...
 
     def stored(self, offset: int, position: int, half: Buffer, wall_ms: int) -> None:
-        """This half has this offset in `HALF_LANE` and this position in the log now."""
+        """Note that a half message was stored at this offset and log position."""
         ...
 
 
 class HalfFrames(Protocol):
-    """Who takes whole frames of first halves."""
+    """Accepts whole frames of half messages."""
 
     def store(
         self, drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Numbers | None, wall_ms: int
     ) -> Written | None:
-        """Store checked drafts that are halves, every one; None if they go one by one."""
+        """Store checked drafts that are all half messages; None if they must go separately."""
         ...
 
 
 class Redirects:
-    """Decides where drafts go; `delay_levels_ms` are the delays of the levels from 1 on."""
+    """Decides where drafts are stored; `delay_levels_ms` has the delays from level 1 on."""
 
     def __init__(self, delay_levels_ms: tuple[int, ...], halves: Halves | None = None) -> None:
         self._levels = len(delay_levels_ms)
@@ -77,16 +77,16 @@ class Redirects:
         self.half_frames: HalfFrames | None = None
 
     def are_ready(self, drafts: Iterable[Buffer]) -> bool:
-        """Does `moved` change nothing? The first half of all makes the topics of transactions."""
+        """Return whether `moved` has no side effect; the first half message creates topics."""
         halves = self.halves
         if halves is None or halves.takes_halves:
             return True
         return not any(_TRANSACTION_MARK in bytes(draft) for draft in drafts)
 
     def moved(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[Buffer, Lane]:
-        """The draft and the lane it goes to; those given, if it stays.
+        """Return the draft to store and its queue; unchanged if it is stored where it was sent.
 
-        Raises MessageIllegal if it asks for what cannot be, and what `Halves.half` raises.
+        Raises MessageIllegal if the message requests what is impossible, and as `Halves.half`.
         """
         ((delay, transaction),) = kernel.values((draft,), _REASONS)
         level = _level_of(delay)
@@ -105,10 +105,10 @@ class Redirects:
         *,
         reconsume_times: int = -1,
     ) -> tuple[bytes, Lane]:
-        """The record as a draft that waits at `level`, above 0, and then goes to `lane`.
+        """Return the record as a draft that waits at `level`, above 0, and then goes to `lane`.
 
-        With these changes of its properties; `reconsume_times` unless it is negative. Raises
-        MessageIllegal if they grow beyond what fits.
+        `changes` applies to its properties; `reconsume_times` is set unless it is negative. Raises
+        MessageIllegal if the properties become too large.
         """
         level = min(level, self._levels)
         waiting = (SCHEDULE_TOPIC, level - 1)
@@ -120,27 +120,29 @@ class Redirects:
         return moved_draft(record, waiting, changes, reconsume_times=reconsume_times), waiting
 
     def stored(self, lane: Lane, offset: int, position: int, draft: Buffer, wall_ms: int) -> None:
-        """A draft that `moved` returned was stored there: tell whom it concerns."""
+        """Note that a draft that `moved` returned was stored."""
         if lane == HALF_LANE and self.halves is not None:
             self.halves.stored(offset, position, draft, wall_ms)
 
 
 def may_go_elsewhere(properties: bytes) -> bool:
-    """Might a message of these encoded properties have to wait in another topic first? Answers
-    fast, and too often yes."""
+    """Return whether a message with these properties may have to wait in another topic first.
+
+    The check is fast, and may return True wrongly.
+    """
     return _DELAY_MARK in properties or _TRANSACTION_MARK in properties
 
 
 def delay_level(properties: bytes) -> int:
-    """The delay level that encoded properties ask for, as it stands there; 0 if they do not.
+    """Return the delay level in encoded properties, unchanged; 0 if there is none.
 
-    Raises MessageIllegal for one that is no number: delivered at once it would come too early.
+    Raises MessageIllegal if it is not a number, because immediate delivery would be too early.
     """
     return _level_of(find_property(properties, _DELAY))
 
 
 def is_transactional(properties: bytes) -> bool:
-    """Do encoded properties say that a transaction decides about the message?"""
+    """Return whether encoded properties mark the message as transactional."""
     return _is_true(find_property(properties, _TRANSACTION))
 
 

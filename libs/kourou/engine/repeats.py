@@ -1,19 +1,19 @@
-"""Sends that arrive twice: found, and answered with the original's place.
+"""Deduplication: finds sends that arrive twice; the reply has the original's offset.
 
-State: soft (the window of retried keys); the originals themselves are found in the log by its key
-index, so a restart loses nothing. What the index does not have yet is looked through record by
-record: after a stall both attempts may lie in one turn's inbox, and after a full disk the index is
-behind until it has read the log again. A broker without an index knows no others.
+State: soft (the window of retried keys). The originals are found in the log by its key index, so a
+restart loses nothing. Records that the index does not have yet are searched one by one: after a
+stall both attempts may be in one batch, and after a full disk the index lags until it has read the
+log again. Without an index, the broker finds only repeats among those records.
 
-A producer that heard no answer sends the same message again with the same unique key and says that
-this is its second attempt. Only such attempts are looked up, so a first attempt costs nothing. One
-case is left: the first attempt can be delayed in the network until after the second was stored. The
-keys of stored second attempts are therefore remembered for as long as a request may live, and while
-any are remembered, first attempts are compared with them.
+A producer that got no reply sends the same message again with the same unique key, and marks it as
+its second attempt. Only such attempts are looked up, so a first attempt costs nothing. One case
+remains: the network can delay the first attempt until after the second one was stored. So the keys
+of stored second attempts are remembered as long as a request may live, and while there are any,
+first attempts are compared with them.
 
-A sender that does not know whether somebody sent the message before (a gateway whose caller asks
-again) numbers its first attempt 0: that is looked up as well, and not remembered, since no earlier
-attempt of its own can be on the way.
+A sender that does not know whether the message was sent before (a gateway whose caller retries)
+numbers its first attempt 0. It is looked up as well, but not remembered, because no earlier attempt
+of this sender can be under way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNIQUE_KEY = Property.UNIQ_KEY.encode()
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """Where a repeated message already lies."""
+    """Where the original of a repeated message is stored."""
 
     queue_id: int
     offset: int
@@ -46,7 +46,7 @@ class Original:
 
 
 class Identity(NamedTuple):
-    """By what a repeat is recognised; `key` is the unique key, "" if there is none."""
+    """What identifies a repeat; `key` is the unique key, "" if there is none."""
 
     topic: str
     key: str
@@ -58,11 +58,11 @@ class Repeated(NamedTuple):
 
     originals: Mapping[int, Original]
     twins: Mapping[int, int]
-    """Rows that repeat another row of the same frame, and which."""
+    """Rows that repeat another row of the same frame, and that row."""
 
     @property
     def rows(self) -> Set[int]:
-        """All that need not be stored."""
+        """All rows that need not be stored."""
         return self.originals.keys() | self.twins.keys()
 
 
@@ -72,8 +72,10 @@ NO_REPEATS = Repeated({}, {})
 def identities_of(
     drafts: RecordColumns, lanes: Sequence[Lane], moved: Mapping[int, tuple[Buffer, Lane]]
 ) -> list[Identity]:
-    """What identifies each of these drafts. Draft i is stored in `lanes[i]`, unless `moved` has
-    what is stored of it, and where."""
+    """Return the identity of each of these drafts.
+
+    Draft i is stored in `lanes[i]`, unless `moved` has its stored form and queue.
+    """
     keys = kernel.values(drafts.records(), (_UNIQUE_KEY,))
     places = [moved[row][1] if row in moved else lane for row, lane in enumerate(lanes)]
     return [
@@ -85,20 +87,20 @@ def identities_of(
 
 
 class Unprojected(Protocol):
-    """Appends, as far as it is needed here."""
+    """The part of Appends that is needed here."""
 
     @property
     def oldest_unprojected(self) -> int:
-        """The number of the oldest append that is given."""
+        """The number of the oldest append that is returned."""
         ...
 
     def unprojected(self, after: int) -> Iterable[tuple[int, memoryview]]:
-        """Records that the key index may not have yet, of appends numbered above `after`."""
+        """Yield records that the key index may not have yet, of appends numbered above `after`."""
         ...
 
 
 class Repeats:
-    """Recognises repeated sends by (topic, unique key, body checksum)."""
+    """Finds repeated sends by (topic, unique key, body checksum)."""
 
     __slots__ = ("_appends", "_lately", "_looked_to", "_remembered", "_view")
 
@@ -111,19 +113,19 @@ class Repeats:
 
     @property
     def watching(self) -> bool:
-        """True while first attempts must be compared too."""
+        """Whether first attempts must be compared, too."""
         return bool(self._remembered)
 
     def remembers(self, identities: Iterable[Identity]) -> bool:
-        """Is one of these a retried send that was stored lately?"""
+        """Return whether one of these is a retried send that was stored lately."""
         return any(self._lookup(who) is not None for who in identities)
 
     def among(
         self, identities: Sequence[Identity], rows: Iterable[int], wall_ms: int, *, retried: bool
     ) -> Repeated:
-        """Which of these rows of a frame are stored already, or twice in the frame.
+        """Return which rows of a frame are stored already, or are twice in the frame.
 
-        `retried` says that the sender calls this an attempt after the first.
+        `retried`: the sender says that this is an attempt after the first.
         """
         originals: dict[int, Original] = {}
         twins: dict[int, int] = {}
@@ -138,7 +140,7 @@ class Repeats:
         return Repeated(originals, twins)
 
     def find(self, who: Identity, wall_ms: int, *, retried: bool) -> Original | None:
-        """The original of this message, if it is stored already; `retried` as in `among`."""
+        """Return the original of this message if it is stored already; `retried` as in `among`."""
         known = self._lookup(who)
         if known is not None or not retried or not who.key:
             return known
@@ -159,7 +161,7 @@ class Repeats:
             return []
 
     def _find_lately(self, who: Identity) -> Original | None:
-        """Look where the key index has not come yet; each record is decoded once."""
+        """Search the records that the key index does not have yet; each is decoded once."""
         for number, record in self._appends.unprojected(self._looked_to):
             self._looked_to = number
             stored = _sent(record)
@@ -168,7 +170,7 @@ class Repeats:
         return self._lately.get(who)
 
     def remember(self, now_ms: int, who: Identity, at: Original) -> None:
-        """A retried send was stored as new; its first attempt may still be on the way."""
+        """Remember a retried send that was stored as new; its first attempt may still arrive."""
         if not who.key:
             return
         self._remembered[who.topic, who.key] = (now_ms + DEADLINE_MS_MAX, who.body_crc, at)
@@ -176,7 +178,7 @@ class Repeats:
             self._remembered.popitem(last=False)
 
     def expire(self, now_ms: int) -> None:
-        """Forget keys whose requests cannot arrive any more, and what the index has by now."""
+        """Forget keys whose requests cannot arrive any more, and records that the index has."""
         if (
             self._appends.oldest_unprojected > self._looked_to
             or len(self._lately) > UNPROJECTED_KEYS_MAX
@@ -191,7 +193,7 @@ class Repeats:
 
 
 def _sent(record: memoryview) -> StoredMessage | None:
-    """The message, if a producer sent it: one that came back for another attempt is no send."""
+    """Return the message if a producer sent it; None if it came back for another attempt."""
     stored = decode_record(record, decompress=False)
     again = stored.reconsume_times > 0 or Property.RETRY_TOPIC in stored.properties
     return None if again else stored

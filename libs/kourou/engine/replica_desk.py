@@ -1,7 +1,7 @@
-"""What a broker tells of its copies, and an operator's word that another one is to lead.
+"""The replicas of a log, as a broker reports them, and operators' requests to change the leader.
 
-State: none of its own; that a promotion began is soft, and what it decides is the EpochOpened of
-the core that comes after this one.
+State: none of its own; that a promotion began is soft. Its result is the EpochOpened of the core
+that comes after this one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kourou.runtime.inputs import Received
 
 
 class ReplicaDesk:
-    """Answers operators about the members of one log."""
+    """Handles operators' requests about the replicas of one log."""
 
     def __init__(
         self,
@@ -57,21 +57,21 @@ class ReplicaDesk:
         self._promoting = False
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             GetReplicas: self.replicas,
             PromoteReplica: self.promote,
             TransferLeader: self.transfer,
         }
 
-    # -- looking ----------------------------------------------------------------------------------
+    # -- status -----------------------------------------------------------------------------------
 
     def replicas(self, now_ms: int, received: Received, _request: GetReplicas) -> list[Effect]:
-        """Who leads, who follows how far (30050)."""
+        """Reply with the leader, and how far the followers are (30050)."""
         return [Reply(received.to, body=(encode_replicas(self.told(now_ms)),))]
 
     def told(self, now_ms: int) -> ReplicasTold:
-        """What this broker knows of the members of its log."""
+        """Return what this broker knows of the replicas of its log."""
         policy, known = self._policy, self._control.replicas
         first, end = self._view.log_range()
         leading, following = self._leading, self._following
@@ -129,7 +129,7 @@ class ReplicaDesk:
     # -- promotion --------------------------------------------------------------------------------
 
     def promote(self, now_ms: int, received: Received, request: PromoteReplica) -> list[Effect]:
-        """An operator says that this broker is to lead (30051); answered before it does."""
+        """Promote this broker to leader (30051); the reply is sent before it leads."""
         policy = self._policy
         if request.broker_name != policy.broker_name:
             raise BadRequest(f"this is {policy.broker_name}, not {request.broker_name}")
@@ -173,7 +173,10 @@ class ReplicaDesk:
         return following.heard
 
     def _heard_by_leader(self, request: PromoteReplica) -> int:
-        """A leader that another one outdid may be made to lead again; what it has is the log."""
+        """Return the epoch to exceed, for a leader that was replaced and is to lead again.
+
+        Its own records then become the log.
+        """
         leading = self._leading
         if not isinstance(leading, Leading):
             raise Rejected(
@@ -194,7 +197,7 @@ class ReplicaDesk:
     # -- a Raft group -----------------------------------------------------------------------------
 
     def transfer(self, _now_ms: int, received: Received, request: TransferLeader) -> list[Effect]:
-        """An operator wants another member to lead (30052); answered when that begins."""
+        """Transfer leadership to another replica (30052); the reply is sent when that begins."""
         policy, leading = self._policy, self._leading
         if request.broker_name != policy.broker_name:
             raise BadRequest(f"this is {policy.broker_name}, not {request.broker_name}")
@@ -249,7 +252,10 @@ def _others(leading: QuorumLeading, now_ms: int, end: int) -> tuple[FollowerTold
 
 
 def _heir(quorum: Quorum, wanted: str) -> str:
-    """Who is to lead, "" for whoever has most; whom the member would not let lead is refused."""
+    """Return the replica that is to lead, "" for the most up-to-date one.
+
+    Raises Rejected if leadership cannot be transferred now, or not to that replica.
+    """
     others = quorum.followers()
     heir = _member_named(others, wanted) if wanted else ""
     voters = [one.member for one in others if one.state != JOINING.upper()]
@@ -271,7 +277,7 @@ def _heir(quorum: Quorum, wanted: str) -> str:
 
 
 def _member_named(others: Sequence[QuorumMember], target: str) -> str:
-    """Who is meant by a name or a brokerId."""
+    """Return the replica with this name or brokerId."""
     for one in others:
         if target in {one.member, str(one.broker_id)}:
             return one.member

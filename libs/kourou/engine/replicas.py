@@ -1,12 +1,13 @@
-"""Who has led this log, from where on, and whose copies count?
+"""The leaders of this log, the position where each epoch starts, and the in-sync set.
 
 State: projection of EpochOpened and InSyncChanged; owned and changed in place by `evolve`.
 
-A follower that was in the in-sync set may hold the only copy of what senders were promised, long
-after it has left: what lies below the place where it left may count on it for ever.
+A follower that was in the in-sync set may have the only copy of acknowledged messages, long after
+it has left the set. What is below the position where it left may depend on its copy for ever.
 
-Invariants:  epochs and their starts increase
-             epoch 0 has no event: it is everything before the first one
+Invariants:
+- epochs and their starts increase
+- epoch 0 has no event: it is everything before the first one
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kourou.replication.epoch_numbers import promotion_of
 class Replicas:
     """`epochs` are (epoch, position where it starts); `leader` is that of the last one.
 
-    `left`: brokerId -> the position below which its copy counted, of those that count no more.
+    `left`: brokerId -> the position below which its copy counted, for those that no longer count.
     """
 
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -41,15 +42,15 @@ class Replicas:
 
     @property
     def promotion(self) -> int:
-        """The epoch with which its newest promotion began; 0: nobody was promoted."""
+        """The epoch of its newest promotion; 0 if there was none."""
         return promotion_of(epoch for epoch, _ in self.epochs)
 
     def copy(self) -> Replicas:
-        """An independent copy."""
+        """Return an independent copy."""
         return Replicas(list(self.epochs), self.leader, self.role, self.in_sync, dict(self.left))
 
     def promised_to(self, member: int) -> int:
-        """Below this position senders may have been promised this follower's copy; 0: nothing."""
+        """Return the position below which senders may rely on this follower's copy, 0: nothing."""
         return ANYWHERE if member in self.in_sync else self.left.get(member, 0)
 
 
@@ -60,7 +61,7 @@ def evolve(replicas: Replicas, event: ReplicationEventBase, position: int) -> No
             if epoch > replicas.epoch:
                 replicas.epochs.append((epoch, start))
             replicas.leader, replicas.role = leader, role
-            # Whose copies count is decided anew in every epoch.
+            # The in-sync set starts empty in every epoch.
             _set(replicas, (), start)
         case InSyncChanged(members):
             _set(replicas, members, position)
@@ -74,7 +75,7 @@ def _set(replicas: Replicas, members: tuple[int, ...], position: int) -> None:
 
 
 class ReplicasTaken(msgspec.Struct, frozen=True):
-    """The state as it stands in a snapshot."""
+    """The state as it is in a snapshot."""
 
     epochs: tuple[tuple[Count, Count], ...] = ()
     leader: str = ""
@@ -84,7 +85,7 @@ class ReplicasTaken(msgspec.Struct, frozen=True):
 
 
 def taken(replicas: Replicas) -> ReplicasTaken:
-    """The state for a snapshot."""
+    """Return the state for a snapshot."""
     return ReplicasTaken(
         tuple(replicas.epochs),
         replicas.leader,
@@ -95,5 +96,5 @@ def taken(replicas: Replicas) -> ReplicasTaken:
 
 
 def replicas_of(found: ReplicasTaken) -> Replicas:
-    """The state that `taken` gave."""
+    """Return the state from a result of `taken`."""
     return Replicas(list(found.epochs), found.leader, found.role, found.in_sync, dict(found.left))

@@ -1,7 +1,7 @@
-"""Replies of request-reply messaging: handed to the client that waits, and stored.
+"""Replies of request-reply messaging: pushed to the client that waits, and stored.
 
-State: none of its own. A reply is a message like any other (storeReplyMessageEnable), and it is
-stored also when nobody waits for it any more; the answer's code says whether somebody did.
+State: none of its own. A reply is a message like any other (storeReplyMessageEnable). It is stored
+even if no client waits for it any more; the code of the response says whether one did.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import ClientAnswered, Received
 
 PUSH_MS = 10_000
-"""How long the client that waits has to take a reply."""
+"""How long the client that waits has to accept a reply."""
 
 NOT_STORED = "0"
-"""The message id of a reply that was handed over and not stored, as RocketMQ gives it."""
+"""The message ID of a reply that was pushed but not stored, as in RocketMQ."""
 
 
 class ReplyDesk:
-    """Takes replies."""
+    """Handles reply messages."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class ReplyDesk:
         self._turn = 0
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {SendReplyMessage: self.reply}
 
     def reply(self, now_ms: int, received: Received, request: SendReplyMessage) -> list[Effect]:
-        """Store a reply and hand it to whom it is for."""
+        """Store a reply, and push it to the client that it is for."""
         try:
             return self._take(now_ms, received, request)
         except KourouError as error:
@@ -128,7 +128,7 @@ class ReplyDesk:
         body: bytes,
         header: SendResponse,
     ) -> SendResponse:
-        """Append the reply as it came: RocketMQ adds no cluster to it and clears its flags."""
+        """Append the reply as it came: like RocketMQ, without a cluster, and with flags cleared."""
         properties = (request.properties or "").encode()
         if len(properties) > PROPERTIES_SIZE_BYTES_MAX:
             raise MessageIllegal(
@@ -168,7 +168,7 @@ class ReplyDesk:
         body: bytes,
         done: Callable[[int, str], list[Effect]],
     ) -> list[Effect]:
-        """Tell the client that waits; `done` gets an empty text, or why it could not be told."""
+        """Push the reply to the client that waits; `done` gets "", or the reason of a failure."""
         properties = decode_properties((request.properties or "").encode())
         waiting = properties.get(Property.REPLY_TO_CLIENT)
         if not waiting:

@@ -1,14 +1,15 @@
-"""When is the old end of the log deleted, and who is told?
+"""Decides when the old end of the log is deleted, and reports what consumers lose.
 
-State: soft (the pass that is due, what was warned of, counts). After a restart in an hour of
-deleteWhen a pass is due again, which deletes what is expired and nothing else.
+State: soft (the pass that is due, reported warnings, counts). After a restart in an hour of
+deleteWhen a pass is due again, which deletes only what is expired.
 
-Invariants:  whom a deletion costs what is recorded as an event before the deletion is asked for,
-                 and the hands make it durable before the first file goes
-             passes that delete for age alone are an hour of monotonic time apart, whatever the wall
-                 clock says, and each takes at most a quarter of the segments
-             below CLEANING no control event goes that the event store lacks
-             one deletion runs at a time
+Invariants:
+- what groups lose by a deletion is recorded as an event before the deletion is requested, and the
+  executor makes the event durable before it deletes the first file
+- passes that delete only because of age are an hour of monotonic time apart, whatever the wall
+  clock says, and each deletes at most a quarter of the segments
+- below CLEANING, no control event is deleted that the event store lacks
+- one deletion runs at a time
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received
 
 EXPIRED, DISK, FORCED, ASKED = "expired", "disk", "forced", "asked"
-"""Why segments were deleted: their time came, an almost full disk, a full one, an operator."""
+"""Why segments were deleted: expiry, an almost full disk, a full one, an operator's request."""
 
 WARN_AGAIN_MS = 600_000
 _CAUSE = Cause("broker", "retention")
@@ -48,7 +49,8 @@ _NAMED_MAX = 3
 class RetentionDesk:
     """Decides what is deleted.
 
-    `waiting_before(position)`: which messages below it the broker itself has yet to hand out.
+    `waiting_before(position)` returns the messages below it that the broker itself has yet to
+    deliver.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class RetentionDesk:
     # -- requests -----------------------------------------------------------------------------
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             DeleteExpiredCommitLog: self.delete_expired,
             CleanExpiredConsumeQueue: self.clean_queues,
@@ -94,20 +96,20 @@ class RetentionDesk:
     def delete_expired(
         self, _now_ms: int, received: Received, _request: DeleteExpiredCommitLog
     ) -> list[Effect]:
-        """Delete what is expired with the next look, at any hour and all of it (329)."""
+        """Delete all expired segments with the next measurement, at any hour (329)."""
         self._asked = True
         return [Reply(received.to)]
 
     def clean_queues(
         self, _now_ms: int, received: Received, _request: CleanExpiredConsumeQueue
     ) -> list[Effect]:
-        """Delete files of queues and index that name only what the log no longer has (306)."""
+        """Delete files of queues and index that refer only to deleted records (306)."""
         return [CleanProjections(), Reply(received.to)]
 
-    # -- looks --------------------------------------------------------------------------------
+    # -- measurements -------------------------------------------------------------------------
 
     def measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
-        """A look at the disk and at the closed segments, once a second and after every ENOSPC."""
+        """Handle a measurement of disk and segments, once a second and after every ENOSPC."""
         pressure = self._pressure
         effects = self.watched(look)
         if pressure.level < Level.FORCING and not self._due:
@@ -122,7 +124,7 @@ class RetentionDesk:
         return effects
 
     def watched(self, look: DiskMeasured) -> list[Effect]:
-        """How full the disk is. A follower looks at no more: it deletes what its leader does."""
+        """Update the disk level. A follower does only this: it deletes what its leader does."""
         pressure = self._pressure
         starving = pressure.starving
         warnings = pressure.measured(look.total_bytes, look.free_bytes, full=look.full)
@@ -133,15 +135,15 @@ class RetentionDesk:
 
     @property
     def deleting(self) -> bool:
-        """Is the old end of the log on its way out?"""
+        """Whether the old end of the log is being deleted."""
         return self._deleting
 
     def follows(self) -> None:
-        """A follower deletes what its leader has deleted."""
+        """Note that this follower deletes what its leader has deleted."""
         self._deleting = True
 
     def shrunk(self) -> None:
-        """A deletion has ended."""
+        """Note that a deletion has ended."""
         self._deleting = False
 
     # -- deleting -----------------------------------------------------------------------------
@@ -167,14 +169,14 @@ class RetentionDesk:
             self._due = False
         if not self._due or now_ms < self._next_pass_ms or not safe:
             return warnings if self._due else []
-        self._due = len(expired) > share  # a pass that was cut goes on an hour later
+        self._due = len(expired) > share  # a pass that reached its limit continues an hour later
         self._next_pass_ms = now_ms + retention.PASS_INTERVAL_MS
         return warnings + self._go(look, safe[:share], EXPIRED)
 
     def _projected_part(
         self, look: DiskMeasured, expired: Sequence[ClosedSegment]
     ) -> tuple[Sequence[ClosedSegment], list[Effect]]:
-        """What may go without a loss of history."""
+        """Return the segments that can be deleted without a loss of history."""
         unprojected = retention.unprojected_from(self._view, look.events_projected)
         if unprojected is None:
             return expired, []
@@ -186,7 +188,7 @@ class RetentionDesk:
         )
 
     def _force(self, look: DiskMeasured, segments: Sequence[ClosedSegment]) -> list[Effect]:
-        """Nothing is expired and the disk is full: the oldest goes, if it may and if it helps."""
+        """Handle a full disk without expired segments: delete the oldest, if allowed and useful."""
         policy, percent = self._policy, self._pressure.used_percent
         if not policy.clean_forcibly:
             return self._tell_once(
@@ -237,7 +239,7 @@ class RetentionDesk:
             self.unread_deleted[key] += count
         return [*effects, DeleteLogBefore(end)]
 
-    # -- warning ------------------------------------------------------------------------------
+    # -- warnings -----------------------------------------------------------------------------
 
     def _warn(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
         """Record early which groups have not read messages that expire soon or are expired."""
@@ -268,23 +270,23 @@ class RetentionDesk:
         read = retention.unread_before(self._view, self._control, self._commits, end)
         return read + self._waiting_before(end)
 
-    # -- telling ------------------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------------------
 
     def _record(self, events: Sequence[Event], wall_ms: int) -> None:
-        """Record these, and those before that a log without room did not take.
+        """Record these events, and earlier ones that a full log could not store.
 
-        Deleting is what makes room, so it does not wait for its own record.
+        A deletion frees space, so it does not wait for its own record.
         """
         self._unrecorded += events
         while self._unrecorded:
             try:
                 self._recorder.record(self._unrecorded[:1], _CAUSE, wall_ms)
             except KourouError:
-                return  # tried again with the next look
+                return  # tried again at the next measurement
             del self._unrecorded[:1]
 
     def _tell_once(self, text: str) -> list[Effect]:
-        """A warning about a state that lasts, when it begins."""
+        """Return a warning about a lasting state once, when the state begins."""
         kind = text.partition(",")[2] or text
         if kind == self._told:
             return []
@@ -293,7 +295,7 @@ class RetentionDesk:
 
 
 def _parts(unread: Sequence[UnreadSpan]) -> list[tuple[UnreadSpan, ...]]:
-    """At least one part, so that there is an event without losses too."""
+    """Return at least one part, so that there is an event even without losses."""
     firsts = range(0, max(1, len(unread)), UNREAD_SPANS_MAX)
     return [tuple(unread[first : first + UNREAD_SPANS_MAX]) for first in firsts]
 

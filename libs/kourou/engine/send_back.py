@@ -1,17 +1,17 @@
-"""Messages that a consumer could not process: another attempt later, or a dead letter.
+"""Messages that a consumer could not process: retried later, or stored as dead letters.
 
 State: none but counters. What is sent back is an ordinary message in the log.
 
-The consumer names the failed copy by its position. The broker stores a new one, in the retry topic
-of the group behind a pause that grows with the attempts, or in the group's dead-letter topic, where
-it stays as long as any message:
+The consumer names the failed copy by its position. The broker stores a new copy: in the retry topic
+of the group, after a delay that grows with the attempts, or in the group's dead-letter topic, where
+it stays as long as any message.
 
     reconsumeTimes        attempts that failed; counted here
-    RETRY_TOPIC           the topic it was first sent to
-    ORIGIN_MESSAGE_ID     the id of the first copy
-    DLQ_REASON            of a dead letter: why, in the consumer's words
+    RETRY_TOPIC           the topic that it was first sent to
+    ORIGIN_MESSAGE_ID     the ID of the first copy
+    DLQ_REASON            of a dead letter: the reason that the consumer gave
     DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID
-                          of a dead letter: where it came from, under the names of RocketMQ 5
+                          of a dead letter: where it came from, with the names of RocketMQ 5
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 
 UNIT_SUBSCRIPTION = 2
-"""A topic's flag: a subscription within a unit made it (TopicSysFlag)."""
+"""A topic's flag: a subscription within a unit created it (TopicSysFlag)."""
 
 Counts = defaultdict[tuple[str, str], int]
 
 
 class SendBack:
-    """Takes failed messages back. `sent_back` and `dead` count by (topic, group)."""
+    """Stores failed messages again. `sent_back` and `dead` count by (topic, group)."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class SendBack:
         self.dead: Counts = defaultdict(int)
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {ConsumerSendMsgBack: self.send_back}
 
     def send_back(
@@ -91,8 +91,8 @@ class SendBack:
     ) -> list[Effect]:
         """Store a failed message for another attempt, or as a dead letter (36).
 
-        The answer waits until the new copy is as safe as the setting promises: then the consumer
-        commits the former one.
+        The reply waits until the new copy is as safe as the settings promise, because the consumer
+        then commits the former one.
         """
         group = self._group(request.group)
         if not self._policy.permission & WRITE:
@@ -101,7 +101,7 @@ class SendBack:
                 hint="it has no write permission; send the message to another broker",
             )
         if group.retry_queue_nums <= 0:
-            return [Reply(received.to)]  # the group wants no retries, as RocketMQ has it
+            return [Reply(received.to)]  # the group has no retries, as in RocketMQ
         if self._pressure.refusing:
             self._pressure.check_writable()
         record = self._failed_copy(request)
@@ -143,10 +143,10 @@ class SendBack:
         times_max: int | None,
         properties: dict[str, str],
     ) -> Lane | None:
-        """Where a message goes that a consumer itself sends to its retry topic (rule 5).
+        """Return where to store a message that a consumer itself sends to its retry topic.
 
-        None: to the retry topic, since attempts are left. Else the dead-letter queue; then the
-        properties are those of a dead letter. Raises GroupNotFound.
+        None: in the retry topic, because attempts are left. Otherwise the dead-letter queue, and
+        `properties` become those of a dead letter. Raises GroupNotFound.
         """
         name = topic.removeprefix(RETRY_PREFIX)
         group = self._group(name)
@@ -175,7 +175,7 @@ class SendBack:
     def _check_copy(
         self, request: ConsumerSendMsgBack, parts: Parts, topic: str, properties: dict[str, str]
     ) -> None:
-        """Is it what the consumer means? After a loss of power another message may lie there."""
+        """Check that it is the consumer's message: after a power loss, another may be there."""
         if topic in NOT_FOR_CLIENTS:
             raise NoPermission(
                 f"the message at position {request.offset} belongs to {topic}, which is "
@@ -198,7 +198,7 @@ class SendBack:
                 f"the message at position {request.offset} has ID {ids[0]}, not {message_id}"
             )
 
-    # -- where it goes ------------------------------------------------------------------------
+    # -- the target queue ---------------------------------------------------------------------
 
     def _retry_lane(self, group: GroupConfig, received: Received, *, unit_mode: bool) -> Lane:
         name = retry_topic(group.name)
@@ -228,7 +228,7 @@ class SendBack:
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Changes:
-    """What is set or other in the second."""
+    """Return the properties that are new or different in `after`."""
     return tuple(
         (name.encode(), value.encode())
         for name, value in after.items()
@@ -237,7 +237,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Changes:
 
 
 def _mark_dead(properties: dict[str, str], reason: str | None) -> None:
-    """What a dead letter says of itself; it waits for nothing."""
+    """Set the properties of a dead letter, which has no delay."""
     properties[Property.DELAY] = "0"
     if reason:
         plain = reason.replace("\x01", " ").replace("\x02", " ")
@@ -249,5 +249,5 @@ def _mark_dead(properties: dict[str, str], reason: str | None) -> None:
 
 
 def _id_of(parts: Parts) -> str:
-    """The offset message id of a stored record."""
+    """Return the offset message ID of a stored record."""
     return encode_offset_id(decode_host(parts.store_host), parts.position)

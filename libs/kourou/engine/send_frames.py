@@ -1,4 +1,4 @@
-"""What a coalesced send says of its records, and whether its records agree."""
+"""Decodes the header of a coalesced send, and checks its records against it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from kourou.runtime.inputs import Buffer, Received
 
 
 class Frame(NamedTuple):
-    """The records of a send, back to back, and their sizes; `lane_of` is the number of each one's
-    lane, None if there is only one lane."""
+    """The records of a send, back to back, and their sizes.
+
+    `lane_of` has the index of each record's queue, None if there is only one queue.
+    """
 
     records: Buffer
     sizes: Numbers
@@ -27,8 +29,10 @@ class Frame(NamedTuple):
 
 
 def open_send(received: Received, request: SendRecords) -> Frame:
-    """The records of a send. Raises BadRequest for a header that contradicts itself; the records
-    are not looked at."""
+    """Return the records of a send. Raises BadRequest if the header contradicts itself.
+
+    The records are not checked.
+    """
     if len(received.body) != 1:
         raise BadRequest(f"a send must have one body part, this one has {len(received.body)}")
     if not request.lanes:
@@ -40,7 +44,7 @@ def open_send(received: Received, request: SendRecords) -> Frame:
             f"a send must have 1 to {BATCH_MESSAGES_MAX} records, this one has {count}"
         )
     if lanes > count or (lanes > 1 and len(set(request.lanes)) < lanes):
-        # Each lane is numbered by itself: one named twice would give offsets twice.
+        # Each queue is numbered separately: one listed twice would assign offsets twice.
         raise BadRequest("a send must name each of its queues once, and only queues with records")
     if request.lane_of:
         lane_of = _numbers(request.lane_of, "H", 2, "lane_of")
@@ -55,7 +59,7 @@ def open_send(received: Received, request: SendRecords) -> Frame:
 
 
 def check_lane_bytes(drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Numbers | None) -> None:
-    """Each record must carry the topic and queue id of the lane it claims."""
+    """Raise MessageIllegal if a record's topic or queue ID differs from its queue's."""
     topics = [topic.encode() for topic, _ in lanes]
     queue_ids = array("q", [queue_id for _, queue_id in lanes])
     problem = kernel.check_lanes(drafts.raw, drafts.raw_table, topics, queue_ids, lane_of)
@@ -75,7 +79,7 @@ def _numbers(raw: bytes, kind: str, size: int, name: str) -> Numbers:
 def without_refused(
     drafts: RecordColumns, lane_of: Numbers | None, codes: Sequence[int]
 ) -> Frame | None:
-    """Only the records of accepted lanes, back to back again; None if there are none."""
+    """Return only the records of accepted queues, back to back; None if there are none."""
     if lane_of is None:
         return None
     kept = [row for row, number in enumerate(lane_of) if not codes[number]]

@@ -1,9 +1,9 @@
-"""May this message be stored, and what is its sender told?
+"""Decides whether messages may be stored, stores them, and replies to their sender.
 
-State: none; what is stored and who is answered is kept by appends, confirmations and repeats.
+State: none; appends, confirmations and repeats keep what is stored and which replies are pending.
 
-A coalesced send may span topics and queues. Each lane (topic, queue) is accepted or refused by
-itself; the records of refused lanes are left out, those of the others are stored together.
+A coalesced send may span topics and queues. Each queue is accepted or refused separately. The
+records of refused queues are omitted, those of the others are stored together.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Buffer, Received
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
-"""(topic, default topic, default queue numbers, request) -> the topic, created if it may be."""
+"""(topic, default topic, default queue numbers, request) -> the topic, created if allowed."""
 
 _NOWHERE = Original(-1, -1, -1)
 
 
 class _Checked(NamedTuple):
-    """A coalesced send whose records and lanes were checked. A lane's code is SUCCESS, or says why
-    the lane is refused."""
+    """A coalesced send whose records and queues were checked.
+
+    A queue's code is SUCCESS, or the reason why the queue is refused.
+    """
 
     received: Received
     request: SendRecords
@@ -52,12 +54,12 @@ class _Checked(NamedTuple):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The number of each record's lane."""
+        """The index of each record's queue."""
         return [0] * len(self.drafts) if self.lane_of is None else self.lane_of
 
 
 class Sending:
-    """Accepts sends."""
+    """Handles sends."""
 
     def __init__(
         self,
@@ -84,9 +86,9 @@ class Sending:
     def topic_for_send(
         self, name: str, default_topic: str, default_nums: int, received: Received
     ) -> TopicConfig:
-        """The topic a client may send to, created if the broker allows it.
+        """Return the topic a client may send to, created if the broker allows it.
 
-        Raises Rejected, and DiskFull while the disk is too full to take messages.
+        Raises Rejected, and DiskFull while the disk is too full to accept messages.
         """
         if not self._policy.permission & WRITE:
             raise NoPermission(
@@ -105,10 +107,10 @@ class Sending:
             raise NoPermission(f"topic {name} is not writable (perm {topic.perm})")
         return topic
 
-    # -- coalesced sends of our own client ----------------------------------------------------
+    # -- coalesced sends of Kourou's own client -----------------------------------------------
 
     def records(self, now_ms: int, received: Received, request: SendRecords) -> list[Effect]:
-        """Store a coalesced send and answer each lane."""
+        """Store a coalesced send, and reply for each queue."""
         frame = open_send(received, request)
         records, sizes, lane_of = frame
         drafts = check_drafts(records, sizes, self._policy.body_size_max)
@@ -143,7 +145,7 @@ class Sending:
         return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
 
     def _check_lane(self, received: Received, request: SendRecords, lane: Lane) -> tuple[int, str]:
-        """SUCCESS, or the code and remark with which this lane is refused."""
+        """Return SUCCESS, or the code and remark with which this queue is refused."""
         try:
             self.require_lane(received, request, lane)
         except KourouError as error:
@@ -152,29 +154,28 @@ class Sending:
         return int(Code.SUCCESS), ""
 
     def knows(self, topic: str) -> bool:
-        """Is the topic there already?"""
+        """Return whether the topic exists."""
         return topic in self._control.topics
 
     def require_lane(self, received: Received, request: SendRecords, lane: Lane) -> None:
-        """Raise Rejected or DiskFull if this lane is refused."""
+        """Raise Rejected or DiskFull if this queue is refused."""
         topic = self.topic_for_send(
             lane[0], request.default_topic, request.default_topic_queue_nums, received
         )
         _check_queue(topic, lane[1])
 
     def count(self, lanes: Sequence[Lane], lane_of: Numbers | None, sizes: Numbers) -> None:
-        """Note what was taken, for statistics."""
+        """Count what was accepted, for statistics."""
         self._traffic.taken_many([lane[0] for lane in lanes], lane_of, sizes)
 
-    # -- sends whose messages are placed one by one -------------------------------------------
+    # -- sends with redirected or repeated messages -------------------------------------------
 
     def _store_placed(self, now_ms: int, send: _Checked, *, watched: bool) -> list[Effect] | None:
-        """As `records`, if messages are stored in other queues than they were sent to, or may be
-        repeats (`watched`). None if neither is so; then nothing has changed.
+        """Like `records`, for messages that are redirected or may be repeats (`watched`).
 
-        They are one append all the same. The answer places each message by itself: by the queue
-        that its sender named, and offset and position of what was stored. A repeat is answered with
-        its original's place.
+        Returns None if there are neither; then nothing has changed. The messages are one append all
+        the same. The reply has a place for each message: the queue that its sender named, and the
+        offset and position of what was stored. A repeat gets its original's place.
         """
         received, request, drafts = send.received, send.request, send.drafts
         halves = None if watched else self._store_halves(send)
@@ -204,8 +205,8 @@ class Sending:
             try:
                 written = self.store_some(drafts, part, lanes, moved, received.wall_ms)
             except (Throttled, DiskFull):
-                # What fits of a retried send is stored all the same, and found by the next attempt:
-                # one that is larger than the room for it would never be stored.
+                # What fits of a retried send is stored all the same, and the next attempt finds it.
+                # Otherwise a send that is larger than the available space would never be stored.
                 if not watched or request.attempt <= 1 or step == 1:
                     raise
                 step //= 2
@@ -221,7 +222,7 @@ class Sending:
         return self._placed(now_ms, send, places)
 
     def _store_halves(self, send: _Checked) -> dict[int, Original] | None:
-        """Store a frame of half messages of batches, if it is nothing else."""
+        """Store a frame that has only half messages of batches; otherwise return None."""
         drafts, frames = send.drafts, self._redirects.half_frames
         if frames is None or len(drafts.elsewhere) < len(drafts) or any(send.codes):
             return None
@@ -239,10 +240,10 @@ class Sending:
         }
 
     def _moved(self, send: _Checked) -> dict[int, tuple[Buffer, Lane]]:
-        """Those drafts that go elsewhere, as they are stored, and where.
+        """Return the drafts that are redirected, as they are stored, and their queues.
 
-        One that cannot be redirected refuses its lane, before anything is stored; if it is alone,
-        what refuses it is raised.
+        If a draft cannot be redirected, its queue is refused before anything is stored; if it is
+        the only one, its error is raised.
         """
         moved: dict[int, tuple[Buffer, Lane]] = {}
         numbers = send.numbers
@@ -261,7 +262,7 @@ class Sending:
         return moved
 
     def _placed(self, now_ms: int, send: _Checked, places: Mapping[int, Original]) -> list[Effect]:
-        """The answer to a send whose messages are at these places; others were refused."""
+        """Return the reply to a send whose messages have these places; others were refused."""
         if not places:
             return [_none_stored(send.received, send.codes, send.remarks)]
         rows = [places.get(row, _NOWHERE) for row in range(len(send.drafts))]
@@ -275,7 +276,7 @@ class Sending:
             queue_ids=[place.queue_id for place in rows],
         )
         reply = Reply(send.received.to, Code.SUCCESS, "", header)
-        # A repeat may be answered only when its original is confirmed; the log's end covers both.
+        # A repeat gets its reply when its original is committed; the log's end covers both.
         end = self._confirmations.appended
         return self._confirmations.owe(now_ms, end, reply, wait=send.request.wait)
 
@@ -287,7 +288,7 @@ class Sending:
         moved: Mapping[int, tuple[Buffer, Lane]],
         wall_ms: int,
     ) -> Written:
-        """Store these rows of checked drafts in one append, those of `moved` elsewhere.
+        """Store these rows of checked drafts in one append, those of `moved` in other queues.
 
         `lanes[row]` is where a row was sent to. Raises as Appends.write; then nothing has changed.
         """

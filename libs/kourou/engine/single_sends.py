@@ -1,6 +1,6 @@
-"""Sends that carry fields instead of records: what RocketMQ clients speak, one message or a batch.
+"""Sends that have fields instead of records: single messages or batches of RocketMQ clients.
 
-State: none. After the checks the message goes the same way as every other.
+State: none. After the checks, a message is handled like any other.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _WAIT = Property.WAIT.value.encode()
 
 
 class Prepared(NamedTuple):
-    """A checked message on its way to `lane`; `queue_id` is what its sender is told.
+    """A checked message for `lane`; the reply to its sender has `queue_id`.
 
-    `elsewhere`: Redirects say where it really goes; `place` is where `draft` is stored, `size`
-    counts the bytes of the message as it was sent.
+    `elsewhere`: the message is redirected. `place` is where `draft` is stored, `size` the number of
+    bytes of the message as it was sent.
     """
 
     draft: Buffer
@@ -65,8 +65,7 @@ class Prepared(NamedTuple):
 
 
 class PreparedBatch(NamedTuple):
-    """The checked messages of a batch, back to back, on their way to `lane`, whose queue its sender
-    is told."""
+    """The checked messages of a batch, back to back, for `lane`; the reply has its queue ID."""
 
     drafts: bytearray
     sizes: Numbers
@@ -74,7 +73,7 @@ class PreparedBatch(NamedTuple):
 
 
 class SingleSends:
-    """Accepts sends of single messages and of RocketMQ's encoded batches."""
+    """Handles sends of single messages and of RocketMQ's encoded batches."""
 
     def __init__(
         self,
@@ -101,11 +100,11 @@ class SingleSends:
         self._cluster_without_wait: Changes = (cluster, (_WAIT, None))
 
     def send(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
-        """Store one message, or the messages of one batch, and answer with their ids."""
+        """Store one message, or the messages of one batch, and reply with their IDs."""
         try:
             return self._store(now_ms, received, request)
         except KourouError as error:
-            # RocketMQ's word for a full disk, upon which its clients try another broker.
+            # RocketMQ's code for a full disk, upon which its clients try another broker.
             full = isinstance(error, DiskFull)
             code = Code.SERVICE_NOT_AVAILABLE if full else error.wire_code
             self._traffic.refuse(code)
@@ -122,16 +121,16 @@ class SingleSends:
         return self.stored(now_ms, received, one, offset, position)
 
     def moved(self, one: Prepared, wall_ms: int) -> Prepared:
-        """The message as it is stored where it goes first. Raises as Redirects.moved."""
+        """Return the message as it is stored where it goes first. Raises as Redirects.moved."""
         if not one.elsewhere:
             return one
         draft, place = self._redirects.moved(one.draft, one.lane, wall_ms)
         return one._replace(draft=draft, place=place)
 
     def prepare(self, received: Received, request: SendMessage) -> Prepared:
-        """A single message, checked, as it is stored. Raises KourouError; nothing was stored.
+        """Check a single message and return it as it is stored. Raises KourouError.
 
-        The topic may have been created by it.
+        Nothing is stored, but the topic may have been created.
         """
         topic, queue_id, body = self._checked(received, request)
         raw = (request.properties or "").encode()
@@ -143,7 +142,7 @@ class SingleSends:
             lane = self._send_back.dead_lane(topic.name, received, times, times_max, properties)
             raw = encode_properties(properties)
         elsewhere = lane is None and may_go_elsewhere(raw) and _goes_elsewhere(raw)
-        # RocketMQ stores WAIT elsewhere only.
+        # RocketMQ stores WAIT only in redirected messages.
         encoded = kernel.edit(raw, self._cluster if elsewhere else self._cluster_without_wait)
         if request.sys_flag & SysFlag.TRANSACTION_MASK and not is_transactional(encoded):
             raise MessageIllegal(
@@ -159,7 +158,7 @@ class SingleSends:
     def stored(
         self, now_ms: int, received: Received, one: Prepared, offset: int, position: int
     ) -> list[Effect]:
-        """A prepared message was appended, and the log ends behind it: count it and answer."""
+        """Count a prepared message that was just appended to the log, and reply."""
         self._traffic.taken(one.lane[0], one.size)
         if one.elsewhere:
             self._redirects.stored(one.place, offset, position, one.draft, received.wall_ms)
@@ -174,7 +173,7 @@ class SingleSends:
         return self.stored_batch(now_ms, received, one, written.lane_offsets[0], positions)
 
     def prepare_batch(self, received: Received, request: SendMessage) -> PreparedBatch:
-        """As `prepare`, for a batch."""
+        """Like `prepare`, for a batch."""
         topic, queue_id, body = self._checked(received, request)
         lane = (topic.name, queue_id)
         drafts, sizes = self._batch(received, request, lane, body)
@@ -188,13 +187,13 @@ class SingleSends:
         offset: int,
         positions: Sequence[int],
     ) -> list[Effect]:
-        """As `stored`, for a batch whose first message got this offset."""
+        """Like `stored`, for a batch whose first message got this offset."""
         self._traffic.taken_many([one.lane[0]], None, one.sizes)
         self._confirmations.append(self._appends.end)
         return self._answer(now_ms, received, one.lane[1], offset, positions, wait=True)
 
     def _checked(self, received: Received, request: SendMessage) -> tuple[TopicConfig, int, bytes]:
-        """The topic, which may have been created, the queue, and the body."""
+        """Return the topic, which may have been created, the queue, and the body."""
         topic = self._sending.topic_for_send(
             request.topic, request.default_topic, request.default_topic_queue_nums, received
         )
@@ -205,7 +204,7 @@ class SingleSends:
                 f"{queues} write queues"
             )
         queue_id = request.queue_id
-        if queue_id < 0 and queues <= 0:  # another broker's table may say so
+        if queue_id < 0 and queues <= 0:  # possible in an imported topic table
             raise NoPermission(f"topic {topic.name} has no write queues")
         if queue_id < 0:
             self._turn += 1
@@ -239,7 +238,7 @@ class SingleSends:
     def _batch(
         self, received: Received, request: SendMessage, lane: Lane, body: bytes
     ) -> tuple[bytearray, Numbers]:
-        """The messages of a batch as drafts back to back, and their sizes."""
+        """Return the messages of a batch as drafts back to back, and their sizes."""
         raw = (request.properties or "").encode()
         if request.sys_flag & SysFlag.TRANSACTION_MASK:
             raise MessageIllegal("a batch cannot be part of a transaction; nothing was stored")
@@ -290,7 +289,7 @@ class SingleSends:
 
 
 def _origin(received: Received, request: SendMessage) -> tuple[bytes, int]:
-    """The born host and the flags that a message is stored with."""
+    """Return the born host and the flags that a message is stored with."""
     host = encode_host(received.to.peer.address)
     sys_flag = request.sys_flag & ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
     return host, sys_flag | int(SysFlag.BORN_HOST_V6) if len(host) > 8 else sys_flag
@@ -305,10 +304,10 @@ def _check_length(properties: bytes) -> None:
 
 
 def refuse_batch(body: bytes, shared: bytes, problem: int, number: int) -> None:
-    """Raise MessageIllegal that says what is wrong with a batch, if anything is.
+    """Raise MessageIllegal with what is wrong with a batch, if anything is.
 
-    The kernel found that `number` of its messages are well formed, and `problem` with the next one;
-    those that might be delayed or part of a transaction must not be.
+    The kernel found that `number` of its messages are well formed, and `problem` with the next one.
+    Messages that may be delayed or part of a transaction are refused if they are.
     """
     if not number and not problem:
         raise MessageIllegal("the batch is empty")

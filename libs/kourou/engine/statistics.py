@@ -1,10 +1,11 @@
-"""What passed through this broker in the last minute, hour and day, under RocketMQ's item names.
+"""The traffic of the last minute, hour and day, under RocketMQ's item names.
 
-    sample     every 10 s: what each counter grew by, only of counters that did
-    minute     the last 6 samples         hour    the last 6 sums of ten minutes
+    sample     every 10 s: the increase of each counter that increased
+    minute     the last 6 samples
+    hour       the last 6 sums of ten minutes
     day        the last 24 sums of an hour
 
-So idle topics cost nothing, and a busy hot path counts as before: nothing is kept by message.
+So idle topics cost nothing, and the hot path only increments counters: nothing is kept per message.
 
 State: soft. Everything starts at 0 with the process, as RocketMQ's statistics do.
 """
@@ -32,19 +33,19 @@ SUMS_AN_HOUR = 6
 HOURS_A_DAY = 24
 
 Totals = Mapping[Any, int]
-"""What was counted since the process started, by whatever it is counted for."""
+"""Counts since the process started, by any key."""
 
 
 @dataclass(slots=True)
 class _Span:
-    """What counters grew by in a while. `ms` is how long that was."""
+    """The increases of counters in a period. `ms` is its length."""
 
     ms: int
     grown: dict[Hashable, int]
 
 
 class Counter:
-    """One family of counters, looked at every 10 s."""
+    """One family of counters, sampled every 10 s."""
 
     __slots__ = ("_before", "_hour", "_hours", "_minute", "_samples", "_tens", "_totals")
 
@@ -58,7 +59,7 @@ class Counter:
         self._hour: list[_Span] = []
 
     def sample(self, ms: int) -> None:
-        """Note what has grown in the last `ms`."""
+        """Note the increases in the last `ms`."""
         before = self._before
         grown = {
             key: total - before.get(key, 0)
@@ -76,27 +77,27 @@ class Counter:
                 self._hours.append(_joined(list(self._tens)))
 
     def known(self, key: Hashable) -> bool:
-        """Was anything ever counted under this key?"""
+        """Return whether anything was ever counted under this key."""
         return key in self._totals
 
     def minute(self, key: Hashable) -> tuple[int, int]:
-        """What was counted in the last minute, and over how many ms."""
+        """Return the count of the last minute, and the length of the period in ms."""
         return _sum(self._minute, key)
 
     def sample_before(self, key: Hashable) -> tuple[int, int]:
-        """In the last whole sample."""
+        """Return the same for the last complete sample."""
         return _sum(list(self._minute)[-1:], key)
 
     def tens_of_minutes(self, key: Hashable) -> tuple[int, int]:
-        """In the last ten minutes to twenty; sooner, what there is so far."""
+        """Return the same for the last ten to twenty minutes, or since the start."""
         return _sum([*list(self._tens)[-1:], *self._hour], key)
 
     def hour(self, key: Hashable) -> tuple[int, int]:
-        """In the last hour, in steps of ten minutes; sooner, what there is so far."""
+        """Return the same for the last hour, in steps of ten minutes, or since the start."""
         return _sum([*self._tens, *self._hour], key)
 
     def day(self, key: Hashable) -> tuple[int, int]:
-        """In the last day, in steps of an hour; sooner, what there is so far."""
+        """Return the same for the last day, in steps of an hour, or since the start."""
         left = self._samples // SAMPLES_A_SUM % SUMS_AN_HOUR
         tens = list(self._tens)[len(self._tens) - left :] if left else []
         return _sum([*self._hours, *tens, *self._hour], key)
@@ -119,7 +120,7 @@ def _sum(spans: Iterable[_Span], key: Hashable) -> tuple[int, int]:
 
 
 class Statistics:
-    """Samples the traffic and answers for its items. `cluster` names the broker's own items."""
+    """Samples the traffic and serves its items. `cluster` names the broker's own items."""
 
     def __init__(self, traffic: Traffic, cluster: str) -> None:
         self._cluster = cluster
@@ -137,11 +138,11 @@ class Statistics:
         self._this_morning = self._last_morning = (0, 0)
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests answered here."""
+        """Return the handler of each request type."""
         return {ViewBrokerStatsData: self.view}
 
     def tick(self, now_ms: int) -> None:
-        """Time passes; a sample is taken every 10 s."""
+        """Take a sample if 10 s have passed."""
         if self._sampled_ms is None:
             self._sampled_ms = now_ms
             return
@@ -166,7 +167,7 @@ class Statistics:
             counter.sample(passed_ms)
 
     def note_hour(self, hour: int) -> None:
-        """The local hour of the wall clock. With the first look of a day yesterday is over."""
+        """Note the local hour of the wall clock; when it becomes 0, a new day begins."""
         if hour == 0 and self._hour > 0:
             self._last_morning = self._this_morning
             self._this_morning = self._passed()
@@ -177,9 +178,10 @@ class Statistics:
         return sum(traffic.messages_in.values()), sum(traffic.messages_out.values())
 
     def broker_totals(self) -> dict[str, str]:
-        """Since the start, and up to the last two midnights, under RocketMQ's names (28).
+        """Return totals since the start and up to the last two midnights, by RocketMQ's names.
 
-        Tools take the difference for what passed today, and yesterday.
+        They are part of the runtime table (28). Tools subtract them to get today's and yesterday's
+        traffic.
         """
         now = self._passed()
         size = sum(self._traffic.bytes_in.values())
@@ -199,10 +201,10 @@ class Statistics:
         }
 
     def broker_rates(self) -> dict[str, str]:
-        """A second in the last 10 s, minute, and some ten minutes, as RocketMQ writes it.
+        """Return rates per second of the last 10 s, minute, and ten to twenty minutes.
 
-        Of all topics together, under the names of its runtime table (28): messages stored and read,
-        pulls answered with messages, without any, and both.
+        They cover all topics and have the names and form of RocketMQ's runtime table (28): messages
+        stored and read, pulls with messages, without any, and both.
         """
         return {
             name: " ".join(
@@ -217,12 +219,12 @@ class Statistics:
         }
 
     def consume_tps(self, topic: str, group: str) -> float:
-        """Messages a second that a group took of a topic in the last minute."""
+        """Return how many messages per second a group pulled from a topic in the last minute."""
         count, ms = self._read.minute((topic, group))
         return count * 1000 / ms if ms else 0.0
 
     def view(self, _now_ms: int, received: Received, request: ViewBrokerStatsData) -> list[Effect]:
-        """One item over the last minute, hour and day (315)."""
+        """Reply with one item over the last minute, hour and day (315)."""
         stats = self.item(request.stats_name, request.stats_key)
         if stats is None:
             raise Rejected(
@@ -232,7 +234,7 @@ class Statistics:
         return [Reply(received.to, body=(encode_broker_stats(stats),))]
 
     def item(self, name: str, key: str) -> BrokerStats | None:
-        """The figures of one item; None where nothing was ever counted under that key."""
+        """Return the values of one item; None if nothing was ever counted under that key."""
         topic, _, group = key.rpartition("@")
         pair: Hashable = (topic, group)
         match name:
@@ -271,11 +273,11 @@ ITEMS = (
     "BROKER_PUT_NUMS",
     "BROKER_GET_NUMS",
 )
-"""RocketMQ's names of what can be looked at."""
+"""RocketMQ's names of the items that can be queried."""
 
 
 def _stats(counted: Counter, times: Counter, key: Hashable) -> BrokerStats | None:
-    """`times` counts how often something was added, which gives the average of one time."""
+    """Return the values of one item; `times` counts additions, for the average per addition."""
     if not counted.known(key):
         return None
     return BrokerStats(

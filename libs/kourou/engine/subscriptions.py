@@ -1,13 +1,14 @@
-"""What does a consumer group want, when each of its members says so for itself?
+"""The subscriptions of a consumer group, by member and merged.
 
 State: soft. Members repeat their subscriptions with every heartbeat.
 
-RocketMQ keeps one table a group and lets the last heartbeat win, so members that disagree overwrite
-each other every 30 s and their pulls fail in turn. Here a member's pull uses what that member said;
-the joined table answers for the others (decision 0013).
+RocketMQ keeps one table per group, and the last heartbeat wins. So members that disagree overwrite
+each other every 30 s, and their pulls fail in turn. Here a member's pull uses that member's own
+subscriptions; the merged table serves the others (decision 0013).
 
-Invariants:  the joined table has a topic exactly while some member subscribes it
-             its entry is one with the highest version among the members'
+Invariants:
+- the merged table has a topic exactly while some member subscribes to it
+- its entry has the highest version among the members' entries
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kourou.model.names import RETRY_PREFIX, retry_topic
 from kourou.model.subscription import TAG, MessageModel, Subscription
 
 MemberKey = tuple[str, int]
-"""Client id and peer id: a client that reconnects is two members until its old connection goes."""
+"""Client ID, peer ID. A client that reconnects is two members until its old connection closes."""
 
 Signature = tuple[str, frozenset[tuple[str, str, frozenset[str] | str]]]
 
@@ -33,11 +34,10 @@ class SubscriptionPolicy(StrEnum):
 
 
 def signature(model: MessageModel, subscriptions: Iterable[Subscription]) -> Signature:
-    """What members of one group must agree on; order of tags and versions do not matter.
+    """Return what members of one group must agree on; tag order and versions do not matter.
 
-    The name of a filter in Python is a text, and no set of tags equals it.
-
-    The retry topic is left out: the client library adds it by itself, and not in every version.
+    The name of a Python filter is a text, which never equals a set of tags. The retry topic is left
+    out: the client library adds it by itself, and not in every version.
     """
     return model, frozenset(
         (
@@ -53,7 +53,7 @@ def signature(model: MessageModel, subscriptions: Iterable[Subscription]) -> Sig
 
 
 class GroupSubscriptions:
-    """The subscriptions of one group, by member and joined."""
+    """The subscriptions of one group, by member and merged (`joined`)."""
 
     __slots__ = ("_agreeing", "_by_member", "_by_peer", "_signatures", "joined")
 
@@ -65,23 +65,23 @@ class GroupSubscriptions:
         self.joined: dict[str, Subscription] = {}
 
     def of(self, member: MemberKey) -> Mapping[str, Subscription]:
-        """What this member subscribes: topic -> subscription."""
+        """Return this member's subscriptions: topic -> subscription."""
         return self._by_member.get(member, {})
 
     def over(self, peer_id: int) -> Mapping[str, Subscription]:
-        """What the member on this connection subscribes; of several clients, the latest to join."""
+        """Return the subscriptions on this connection; of several clients, the latest to join."""
         members = self._by_peer.get(peer_id)
         return self._by_member[next(reversed(members))] if members else {}
 
     def signature(self, member: MemberKey) -> Signature | None:
-        """What this member said last, or None for a newcomer."""
+        """Return this member's last signature, or None for a new member."""
         return self._signatures.get(member)
 
     def differing(self, member: MemberKey, wanted: Signature) -> MemberKey | None:
-        """Another client of the group that would disagree with `member` saying `wanted`, or None.
+        """Return another client of the group whose signature differs from `wanted`, or None.
 
-        A client's own other connections do not count: they are its past. While all agree, this
-        costs the same however many they are.
+        Other connections of the same client do not count, because they are its earlier ones. While
+        all members agree, the cost does not depend on their number.
         """
         for said, members in self._agreeing.items():
             if said != wanted:
@@ -93,7 +93,7 @@ class GroupSubscriptions:
     def put(
         self, member: MemberKey, said: Signature, subscriptions: Iterable[Subscription]
     ) -> bool:
-        """This member subscribes exactly these; True when its set of topics is new."""
+        """Set this member's subscriptions; return True if its set of topics has changed."""
         wanted = {each.topic: each for each in subscriptions}
         before = self._by_member.get(member, {})
         self._by_member[member] = wanted
@@ -106,7 +106,7 @@ class GroupSubscriptions:
         return before.keys() != wanted.keys()
 
     def remove(self, member: MemberKey) -> None:
-        """This member is gone."""
+        """Remove this member."""
         self._say(member, None)
         over = self._by_peer.get(member[1], {})
         over.pop(member, None)
@@ -131,7 +131,7 @@ class GroupSubscriptions:
         if joined is None or new.version >= joined.version:
             self.joined[topic] = new
         elif joined is old:
-            # The member that gave the joined entry went back in time: another may be newer now.
+            # The member of the merged entry now has an older version: another may be newer.
             self._rejoin(topic)
 
     def _rejoin(self, topic: str) -> None:
@@ -155,13 +155,13 @@ def check_pull(
     model: MessageModel,
     broadcast_enabled: bool,
 ) -> Subscription:
-    """The subscription that a pull without one of its own uses (fact sheet §2.3).
+    """Return the subscription for a pull without one of its own, as RocketMQ does.
 
-    `known` is what heartbeats said of this topic. Raises NoPermission (16) for a group that may not
-    broadcast, Rejected with 24 for a topic nobody subscribed, 25 when the consumer's subscription
-    is newer than its last heartbeat. The group's own retry topic is exempt from 25: its
-    subscription is always `*`, and RocketMQ's client may send the newer one 30 s late (decision
-    0013).
+    `known` is the topic's subscription from heartbeats. Raises NoPermission (16) for a group that
+    may not broadcast, Rejected with 24 for a topic without a subscription, and with 25 if the
+    consumer's subscription is newer than its last heartbeat. The group's own retry topic is exempt
+    from 25: its subscription is always `*`, and RocketMQ's client may send the newer one 30 s late
+    (decision 0013).
     """
     if model == MessageModel.BROADCASTING and not broadcast_enabled:
         raise NoPermission(f"group {group} may not use broadcasting")

@@ -1,4 +1,4 @@
-"""Topics, as clients and operators ask about and change them.
+"""Clients' and operators' requests about topics.
 
 State: none of its own.
 """
@@ -53,7 +53,7 @@ from kourou.runtime.inputs import Received
 
 
 class TopicDesk:
-    """Answers about topics; `rules` change with the settings that they come from."""
+    """Handles requests about topics; `rules` change with the settings that they come from."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class TopicDesk:
         self._broker_name = broker_name
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {
             UpdateAndCreateTopic: self.put,
             DeleteTopicInBroker: self.delete,
@@ -94,7 +94,7 @@ class TopicDesk:
     def ensure(
         self, name: str, default_topic: str, default_nums: int, received: Received
     ) -> TopicConfig:
-        """The topic a client sends to, created if the rules allow it; raises Rejected."""
+        """Return the topic a client sends to, created if the rules allow it; raises Rejected."""
         topic = self._control.topics.get(name)
         if topic is not None:
             return topic
@@ -113,7 +113,7 @@ class TopicDesk:
         return self._control.topics.table[name]
 
     def wanted_by(self, changes: Sequence[Event]) -> list[Event]:
-        """Topics that changed settings call for: auto creation needs the topic to inherit from."""
+        """Return topics that changed settings require: auto-creation needs its template topic."""
         for change in changes:
             if isinstance(change, SettingChanged) and change.name == "autoCreateTopicEnable":
                 rules = replace(self.rules, auto_create=change.value is True)
@@ -121,7 +121,7 @@ class TopicDesk:
         return []
 
     def put(self, now_ms: int, received: Received, request: UpdateAndCreateTopic) -> list[Effect]:
-        """Create or change a topic (17); answered when the change is confirmed."""
+        """Create or change a topic (17); the reply waits until the change is committed."""
         wanted = TopicConfig(
             request.topic,
             request.read_queue_nums,
@@ -138,19 +138,19 @@ class TopicDesk:
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 
     def delete(self, now_ms: int, received: Received, request: DeleteTopicInBroker) -> list[Effect]:
-        """Forget a topic and its queues (215)."""
+        """Delete a topic and its queues (215)."""
         ended = self._appends.ends(request.topic)
         events = decide_delete(self._control.topics, self.rules, request.topic, ended)
         effects = self._owing.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 
     def all(self, _now_ms: int, received: Received, _request: GetAllTopicConfig) -> list[Effect]:
-        """Every topic's configuration (21)."""
+        """Reply with every topic's configuration (21)."""
         topics = self._control.topics
         return [Reply(received.to, body=(encode_topic_configs(list(topics), topics.version),))]
 
     def stats(self, _now_ms: int, received: Received, request: GetTopicStatsInfo) -> list[Effect]:
-        """Bounds and last store time of every queue of a topic (202)."""
+        """Reply with bounds and last store time of every queue of a topic (202)."""
         topic = self._topic(request.topic)
         table: dict[MessageQueue, TopicOffset] = {}
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
@@ -164,7 +164,7 @@ class TopicDesk:
     def consumed_by(
         self, _now_ms: int, received: Received, request: QueryTopicConsumeByWho
     ) -> list[Effect]:
-        """The groups that subscribe a topic now or have progress in it (300)."""
+        """Reply with the groups that subscribe to a topic or have offsets in it (300)."""
         self._topic(request.topic)
         groups = set(self._commits.groups(request.topic))
         for name in self._members.consumer_groups():
@@ -176,14 +176,14 @@ class TopicDesk:
     def system_topics(
         self, _now_ms: int, received: Received, _request: GetSystemTopicListFromBroker
     ) -> list[Effect]:
-        """The topics that the broker itself owns (305)."""
+        """Reply with the topics that the broker itself owns (305)."""
         names = sorted(topic.name for topic in self._control.topics if is_system_topic(topic.name))
         return [Reply(received.to, body=(encode_topic_list(names),))]
 
     def clean_unused(
         self, _now_ms: int, received: Received, _request: CleanUnusedTopic
     ) -> list[Effect]:
-        """Delete queues that no topic of the table names (316).
+        """Delete queues whose topic is not in the table (316).
 
         A topic that is deleted here loses its queues at once; a store that RocketMQ wrote may have
         some left.
@@ -200,7 +200,7 @@ class TopicDesk:
         return topic
 
     def unread(self, name: str) -> list[Unread]:
-        """What each group has yet to consume in each queue of a topic."""
+        """Return what each group has yet to consume in each queue of a topic."""
         topic = self._control.topics.get(name)
         if topic is None:
             return []

@@ -1,11 +1,12 @@
-"""Which topics exist here, with how many queues, and who may use them.
+"""The topics of this broker, their queues, and their permissions.
 
-State: projection of TopicPut and TopicDeleted. `Topics` is owned by whoever evolves it: `evolve`
-changes it in place and costs the same with ten topics and with ten thousand (decision 0010).
+State: projection of TopicPut and TopicDeleted. The owner of `Topics` evolves it: `evolve` changes
+it in place and costs the same with ten topics as with ten thousand (decision 0010).
 
-Invariants:  `version.counter` grows by one with every event that changes the table
-             no command makes two topics whose names differ only in case (an import may)
-             no command makes write queues that nobody can read, unless forced
+Invariants:
+- `version.counter` grows by one with every event that changes the table
+- no command creates two topics whose names differ only in case (an import may)
+- no command creates write queues that cannot be read, unless forced
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PERM_MAX = Permission.READ_WRITE | Permission.INHERIT
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """What the broker's configuration says about topics; keys of broker.conf in the comments."""
+    """The broker's settings about topics; keys of broker.conf in the comments."""
 
     cluster_name: str = "DefaultCluster"  # brokerClusterName
     broker_name: str = "broker-a"  # brokerName
@@ -42,7 +43,7 @@ class TopicRules:
     trace_topic_name: str = names.TRACE_TOPIC  # msgTraceTopicName
 
     def owns(self, topic: str) -> bool:
-        """True for topics that the broker itself made: clients neither change nor delete them."""
+        """Return whether the broker itself made the topic: clients cannot change or delete it."""
         return names.is_system_topic(topic) or topic in (
             self.cluster_name,
             self.broker_name,
@@ -55,8 +56,8 @@ class TopicRules:
 class Topics:
     """The table; `folded` is derived from it.
 
-    `retired` is where the queues of deleted topics ended (topic -> queue id -> offset), for as long
-    as the topic does not come back with longer queues.
+    `retired` has the ends of deleted topics' queues (topic -> queue ID -> offset). An end is needed
+    until the topic exists again and that queue is longer.
     """
 
     table: dict[str, TopicConfig] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Topics:
     folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
 
     def get(self, name: str) -> TopicConfig | None:
-        """The topic's configuration, or None."""
+        """Return the topic's configuration, or None."""
         return self.table.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -78,7 +79,7 @@ class Topics:
         return iter(self.table.values())
 
     def copy(self) -> Topics:
-        """An independent copy: what evolves the one leaves the other alone. O(topics)."""
+        """Return an independent copy: changes of one do not affect the other. O(topics)."""
         retired = {topic: dict(queues) for topic, queues in self.retired.items()}
         return Topics(dict(self.table), self.version, retired, self.folded.copy())
 
@@ -86,7 +87,7 @@ class Topics:
 def topics_of(
     table: Collection[TopicConfig], version: DataVersion, retired: dict[str, dict[int, int]]
 ) -> Topics:
-    """The state with these topics, as read from a snapshot."""
+    """Return the state with these topics, as read from a snapshot."""
     topics = Topics(version=version, retired=retired)
     for config in table:
         _place(topics, config)
@@ -118,7 +119,7 @@ def _remove(topics: Topics, name: str) -> None:
         topics.folded.remove(name)
 
 
-# -- decide: what administrators ask --------------------------------------------------------------
+# -- decide: requests of administrators -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +141,9 @@ def decide_put(
 ) -> list[Event]:
     """Create or change a topic.
 
-    `forced` accepts what loses messages: more write than read queues (F048), or read queues taken
-    away while `unread` names groups that are not through with them (F051). `order` keeps its value:
-    it belongs to the name server's order configuration (fact sheet §2.5). Raises Rejected.
+    `forced` accepts changes that lose messages: more write than read queues, or the removal of read
+    queues that groups in `unread` have not consumed. `order` keeps its value, because it belongs to
+    the name server's order configuration, as in RocketMQ. Raises Rejected.
     """
     name = names.check_topic(wanted.name)
     if rules.owns(name):
@@ -172,7 +173,7 @@ def decide_delete(
 ) -> list[Event]:
     """Delete a topic; a missing one is not an error, as in RocketMQ. Raises Rejected.
 
-    `next_offsets`: where its queues end.
+    `next_offsets`: the ends of its queues.
     """
     names.check_topic(name)
     if rules.owns(name):
@@ -182,7 +183,7 @@ def decide_delete(
 
 
 def decide_order(topics: Topics, ordered: Collection[str]) -> list[Event]:
-    """Set `order` for the topics of the name server's list of order topics (fact sheet §3.6)."""
+    """Set `order` for the topics of the name server's list of ordered topics."""
     return [
         TopicPut(replace(config, order=config.name in ordered), config)
         for config in topics
@@ -214,7 +215,7 @@ def _check_case(topics: Topics, name: str) -> None:
 
 
 def _check_readable(before: TopicConfig | None, wanted: TopicConfig) -> None:
-    """F048: what is written to a queue that is no read queue can never be read."""
+    """Refuse write queues that are not read queues: their messages could never be read."""
     if wanted.write_queue_nums <= wanted.read_queue_nums:
         return
     if before is not None and (before.read_queue_nums, before.write_queue_nums) == (
@@ -233,7 +234,7 @@ def _check_readable(before: TopicConfig | None, wanted: TopicConfig) -> None:
 def _check_shrink(
     before: TopicConfig | None, wanted: TopicConfig, unread: Sequence[Unread]
 ) -> None:
-    """F051: a read queue goes only when everybody has read it."""
+    """Refuse to remove a read queue that a group has not consumed."""
     if before is None or wanted.read_queue_nums >= before.read_queue_nums:
         return
     for left in unread:
@@ -245,7 +246,7 @@ def _check_shrink(
             )
 
 
-# -- decide: what happens by itself ---------------------------------------------------------------
+# -- decide: automatic changes --------------------------------------------------------------------
 
 
 def decide_auto_create(
@@ -257,16 +258,16 @@ def decide_auto_create(
     default_queue_nums: int,
     topic_sys_flag: int = 0,
 ) -> list[Event]:
-    """Create a missing topic that a producer sends to, if allowed (fact sheet §2.2, rule 3).
+    """Create a missing topic that a producer sends to, if allowed, as RocketMQ does.
 
     Queues = min(the producer's default, the default topic's write queues), perm = the default
-    topic's without INHERIT. Raises TopicNotFound (17) where nothing may be created.
+    topic's without INHERIT. Raises TopicNotFound (17) if the topic must not be created.
     """
     if name in topics:
         return []
     names.check_topic(name)
     missing = f"topic {name} does not exist"
-    # Clients that trace expect their topic to come to exist, as RocketMQ makes it.
+    # Clients that trace expect their topic to be created, as RocketMQ does.
     own = rules.owns(name) and name not in (names.TRACE_TOPIC, rules.trace_topic_name)
     if own or name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX)):
         raise TopicNotFound(missing, hint="topics with this name are not created by sending")
@@ -292,17 +293,17 @@ def decide_auto_create(
 
 
 def decide_retry_topic(topics: Topics, group: str, retry_queue_nums: int) -> list[Event]:
-    """The topic in which a group's failed messages wait, made when it is first needed."""
+    """Create the topic for a group's failed messages, when it is first needed."""
     return _decide_own(topics, names.retry_topic(names.check_group(group)), retry_queue_nums)
 
 
 def decide_dlq_topic(topics: Topics, group: str) -> list[Event]:
-    """The topic of a group's dead letters: one queue, readable and writable as in 4.9.8."""
+    """Create the topic for a group's dead letters: one queue, read and write as in 4.9.8."""
     return _decide_own(topics, names.dlq_topic(names.check_group(group)), 1)
 
 
 def decide_transaction_topics(topics: Topics) -> list[Event]:
-    """The topics of transactions, made on first use (fact sheet §3.8)."""
+    """Create the topics of transactions, on first use, as RocketMQ does."""
     return [
         event
         for name in (names.HALF_TOPIC, names.OP_TOPIC, names.CHECK_GIVEN_UP_TOPIC)
@@ -313,18 +314,18 @@ def decide_transaction_topics(topics: Topics) -> list[Event]:
 def _decide_own(topics: Topics, name: str, queues: int) -> list[Event]:
     if name in topics:
         return []
-    # A group that wants no retries still subscribes its retry topic, so one queue must exist.
+    # A group without retries still subscribes to its retry topic, so one queue must exist.
     queues = min(max(queues, 1), TOPIC_QUEUES_MAX)
     return [TopicPut(TopicConfig(name, queues, queues))]
 
 
 def decide_start(topics: Topics, rules: TopicRules) -> list[Event]:
-    """Create the broker's own topics at start, unless they exist (fact sheet §3.8)."""
+    """Create the broker's own topics at start, unless they exist, as RocketMQ does."""
     return [TopicPut(config) for config in start_topics(rules) if config.name not in topics]
 
 
 def start_topics(rules: TopicRules) -> list[TopicConfig]:
-    """Every topic of `decide_start`; a broker name that cannot name a topic (dots) is left out."""
+    """Return the topics of `decide_start`, without a broker name that is invalid (dots)."""
     inherit = Permission.READ_WRITE | Permission.INHERIT
     cluster_perm = inherit if rules.cluster_topic else Permission.INHERIT
     broker_perm = inherit if rules.broker_topic else Permission.INHERIT

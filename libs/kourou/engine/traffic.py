@@ -1,5 +1,4 @@
-"""What passed through this broker, in plain integers (a metrics page reads them; nothing waits on
-it).
+"""Traffic counters of this broker: plain integers, read by a metrics page.
 
 State: soft. Counters start at 0 with the process, as every scraper expects.
 """
@@ -14,13 +13,13 @@ from dataclasses import dataclass, field
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 
 SIZE_BOUNDS = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
-"""Sizes of stored messages are counted in RocketMQ's buckets: so many bytes at most, or more."""
+"""Upper bounds, in bytes, of RocketMQ's buckets of message sizes; one more bucket is above."""
 
 _BUCKETS = len(SIZE_BOUNDS) + 1
 
 
 _KINDS = {HALF_TOPIC: "transaction", SCHEDULE_TOPIC: "delay"}
-"""RocketMQ 5's types of messages that are stored elsewhere first, by where that is."""
+"""RocketMQ 5's types of messages that are stored in another topic first, by that topic."""
 
 
 @dataclass(slots=True)
@@ -63,19 +62,19 @@ class Traffic:
         self.filter_failures: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.refused: defaultdict[int, int] = defaultdict(int)
         self.sent_back: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """What a group could not process, for another attempt or as dead letters."""
+        """Messages that a group could not process, for another attempt or as dead letters."""
         self.repeats_removed = 0
         self.pulls_empty = 0
-        """Pulls that were answered without a message, whatever the reason."""
+        """Pulls whose reply has no message, whatever the reason."""
 
     def taken(self, topic: str, size_bytes: int) -> None:
-        """A message was stored."""
+        """Count a stored message."""
         self.messages_in[topic] += 1
         self.bytes_in[topic] += size_bytes
         self.sizes_in[topic][bisect_left(SIZE_BOUNDS, size_bytes)] += 1
 
     def taken_to(self, place: str, topic: str, size_bytes: int) -> None:
-        """The message of `topic` that `taken` counts went to the topic `place` first."""
+        """Count a message of `topic`, which `taken` counts too, that is stored in `place` first."""
         kind = _KINDS.get(place)
         if kind is not None:
             tally = self.kinds_in[topic, kind]
@@ -90,7 +89,7 @@ class Traffic:
         topic_of: Sequence[int] | None,
         sizes: Sequence[int],
     ) -> None:
-        """The messages that `taken_many` counts went to the topic `place` first."""
+        """Count messages, which `taken_many` counts too, that are stored in `place` first."""
         for topic, own in _by_topic(topics, topic_of, sizes):
             tally = self.kinds_in[topic, _KINDS[place]]
             tally.messages += len(own)
@@ -100,10 +99,10 @@ class Traffic:
     def taken_many(
         self, topics: Sequence[str], topic_of: Sequence[int] | None, sizes: Sequence[int]
     ) -> None:
-        """Messages of these sizes, at least one, were stored.
+        """Count stored messages of these sizes, at least one.
 
-        `topic_of[i]` says which of `topics` message i went to, None that all went to the first; the
-        same topic may stand there more than once.
+        `topic_of[i]` is the index in `topics` for message i; None means that all went to the first
+        one. `topics` may have repeats.
         """
         for topic, own in _by_topic(topics, topic_of, sizes):
             self.messages_in[topic] += len(own)
@@ -111,19 +110,19 @@ class Traffic:
             _count(self.sizes_in[topic], own)
 
     def out(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
-        """A pull brought messages to a consumer group."""
+        """Count a pull that returned messages to a consumer group."""
         self.pulls_out[topic, group] += 1
         self.messages_out[topic, group] += messages
         self.bytes_out[topic, group] += size_bytes
 
     def passed_over(self, topic: str, group: str, messages: int, failures: int) -> None:
-        """A pull looked at messages that its group does not want; so many could not be compared."""
+        """Count messages that did not match; the filter failed for `failures` of them."""
         self.filtered[topic, group] += messages
         if failures:
             self.filter_failures[topic, group] += failures
 
     def refuse(self, code: int) -> None:
-        """A request was refused with this code."""
+        """Count a request that was refused with this code."""
         self.refused[code] += 1
 
 
@@ -134,7 +133,7 @@ def _no_sizes() -> list[int]:
 def _by_topic(
     topics: Sequence[str], topic_of: Sequence[int] | None, sizes: Sequence[int]
 ) -> Iterable[tuple[str, Sequence[int]]]:
-    """The sizes of each topic's messages."""
+    """Return the sizes of each topic's messages."""
     if topic_of is None or len(set(topics)) == 1:
         return [(topics[0], sizes)]
     found: dict[str, list[int]] = {}
@@ -144,7 +143,7 @@ def _by_topic(
 
 
 def _count(buckets: list[int], sizes: Sequence[int]) -> None:
-    """Count messages by their sizes; as a rule those of a batch are much alike."""
+    """Count messages by their sizes; the sizes in a batch are usually similar."""
     lowest = bisect_left(SIZE_BOUNDS, min(sizes))
     if lowest == bisect_left(SIZE_BOUNDS, max(sizes)):
         buckets[lowest] += len(sizes)

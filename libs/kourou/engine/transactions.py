@@ -1,15 +1,16 @@
-"""Transactions: half messages are stored, and resolved by the place they have in the log (F252).
+"""Transactions: half messages are stored, and resolved by their position in the log.
 
-State: the table of open half messages (a projection, see there); soft: how the latest ones ended,
-for producers that ask twice.
+State: the table of open half messages (a projection, see there); soft: the outcomes of the latest
+ones, for producers that repeat a request.
 
-A commit appends the message and the op record that ends its half in one piece, the message first.
-So a log that is cut anywhere has neither, or both, or the message alone; the last is found out by
-its unique key before a half message that was open at start is resolved or asked about, and then
-only the op record is written. Nothing is stored twice, nothing committed is lost. Ends that share
-an append (engine.joint_ends) follow one another in it, so this holds for each of them.
+A commit appends the message and the op record that ends its half message in one piece, the message
+first. So a log that is truncated anywhere has neither, or both, or the message alone. To detect the
+last case, the broker searches for the message by its unique key before it resolves or checks a half
+message that was open at start; if it finds one, it writes only the op record. So nothing is stored
+twice, and nothing committed is lost. Ends that share an append (engine.joint_ends) follow one
+another in it, so this holds for each of them.
 
-A place that a request names proves nothing: a body may hold bytes that look like a half message.
+A position in a request proves nothing, because a body may have bytes that look like a half message.
 What is resolved is what the table, or the half topic's queue, has at that offset.
 """
 
@@ -60,20 +61,20 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Buffer, Received
 
 GIVEN_UP = 0
-"""How a half message ended that nobody resolved; COMMIT and ROLLBACK are the other two ways."""
+"""The outcome of a half message that was not resolved; the others are COMMIT and ROLLBACK."""
 
 _OUTCOMES = {COMMIT: "commit", ROLLBACK: "rollback", GIVEN_UP: "given_up"}
 _FOREVER_MS = 2**62
 _TICK_MS_MAX = 1_000
-"""Ticks come oftener than that, whatever a wall clock says that somebody set."""
+"""Ticks are more frequent than this, even if the wall clock was set and shows otherwise."""
 
 _HALF_TOPIC = HALF_TOPIC.encode()
 _SAME_KEY_MAX = 32
-"""So many messages of one unique key are looked at; a producer's keys differ."""
+"""The most messages of one unique key that are examined; a producer's keys differ."""
 
 
 class Ending(NamedTuple):
-    """How an open half message ends: `final` is the message, if it is to be stored now."""
+    """The end of an open half message: `final` is the message, if it is to be stored now."""
 
     half: OpenHalf
     record: HalfRecord
@@ -82,12 +83,12 @@ class Ending(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the message, which is nearly all that is appended."""
+        """The size of the message, which is nearly all that is appended."""
         return len(self.final[1]) if self.final is not None else 0
 
 
 class Transactions:
-    """The half messages of one broker. `host` is the broker's own, encoded."""
+    """The half messages of one broker. `host` is the broker's own encoded address."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Transactions:
         self._pressure = pressure
         self._policy = policy
         self._host = host
-        # Not a dict: to find the oldest, it would pass over all that were taken out before.
+        # Not a dict: to find its first entry, Python passes over all that were deleted before.
         self._ended: OrderedDict[int, int] = OrderedDict()
         self._touched = False
         self._now_ms = self._wall_ms = 0
@@ -119,23 +120,23 @@ class Transactions:
         self.resolved_by_topic: Counter[tuple[str, str]] = Counter()
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """The requests this desk answers."""
+        """Return the handler of each request type."""
         return {EndTransaction: self.end, ResumeCheckHalfMessage: self.resume}
 
     def start(self, now_ms: int, wall_ms: int) -> None:
-        """Find the half messages that are open, before anything is served."""
+        """Find the half messages that are open, before any request is served."""
         self.halves = open_halves(self._view, self._commits, now_ms, wall_ms)
         self._touched = self.halves.half_end > 0
         self.tick(now_ms, wall_ms)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """What the clocks say; a half message that comes later counts its age from here."""
+        """Note both clocks; the age of a half message that comes later counts from here."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
 
     def settle(self) -> None:
-        """Commit how far the queues of transactions are done; recorded like any group's progress.
+        """Commit the progress in the queues of transactions; recorded like any group's.
 
-        Cheap while nothing happened.
+        Cheap if nothing has changed.
         """
         if self._touched:
             self._touched = False
@@ -146,10 +147,10 @@ class Transactions:
     # -- phase one ----------------------------------------------------------------------------
 
     def half(self, draft: Buffer, lane: Lane, wall_ms: int) -> bytes:
-        """The half message to store instead of a checked draft for `lane`, in HALF_LANE.
+        """Return the half message to store in HALF_LANE instead of a checked draft for `lane`.
 
-        Raises NoPermission where this broker takes none, and whatever recording raises when the
-        topics of transactions have to be made.
+        Raises NoPermission if this broker refuses transactions, and as recording does if the topics
+        of transactions must be created.
         """
         if self._policy.reject_transactions:
             raise NoPermission("this broker does not accept transactional messages")
@@ -163,7 +164,7 @@ class Transactions:
         self._recorder.record(events, Cause("broker", "first transaction"), wall_ms)
 
     def stored(self, offset: int, position: int, half: Buffer, wall_ms: int) -> None:
-        """A half message was stored: it is open."""
+        """Open a half message that was stored."""
         immunity_ms = None
         raw = bytes(half)
         mark = mark_of(raw)
@@ -179,26 +180,26 @@ class Transactions:
 
     @property
     def takes_halves(self) -> bool:
-        """May half messages be stored, without anything to be made first?"""
+        """Whether half messages can be stored without creating anything first."""
         return not self._policy.reject_transactions and HALF_TOPIC in self._control.topics
 
     def touch(self, wall_ms: int) -> int:
-        """Something is open that was stored at this time; returns it as monotonic ms."""
+        """Note that something was stored at this time; return the time as monotonic ms."""
         self._touched = True
         return self._now_ms + min(max(wall_ms - self._wall_ms, 0), _TICK_MS_MAX)
 
     # -- phase two ----------------------------------------------------------------------------
 
     def end(self, now_ms: int, received: Received, request: EndTransaction) -> list[Effect]:
-        """A producer knows what became of its half message (37), or does not know it yet.
+        """Handle the outcome of a producer's half message (37), which may be unknown yet.
 
-        Asking again changes nothing. A message that was given up may still be committed. Raises
-        Rejected for places that hold no half message of that group, and for what was decided the
-        other way before.
+        Repeating the request changes nothing. A message that was given up may still be committed.
+        Raises Rejected for positions that have no half message of that group, and for a half
+        message that was resolved the other way before.
         """
         wanted = request.commit_or_rollback
         if wanted not in (COMMIT, ROLLBACK):
-            return [Reply(received.to)]  # not known yet: it will be asked again
+            return [Reply(received.to)]  # unknown yet: a check-back follows
         half, record = self._asked_about(request)
         if half is not None:
             self._resolve(half, record, wanted, received.wall_ms)
@@ -207,9 +208,9 @@ class Transactions:
         return self.answer(now_ms, received, record)
 
     def prepare(self, request: EndTransaction) -> Ending | None:
-        """What this end has to append if it may go with others; changes nothing. Raises as `end`.
+        """Return what this end appends if it can share an append; changes nothing.
 
-        None where nothing follows from it, or where the log has to be asked what became of it.
+        None if it appends nothing, or if the log must be searched for the outcome. Raises as `end`.
         """
         wanted = request.commit_or_rollback
         if wanted not in (COMMIT, ROLLBACK):
@@ -220,12 +221,12 @@ class Transactions:
         return Ending(half, record, wanted, self._final(record) if wanted == COMMIT else None)
 
     def answer(self, now_ms: int, received: Received, record: HalfRecord) -> list[Effect]:
-        """Tell who resolved a half message, once all that was appended is safe."""
+        """Reply to the request that ended a half message, once everything appended is safe."""
         end = self._confirmations.appended
         return self._confirmations.owe(now_ms, end, Reply(received.to), wait=record.wait)
 
     def _asked_about(self, request: EndTransaction) -> tuple[OpenHalf | None, HalfRecord]:
-        """The half message a request names, its newest copy if it is open; None if it is not."""
+        """Return the open half message that a request names (or None), and its record."""
         record = self._named(request)
         half = self.halves.at(record.queue_offset)
         if half is None:
@@ -235,7 +236,7 @@ class Transactions:
         return half, record
 
     def _named(self, request: EndTransaction) -> HalfRecord:
-        """The half message at the place a request names, with RocketMQ's three checks."""
+        """Return the half message at a request's position, with RocketMQ's three checks."""
         missing = "Find prepared transaction message failed"
         offset, position = request.tran_state_table_offset, request.commit_log_offset
         half = self.halves.at(offset)
@@ -262,7 +263,7 @@ class Transactions:
         return record
 
     def _is_half(self, record: HalfRecord) -> bool:
-        """Is this what the half queue has at its offset, and not bytes that look like it?"""
+        """Return whether the half queue has this record, and not just similar bytes."""
         half = self.halves.at(record.queue_offset)
         if half is not None:
             return half.position == record.position
@@ -275,11 +276,11 @@ class Transactions:
         return bytes(raw[parts.topic_at : parts.topic_end]) == _HALF_TOPIC
 
     def read(self, position: int) -> HalfRecord:
-        """The record at a position. Raises Rejected if none starts there, Corrupt if it fails."""
+        """Return the record at a position. Raises Rejected if there is none, Corrupt if damaged."""
         try:
             return read_half(self._view.record_at(position))
         except Rejected:
-            # Appended, answered, and not in the log's files yet.
+            # Appended, with its reply sent, and not in the log's files yet.
             raw = self._appends.unprojected_at(position)
             if raw is None:
                 raise
@@ -293,9 +294,9 @@ class Transactions:
             _require_same(found, wanted)
 
     def is_committed(self, half: OpenHalf, record: HalfRecord) -> bool:
-        """Was the message of an open half stored, and the op record behind it lost?
+        """Return whether the message of an open half is stored, and its op record was lost.
 
-        Only that of a half message that was open when the broker started may be.
+        Only a half message that was open when the broker started may be in that state.
         """
         if half.proven:
             return False
@@ -303,10 +304,10 @@ class Transactions:
         return self.committed_copy(record)
 
     def resolve(self, endings: Sequence[Ending], wall_ms: int) -> None:
-        """Append messages and op records in one piece; the half messages, all others, are closed.
+        """Append messages and op records in one piece, and close the half messages.
 
-        Each message stands before its op record. Raises as Appends.write; then nothing has
-        changed.
+        The half messages are all different. Each message precedes its op record. Raises as
+        Appends.write; then nothing has changed.
         """
         born_ms = max(self._appends.store_ms, wall_ms)
         drafts: list[tuple[Lane, bytes]] = []
@@ -324,7 +325,7 @@ class Transactions:
             self.remember(offset, one.outcome, one.record)
 
     def remember(self, half_offset: int, outcome: int, record: HalfRecord | None) -> None:
-        """A half message ended so; kept for those who ask again. `record`: None if it is lost."""
+        """Remember an outcome for repeated requests; `record` is None if it is lost."""
         self._touched = True
         told = _OUTCOMES[outcome]
         self.resolved[told] += 1
@@ -336,7 +337,7 @@ class Transactions:
         ended[half_offset] = outcome
 
     def count_batch(self, outcome: int, count: int, topics: Mapping[str, int]) -> None:
-        """So many half messages of a batch ended so; `topics` are those of the committed ones."""
+        """Count outcomes of a batch's half messages; `topics` are those of committed ones."""
         self._touched = True
         told = _OUTCOMES[outcome]
         self.resolved[told] += count
@@ -344,27 +345,27 @@ class Transactions:
             self.resolved_by_topic[topic, told] += number
 
     def put_back(self, half: OpenHalf, offset: int, position: int, record: HalfRecord) -> None:
-        """An open half message was appended once more: there it is open now."""
+        """Note that an open half message was appended again, and is now open there."""
         self._touched = True
         self.halves.move(half, offset, position, record.identity)
 
     def close_given_up(self, half: OpenHalf, record: HalfRecord) -> None:
-        """A half message was appended where operators find it, and is open no more."""
+        """Close a half message that was appended to the topic for operators."""
         self.halves.close(half, record.identity)
         self.remember(half.offset, GIVEN_UP, record)
 
     def forget(self, half: OpenHalf) -> None:
-        """The record of an open half message is lost; nothing can come of it."""
+        """Close a half message whose record is lost, because it can never be resolved."""
         self.halves.close(half, None)
         self.remember(half.offset, GIVEN_UP, None)
 
     @property
     def store_ms(self) -> int:
-        """The store time of what was appended last."""
+        """The store time of the newest record."""
         return self._appends.store_ms
 
     def _resolve_again(self, record: HalfRecord, wanted: int, wall_ms: int) -> None:
-        """The half message is not open: it was resolved, or given up."""
+        """Handle a half message that is not open: it was resolved, or given up."""
         offset = record.queue_offset
         outcome = self._ended.get(offset)
         if outcome is None:
@@ -381,11 +382,11 @@ class Transactions:
         return GIVEN_UP if self.has_copy(record, GIVEN_UP_LANE[0], 0) else ROLLBACK
 
     def committed_copy(self, record: HalfRecord) -> bool:
-        """Does the real topic have the committed message of this half message?"""
+        """Return whether the real topic has the committed message of this half message."""
         return self.has_copy(record, record.real_lane[0], COMMIT)
 
     def has_copy(self, record: HalfRecord, topic: str, transaction: int) -> bool:
-        """Does the topic have this very message? Without a unique key or an index nobody knows."""
+        """Return whether the topic has this message; False without a unique key or an index."""
         identity = record.identity
         if identity is None:
             return False
@@ -393,7 +394,7 @@ class Transactions:
             found = self._view.find_by_key(
                 topic, identity[1], max_count=_SAME_KEY_MAX, begin_ms=0, end_ms=_FOREVER_MS
             )
-        except Rejected:  # messageIndexEnable=false: then RocketMQ's own uncertainty stays
+        except Rejected:  # messageIndexEnable=false: the outcome is uncertain, as in RocketMQ
             return False
         for raw in found:
             one = read_half(raw)
@@ -403,16 +404,16 @@ class Transactions:
         return False
 
     def _final(self, record: HalfRecord) -> tuple[Lane, bytes]:
-        """The message for its real topic; its queue if it is still there."""
+        """Return the message for its real topic, in its own queue if that still exists."""
         lane = self.final_lane(record)
         return lane, committed(record, lane[1])
 
     def final_lane(self, record: HalfRecord) -> Lane:
-        """Where a half message goes now. Raises TopicNotFound or DiskFull."""
+        """Return where a half message goes now. Raises TopicNotFound or DiskFull."""
         return self.lane_now(*record.real_lane)
 
     def lane_now(self, topic: str, queue_id: int) -> Lane:
-        """Where a message that was sent to this queue goes now. Raises as `final_lane`."""
+        """Return where a message that was sent to this queue goes now. Raises as `final_lane`."""
         self._pressure.check_writable()
         config = self._control.topics.get(topic)
         if config is None:
@@ -425,12 +426,12 @@ class Transactions:
             queue_id %= max(config.write_queue_nums, 1)
         return topic, queue_id
 
-    # -- an operator ----------------------------------------------------------------------------
+    # -- operators ------------------------------------------------------------------------------
 
     def resume(
         self, now_ms: int, received: Received, request: ResumeCheckHalfMessage
     ) -> list[Effect]:
-        """Begin anew to ask about a half message that was given up (323). Raises Rejected."""
+        """Restart the check-backs of a half message that was given up (323). Raises Rejected."""
         _, position = decode_offset_id(request.msg_id)
         record = self.read(position)
         offset = record.queue_offset

@@ -1,7 +1,7 @@
-"""How is a decision taken back?
+"""Undoes decisions.
 
-State: none. To undo is an ordinary decision with the old value: it passes the same checks, becomes
-events of its own, and can be undone again.
+State: none. An undo is an ordinary decision with the old value: it passes the same checks, results
+in events of its own, and can be undone itself.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from kourou.runtime.settings_registry import SettingsRegistry
 
 @dataclass(frozen=True, slots=True)
 class UndoContext:
-    """What the ordinary decisions want to know; `forced` and `unread` as in `topics.decide_put`.
+    """What the ordinary decisions need; `forced` and `unread` as in `topics.decide_put`.
 
-    `ends` is where the queues of the event's topic end now; `dropped` is the progress that went
-    with what the event deleted (`history.dropped_progress`).
+    `ends` has the current ends of the queues of the event's topic; `dropped` is the progress that
+    the event deleted (`history.dropped_progress`).
     """
 
     rules: TopicRules
@@ -47,10 +47,10 @@ class UndoContext:
 
 
 def decide_undo(state: ControlState, event: Event, context: UndoContext) -> list[Event]:
-    """The events that restore what `event` replaced; at least one.
+    """Return the events that restore what `event` replaced; at least one.
 
-    Refused (unless forced) when the value has changed since, or when a topic's creation would be
-    undone, since its messages would go with it. Raises Rejected.
+    Refused (unless forced) if the value has changed since, or if a topic's creation would be
+    undone, because that deletes its messages. Raises Rejected.
     """
     events = _restoring(state, event, context)
     if not events:
@@ -98,7 +98,7 @@ def _undo_topic(
     if isinstance(event, TopicDeleted):
         gone = event.before
         _check_unchanged(event, gone.name not in state.topics, context)
-        # Forced, since what it was before is no new danger.
+        # Forced, because restoring what it was before is no new danger.
         put = topics.decide_put(state.topics, context.rules, gone, forced=True)
         return [*put, *_progress_again(state, context, created=gone.name)]
     name = event.topic.name
@@ -116,7 +116,7 @@ def _undo_topic(
 
 
 def _progress_again(state: ControlState, context: UndoContext, *, created: str = "") -> list[Event]:
-    """Progress that was deleted, as far as there are topics for it; what a group has now stays."""
+    """Return deleted progress of topics that exist; what a group has now stays."""
     return [
         reset
         for group, topics_of_group in sorted(context.dropped.items())
