@@ -74,7 +74,7 @@ class NearlyTooSlow:
         from datetime import datetime, timedelta
 
         allowed = timedelta(milliseconds=40 + 0.8 * len(messages))
-        until = datetime.now() + allowed  # noqa: DTZ005 - only a difference counts
+        until = datetime.now() + allowed  # noqa: DTZ005 - only used for a difference
         while datetime.now() < until:  # noqa: DTZ005 - likewise
             pass
         return [False] * len(messages)

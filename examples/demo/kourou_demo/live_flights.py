@@ -90,7 +90,7 @@ class LiveFlights:
             self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             pass  # stopped
-        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever waits is told
+        except Exception as error:  # noqa: BLE001 - reported by on_failure
             self.failure = error
             _log.exception("flight generator stopped")
             self._on_failure(error)

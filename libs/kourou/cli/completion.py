@@ -40,4 +40,4 @@ def get_ready(environment: Mapping[str, str] = os.environ) -> None:
         from typer import completion
 
         # Typer calls this itself only if the app has its two completion options.
-        completion.completion_init()  # type: ignore[attr-defined]  # imported there, not listed
+        completion.completion_init()  # type: ignore[attr-defined]  # not an exported name

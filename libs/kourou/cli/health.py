@@ -42,7 +42,7 @@ def _parsed(text: str, usage: str) -> SplitResult:
         raise ConfigError(f"{text!r} is not a URL", hint=usage)
     try:
         url = urlsplit(text)
-        url.port  # noqa: B018 - raises for what is no port
+        url.port  # noqa: B018 - raises for an invalid port
     except ValueError as error:
         raise ConfigError(f"{text!r} is not a URL: {error}", hint=usage) from None
     if url.scheme != "http" or not url.hostname:

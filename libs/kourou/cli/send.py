@@ -84,7 +84,7 @@ def arriving(stream: BinaryIO) -> Iterator[list[bytes]]:
             for line in _lines(stream):
                 waiting.put(line)
             waiting.put(None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised where it is seen
+        except Exception as error:  # noqa: BLE001 - re-raised by the reader
             waiting.put(error)
 
     threading.Thread(target=read, name="kourou-stdin", daemon=True).start()

@@ -86,7 +86,7 @@ def run_elsewhere(work: Coroutine[Any, Any, T]) -> T:
     def run() -> None:
         try:
             done.set_result(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - re-raised in the waiting thread
             done.set_exception(error)
 
     thread = threading.Thread(target=run, name="kourou-elsewhere", daemon=True)
