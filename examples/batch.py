@@ -1,4 +1,4 @@
-"""Send many messages: as one batch in one queue, or each to a queue of its own choice."""
+"""Send many messages: as one batch in one queue, or individually over all queues."""
 
 from __future__ import annotations
 

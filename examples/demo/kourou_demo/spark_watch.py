@@ -77,7 +77,7 @@ class SparkWatch:
 
     async def _follow(self) -> None:
         while not self.service.ended:
-            with suppress(Unavailable):  # a busy service may fail to reply; the next poll will tell
+            with suppress(Unavailable):  # a busy service may not reply; poll again later
                 self.queries = await asyncio.to_thread(self.service.queries)
             await asyncio.sleep(LOOK_S)
 

@@ -25,7 +25,7 @@ from kourou_rigs.raft_rules import RuleBroken, Rules
 
 Does = Callable[[], None]
 NEVER_MS = 200
-"""The interval of retries while no member can tell."""
+"""The retry interval while no member knows the answer."""
 
 
 class Surroundings(Protocol):
@@ -70,7 +70,7 @@ class Node:
         self.cut_ms_max = 3
         #: The maximum time until its engine is ready to lead; may be longer than an election.
         self.opening_ms_max = 80
-        #: The maximum time until another node tells what came before a log; NEVER_MS: none does.
+        #: The maximum time until another node reports what precedes a log; NEVER_MS: none does.
         self.telling_ms = 3
         #: Whether the disk has free space.
         self.room = True

@@ -1,15 +1,15 @@
 """Invariants of a Raft group that must hold at every moment, whatever fails.
 
-    one leader an epoch      an epoch has at most one leader
+    one leader per epoch     an epoch has at most one leader
     log matching             bytes of an epoch are those that its leader appended, at the same
                              positions, and the preceding epoch is the same in all logs
-    confirmed stays          all committed logs are prefixes of one log, which is durable on a
+    committed stays          all committed logs are prefixes of one log, which is durable on a
                              majority and is never truncated
     leader completeness      a leader has everything that leaders of lower epochs committed
                              (and from the commit on, no other member could be elected)
     acknowledged             a value is committed, at the position that the client was told
     one at a time            no two members may acknowledge at the same time
-    no word without a vote   a member with a lost disk does not vote until it has all committed data
+    no vote without data     a member with a lost disk does not vote until it has all committed data
 
 The content of a lost disk counts as durable until its member has a vote again: until then the
 member cannot elect a leader.

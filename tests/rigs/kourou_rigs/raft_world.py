@@ -378,7 +378,7 @@ class RaftWorld:
         self._lose_disk_of(node, down_ms=20)
 
     def _nobody_tells(self) -> None:
-        """For a time, no member can tell what came before a log."""
+        """For a time, no member can report what precedes a log."""
         for node in self.nodes.values():
             node.telling_ms = NEVER_MS
             self.after(self.chance.randint(100, 900), partial(setattr, node, "telling_ms", 3))
