@@ -1,9 +1,9 @@
-"""The build hook: compiles the record kernel where a C compiler is.
+"""The build hook: compiles the record kernel if a C compiler is available.
 
-An editable install gets the extension next to its source; a wheel gets it inside and is then one of
-this platform. Without a compiler the build warns once and goes on: kourou.protocol.kernel falls
-back to the kernel in Python. KOUROU_KERNEL=compiled makes the build fail instead, and
-KOUROU_KERNEL=python does not try.
+An editable install gets the extension next to its source; a wheel contains it and is then specific
+to this platform. Without a compiler the build warns once and continues: kourou.protocol.kernel
+falls back to the Python kernel. KOUROU_KERNEL=compiled makes the build fail instead, and
+KOUROU_KERNEL=python skips the compilation.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LIMITED_API = "0x030B0000"
 
 
 class CannotCompile(Exception):
-    """No compiler, no headers of Python, or an error of one of them."""
+    """Raised without a compiler or Python's headers, or if one of them reports an error."""
 
 
 class KernelHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling's own generic
-    """Called by hatchling before it puts a wheel together."""
+    """Called by hatchling before it builds a wheel."""
 
     PLUGIN_NAME = "custom"
 
@@ -45,7 +45,7 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling's o
         except CannotCompile as error:
             if choice == "compiled":
                 raise
-            (folder / EXTENSION).unlink(missing_ok=True)  # it may be that of other sources
+            (folder / EXTENSION).unlink(missing_ok=True)  # may be built from other sources
             self.app.display_warning(
                 f"the record kernel is not compiled, sends are slower: {error}"
             )
@@ -58,7 +58,7 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling's o
 
 
 def compile_kernel(folder: Path) -> None:
-    """Make the extension in this folder from its sources, or raise CannotCompile."""
+    """Compile the extension in this folder from its sources; raises CannotCompile."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     headers = sysconfig.get_paths()["include"]
     if not (Path(headers) / "Python.h").is_file():
@@ -69,7 +69,7 @@ def compile_kernel(folder: Path) -> None:
         flags = ["-O2", "-shared", "-fPIC", f"-I{headers}", f"-I{folder}"]
         flags += [f"-DPy_LIMITED_API={LIMITED_API}", "-DCYTHON_LIMITED_API=1"]
         _run([*compiler, *flags, str(c_file), "-o", str(made)])
-        # Replaced as a whole: a process that has the old one mapped keeps it.
+        # Replaced atomically: a process that has mapped the old file keeps it.
         beside = folder / f".{EXTENSION}.new"
         beside.write_bytes(made.read_bytes())
         beside.chmod(0o755)

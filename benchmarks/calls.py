@@ -1,14 +1,14 @@
-"""What a message costs Kourou's processes: Python calls, and CPU time.
+"""Measure what a message costs Kourou's processes: Python function calls and CPU time.
 
     .venv/bin/python benchmarks/calls.py [send-1 send-64 java-tx-1 http-consume …] [--seconds 3]
     .venv/bin/python benchmarks/calls.py send-64 --top 40
 
-A work is a row of `kourou bench --peers`, or one of `kourou bench gateway` after `http-`. Servers
-and driver are started as always, on free ports and in a temporary folder. CPU time is that of the
-whole process, measured without a profiler. Calls are those of Python functions on the main thread,
-counted by cProfile in a second run. There a process is slower, and so finds more messages at once:
-at more than one in flight calls are a lower bound. `--top` prints profiles by own time, built-in
-functions included.
+A workload is a row of `kourou bench --peers`, or, with the prefix `http-`, one of `kourou bench
+gateway`. Servers and driver run on free ports and in a temporary folder. CPU time is that of the
+whole process, measured without a profiler. A second run counts the calls of Python functions on the
+main thread with cProfile. The profiler slows a process down, so the process finds more messages per
+batch; with more than one send in flight the number of calls is therefore a lower bound. `--top`
+prints profiles sorted by own time, including built-in functions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def end(*_):
 signal.signal(signal.SIGUSR1, begin)
 signal.signal(signal.SIGUSR2, end)
 """
-"""Python imports this first in every process: two signals begin and end the count."""
+"""A `sitecustomize` module, which Python imports first; two signals start and stop the profiler."""
 
 NS_IN_US = 1_000
 WAIT_S = 30.0
@@ -67,14 +67,14 @@ WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a message, on one side."""
+    """The cost of one message in one process."""
 
     cpu_us: float
     calls: float
 
 
 def works() -> dict[str, tuple[System, Work]]:
-    """What can be measured, by name, and with which servers and drivers."""
+    """All workloads by name, with their servers and drivers."""
     checkout = find_checkout()
     java = JavaAtKourou(checkout / "benchmarks" / "java", checkout / CACHE_FOLDER, Name.ROCKETMQ)
     own = {"": Kourou(), JAVA: java}
@@ -89,7 +89,7 @@ def works() -> dict[str, tuple[System, Work]]:
 
 
 def run(system: System, work: Work, scale: Scale, top: int) -> dict[str, Cost]:
-    """Measure one work: the cost of each process of ours."""
+    """Measure one workload and return the cost of each Kourou process."""
     with (
         tempfile.TemporaryDirectory(prefix="kourou-calls-") as text,
         Children(Path(text)) as children,
@@ -138,7 +138,7 @@ def _measured(
 
 
 def _written(path: Path) -> Path:
-    """A file that another process is about to write."""
+    """Wait until another process has written the file, and return its path."""
     waiting = threading.Event()
     for _ in range(int(WAIT_S / 0.01)):
         if path.exists():
@@ -148,7 +148,7 @@ def _written(path: Path) -> Path:
 
 
 def main() -> None:
-    """Read the arguments and measure."""
+    """Parse the arguments and measure."""
     assert __doc__
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

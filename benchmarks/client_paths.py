@@ -1,12 +1,12 @@
-"""What a send and a delivery cost in the client, against a server that does as little as it can.
+"""Measure what a send and a delivery cost in the client, against a server that does minimal work.
 
     .venv/bin/python benchmarks/client_paths.py [--messages 100000] [--json]
     .venv/bin/python benchmarks/client_paths.py --profile send      (or consume)
 
-The server is another process: name server and broker in one, which numbers sends without storing
-them and answers pulls with records that it has prepared. So the figures are the client's: messages
-a second, and CPU time of its two threads (the application's loop and the I/O thread) a message.
-`encode` is the record encoding alone, to subtract.
+The server is another process that acts as name server and broker. It assigns offsets to messages
+without storing them and answers pulls with prepared records. The results are therefore those of the
+client: messages per second, and CPU time per message of its two threads (the application's event
+loop and the I/O thread). `encode` is the cost of record encoding alone, for subtraction.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ HOST = ("127.0.0.1", 10911)
 
 
 class Server:
-    """Answers as cheaply as the protocol allows."""
+    """A server that replies with the least work that the protocol allows."""
 
     def __init__(self) -> None:
         self.server = ZmqServer("127.0.0.1:0", self.frames, self.lost)
@@ -105,7 +105,7 @@ class Server:
         return 0, None, b""
 
     def pull(self, request: pulling.PullMessage) -> tuple[int, Response | None, bytes]:
-        """The wanted number of records from the wanted offset, restamped once and then kept."""
+        """Return the requested number of records from the requested offset; results are cached."""
         count = request.max_msg_nums
         key = (request.queue_id, request.queue_offset, count)
         body = self.cache.get(key)
@@ -158,7 +158,7 @@ async def serve(per_pull: int, pulls: int) -> None:
 
 
 class Cpu:
-    """CPU time of this thread and of the client's I/O thread."""
+    """CPU time of the current thread and of the client's I/O thread."""
 
     def __init__(self) -> None:
         self.clocks = [

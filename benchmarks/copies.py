@@ -1,17 +1,18 @@
-"""How often is a byte of a message copied in user space, on its way in and on its way out?
+"""Count how often each byte of a message is copied in user space when it is sent and pulled.
 
     .venv/bin/python benchmarks/copies.py [--messages 20000] [--size 1024]
 
-A broker and a client in one process; the parts of every message that goes into a socket, and every
-append, are looked at: does the buffer lie in a mapped log segment, and is it copied?
-One JSON line is printed:
+A broker and a client run in one process. The script inspects every buffer that is written to a
+socket and every append: does the buffer point into a mapped log segment, and is it copied? It
+prints one JSON line:
 
-    send    copies a byte between the client's call and the kernel's page cache
-    pull    copies a byte between the page cache and the consumer's frame, for queues whose records
-            lie back to back in the log (1 queue) and for such that take turns (4), through
-            mappings and by pread; pull_tcp the same for RocketMQ's clients
+    send    copies per byte between the client's call and the kernel's page cache
+    pull    copies per byte between the page cache and the consumer's frame, for queues whose
+            records are contiguous in the log (1 queue) and interleaved (4 queues), through mappings
+            and by pread; pull_tcp is the same for RocketMQ's clients
 
-The kernel copies each byte once more on either side of each socket, and once into the page cache.
+In addition, the kernel copies each byte once on either side of each socket and once into the page
+cache.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ from kourou.transport.zmtp import JOIN_BYTES, ZmtpLink
 PATIENT_MS = 30_000
 BATCH = 256
 SUBSCRIBE = 4  # PullFlag.SUBSCRIPTION
-BODY_FROM_BYTES = 4_096  # smaller parts are heads of frames
+BODY_FROM_BYTES = 4_096  # smaller buffers are frame headers
 
 
 def address_of(data: Buffer) -> int:
-    """Where a buffer's bytes lie in memory."""
+    """The memory address of a buffer."""
     return int(np.frombuffer(data, np.uint8).ctypes.data)
 
 
 class Watch:
-    """Counts bytes that pass the watched places while they are watched."""
+    """A context manager that counts the bytes passing the instrumented functions."""
 
     def __init__(self, service: BrokerService) -> None:
         self._service = service
@@ -127,7 +128,7 @@ class Watch:
 
 
 async def measure(root: Path, mode: str, queues: int, messages: int, size: int) -> dict[str, float]:
-    """Send and pull once; copies a byte."""
+    """Send and pull once; returns copies per byte."""
     settings = BrokerSettings(
         store_root=root, listen_port=0, admin_enabled=False, broker_name="b", read_mode=mode
     )
@@ -151,11 +152,11 @@ async def measure(root: Path, mode: str, queues: int, messages: int, size: int) 
         remoting.close()
         await service.drain()
         await service.stop()
-    if mode == "mmap":  # the addresses must say the same
+    if mode == "mmap":  # the addresses must agree with the counts
         for one in (out, tcp):
             assert one["sent"] - one["from the mapping"] == one["put together"], one
     return {
-        # A client encodes the body into a draft and joins drafts into a frame.
+        # A client encodes the body into a draft and joins the drafts into a frame.
         "send_client": 2 + sent.get("joined", 0) / sent["sent"],
         "send_broker": sent["to be stamped"] / sent["stored"],
         "pull_broker": (mode == "pread")
@@ -166,7 +167,7 @@ async def measure(root: Path, mode: str, queues: int, messages: int, size: int) 
 
 
 async def send(connection: ZmqConnection, queues: int, messages: int, size: int) -> None:
-    """Messages round robin over the queues, a frame of BATCH at a time."""
+    """Send messages round robin over the queues, in frames of BATCH messages."""
     host = encode_host(("127.0.0.1", 1))
     drafts = [
         encode_draft(
@@ -195,11 +196,11 @@ async def send(connection: ZmqConnection, queues: int, messages: int, size: int)
             reply = await connection.request(request, body=[b"".join(parts)], timeout_ms=PATIENT_MS)
             if reply.code == Code.SUCCESS:
                 break
-            await asyncio.sleep(0.02)  # the next segment is being allocated
+            await asyncio.sleep(0.02)  # the broker is still allocating the next segment
 
 
 async def pull_all(connection: ZmqConnection | RemotingConnection, queues: int) -> int:
-    """Every message of every queue, as large pulls as the broker gives."""
+    """Pull every message of every queue, with pulls as large as the broker allows."""
     count = 0
     for number in range(queues):
         offset, end = 0, 1

@@ -1,10 +1,11 @@
-"""What a filter in SQL92 costs a message: the judging alone, and a whole read that passes 1 %.
+"""Measure what an SQL92 filter costs per message: the filter alone, and a read that passes 1 %.
 
     python benchmarks/filters.py [--body BYTES] [--messages N] [--repeat N]
 
-Prints µs of CPU a message (the best of several repeats) and one JSON line a figure. A read finds
-units, verifies records and asks the filter, as a pull does; the tag row is for comparison: tags are
-in the units, so records that do not match are not even looked at. Nothing is asserted.
+Prints µs of CPU per message (the best of several repeats) and one JSON line per value. A read finds
+queue units, verifies records and runs the filter, as a pull does. The row for tags is for
+comparison: tags are stored in the queue units, so records that do not match are not read at all.
+The script asserts nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ PULL_BYTES = 256 * 1024
 
 
 def properties_of(number: int, key: str) -> bytes:
-    """As the client makes them; one in a hundred is rare."""
+    """Properties as the client encodes them; one message in a hundred has the rare value."""
     return encode_properties(
         {
             "UNIQ_KEY": key,
@@ -61,7 +62,7 @@ def properties_of(number: int, key: str) -> bytes:
 
 
 def cpu_us(work: Callable[[], int], repeat: int) -> float:
-    """µs of CPU a message: the best of several repeats; the work returns how many there were."""
+    """µs of CPU per message, the best of several repeats; `work` returns its number of messages."""
     best = float("inf")
     for _ in range(repeat):
         start = time.process_time()
@@ -71,7 +72,7 @@ def cpu_us(work: Callable[[], int], repeat: int) -> float:
 
 
 def judging(text: str, repeat: int) -> float:
-    """The filter alone, on one message after the other."""
+    """The cost of the filter alone, applied to one message after the other."""
     raw = [b"\x02" + properties_of(0, KEYS.next(NOW_MS)) for _ in range(1_000)]
 
     def work() -> int:
@@ -85,7 +86,7 @@ def judging(text: str, repeat: int) -> float:
 
 
 def filled(root: Path, messages: int, body: bytes) -> Store:
-    """A store with so many messages in one queue; one in a hundred has the tag `rare`."""
+    """A store with `messages` messages in one queue; one in a hundred has the tag `rare`."""
     store = Store.open(StoreSettings(root=root), RealDisk())
     writer = StoreWriter(store)
     for first in range(0, messages, 1_000):
@@ -101,7 +102,7 @@ def filled(root: Path, messages: int, body: bytes) -> Store:
 
 
 def reading(store: Store, repeat: int, tag: str | None, text: str | None) -> float:
-    """All pulls of the queue from its beginning to its end."""
+    """The cost of pulling the queue from its beginning to its end."""
 
     def work() -> int:
         offset = passed = 0

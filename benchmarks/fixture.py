@@ -1,10 +1,10 @@
-"""How long a test waits for the broker that the pytest plugin gives it.
+"""Measure how long a test waits for the broker of the pytest plugin.
 
     python benchmarks/fixture.py [--rounds N]
 
-Starts what the fixture `kourou_broker` starts, sends a message, ends it; prints milliseconds of
-each step, the median of the rounds, and one JSON line a figure. The first start of a process, which
-imports, stands by itself. Nothing is asserted.
+Starts what the fixture `kourou_broker` starts, sends a message and stops it. Prints the median of
+all rounds in milliseconds for each step, and one JSON line per value. The first start in a process,
+which includes the imports, is listed separately. The script asserts nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEPS = ("start", "start to first acknowledged send", "end")
 
 
 def once() -> tuple[float, ...]:
-    """Milliseconds of each step."""
+    """Start, send and stop once; returns the milliseconds of each step."""
     with tempfile.TemporaryDirectory(prefix="kourou-bench-") as folder:
         began = time.perf_counter()
         from kourou.sync import Client

@@ -1,8 +1,9 @@
-"""What the projections of the store cost: queue units, index entries, loading, flushing.
+"""Measure what the projections of the store cost: queue units, index entries, loading, flushing.
 
     python benchmarks/projections.py [--dir DIRECTORY]
 
-Prints a table and one JSON line a figure. Nothing is asserted: look at ratios, on a quiet machine.
+Prints a table and one JSON line per value. The script asserts nothing: compare ratios, on an idle
+machine.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def store(root: Path, name: str) -> Iterator[StorePaths]:
 
 
 def best_us(rounds: int, work: Callable[[int], int]) -> float:
-    """Best of several rounds, in microseconds for each item that a round says it did."""
+    """The best of several rounds, in µs per item; `work` returns its number of items."""
     best = float("inf")
     for number in range(rounds):
         began = time.perf_counter()

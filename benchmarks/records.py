@@ -1,9 +1,9 @@
-"""What the record codec costs: drafts, checks, stamps, verification, projections' needs, reading.
+"""Measure what the record codec costs: drafts, checks, stamps, verification, projections, reading.
 
     python benchmarks/records.py [--body BYTES] [--repeat N]
 
-Prints µs a record for several batch sizes (the best of several repeats) and one JSON line a figure.
-Nothing is asserted: look at ratios, on a quiet machine.
+Prints µs per record for several batch sizes (the best of several repeats) and one JSON line per
+value. The script asserts nothing: compare ratios, on an idle machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHAIN_BYTES = 128 * 1024 * 1024
 
 
 def drafts_of(count: int, body: bytes, *, keys: bool) -> list[bytes]:
-    """Drafts as the client makes them, in its order of properties."""
+    """Drafts as the client encodes them, with properties in its order."""
     made = []
     for number, key in enumerate(KEYS.next_many(count, NOW_MS)):
         named = {"UNIQ_KEY": key, "TAGS": "TagA"}
@@ -59,7 +59,7 @@ KEYS = UniqKeyGenerator(bytes([127, 0, 0, 1]), os.getpid(), 1)
 
 
 def best_us(work: Callable[[], object], count: int, repeat: int) -> float:
-    """µs a record: the best of several rounds of about RECORDS_A_ROUND records."""
+    """µs per record: the best of several rounds of about RECORDS_A_ROUND records."""
     rounds = max(1, RECORDS_A_ROUND // count)
     best = float("inf")
     for _ in range(repeat):

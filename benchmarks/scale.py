@@ -1,15 +1,15 @@
-"""How Kourou scales: many queues, a second broker on the same machine, a log beyond the memory.
+"""Measure how Kourou scales: many queues, a second broker on the machine, a log beyond the memory.
 
     .venv/bin/python benchmarks/scale.py queues [--topics 50] [--queues 1000]
     .venv/bin/python benchmarks/scale.py brokers
     .venv/bin/python benchmarks/scale.py cold [--messages 2000000]
 
-queues   creates the topics, sends to all queues in turns with 64 in flight, and prints how long the
-         topics took, the rate compared with one topic of 4 queues, the broker's memory, and how
-         long it takes from its start to the next acknowledged send after SIGTERM and after SIGKILL
+queues   creates the topics, sends to all queues in turn with 64 in flight, and prints how long the
+         creation took, the rate compared with one topic of 4 queues, the broker's memory, and the
+         time from its start to the next acknowledged send after SIGTERM and after SIGKILL
 brokers  sends to one topic on one broker and on two, in turns: 64 and 1,000 in flight, batches
 cold     reads a backlog as `consume-batch` does, from memory and after the files of the store were
-         dropped from the page cache; prints both rates and what the broker read from the disk
+         dropped from the page cache; prints both rates and the bytes that the broker read from disk
 
 Servers and driver are those of `kourou bench --peers`, on free ports and in a temporary folder.
 """
@@ -43,7 +43,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Servers of ours, and where drivers are started."""
+    """Running servers, and where drivers are started."""
 
     running: RunningKourou
     children: Children
@@ -51,7 +51,7 @@ class Bench:
     address: str
 
     def driver(self, work: Work, scale: Scale, *, kind: str | None = None) -> Driver:
-        """A driver that is prepared for a work."""
+        """Start a driver and wait until it is prepared for a workload."""
         command = Kourou().driver(scale.options(work, self.address, kind=kind))
         return ready_driver(self.children, f"driver-{time.monotonic_ns()}", command)
 
@@ -71,14 +71,14 @@ def serving(brokers: int = 1) -> Iterator[Bench]:
 
 
 def warm(driver: Driver, scale: Scale) -> None:
-    """Say if it does not become steady."""
+    """Warm up; prints a note if the driver does not become steady."""
     unsteady = warmed(lambda: driver.measure(scale.window_seconds), scale.warm_seconds, 120)
     if unsteady:
         print(unsteady)
 
 
 def rates(driver: Driver, scale: Scale) -> list[float]:
-    """Of some rounds, when it is warm."""
+    """The rates of ROUNDS rounds, after a warm-up."""
     warm(driver, scale)
     return [driver.measure(scale.seconds).values["rate"] for _ in range(ROUNDS)]
 
@@ -169,7 +169,7 @@ def cold(messages: int, scale: Scale) -> None:
 
 
 def drop_from_memory(folder: Path) -> None:
-    """Let the system forget every file of a folder. Pages that a process has mapped stay."""
+    """Drop every file of a folder from the page cache, except pages mapped by a process."""
     os.sync()
     for path in folder.rglob("*"):
         if path.is_file():
@@ -181,13 +181,13 @@ def drop_from_memory(folder: Path) -> None:
 
 
 def read_from_disk(pid: int) -> int:
-    """Bytes that a process has had read from the disk so far."""
+    """Bytes that a process has caused to be read from the disk so far."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
 
 
 def main() -> None:
-    """Read the arguments and measure."""
+    """Parse the arguments and measure."""
     assert __doc__
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

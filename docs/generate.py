@@ -1,10 +1,10 @@
-"""Write every page that is made from something else.
+"""Write all generated pages.
 
-    python docs/generate.py                 write the pages
-    python docs/generate.py docs/reference  write those below a folder only
-    python docs/generate.py --proved FILE   did every test named as a proof pass in this run?
+    python docs/generate.py                 write all pages
+    python docs/generate.py docs/reference  write only pages below a folder
+    python docs/generate.py --proved FILE   check that every test named as a proof passed in a run
 
-A test says which are not current (tests/architecture/test_generated_pages.py).
+tests/architecture/test_generated_pages.py fails if a page is not current.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
 
 
 def main() -> int:
-    """Do what the command line asks for; exit code 1 when something is not as it should be."""
+    """Run the command line; the exit code is 1 if a check fails."""
     parser = argparse.ArgumentParser(description="Generated pages of Kourou")
     parser.add_argument("below", nargs="?", default="", help="only pages whose path begins so")
     parser.add_argument("--proved", type=Path, metavar="FILE", help="what passed in a run")
@@ -55,7 +55,7 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _check_proofs(path: Path) -> int:
-    """Is docs/FEATURES.md current, and did the run prove every row that it calls done?"""
+    """Check that docs/FEATURES.md is current, and that the run proved every row it calls done."""
     run = json.loads(path.read_text(encoding="utf-8"))
     marks = sorted(Mark(*entry) for entry in run["marks"])
     missing = features.unproved(marks, run["features"], slow=run["slow"], skipped=run["not_run"])

@@ -1,4 +1,4 @@
-"""Many messages at once: together in one queue, or each on its own way."""
+"""Send many messages: as one batch in one queue, or individually over all queues."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
 
 def main() -> None:
-    """Send three and a thousand; consume them by the handful."""
+    """Send a batch of three and a thousand single messages; consume them in batches."""
     done = threading.Event()
     counts: list[int] = []
 
     def work(messages: Sequence[ReceivedMessage]) -> None:
-        counts.append(len(messages))  # messages of one queue, as many as there are, 100 at most
+        counts.append(len(messages))  # a batch from one queue, at most 100 messages
         if sum(counts) >= 1_003:
             done.set()
 

@@ -1,7 +1,7 @@
-"""Every member of a broadcasting group gets every message.
+"""Broadcasting: every consumer of the group receives every message.
 
-Each keeps its own progress in a file, ~/.rocketmq_offsets, under its client's name; so members have
-an `instance_name` of their own, and the same one when they start again.
+Each client keeps its offsets in a file below ~/.rocketmq_offsets, under its client ID. So each
+needs its own `instance_name`, and the same one after a restart.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ SETTINGS = ConsumerSettings(consumer_group="price-boards", message_model=Message
 
 
 def board(name: str) -> Client:
-    """A client that takes part under this name."""
+    """A client with this instance name."""
     return Client(ADDRESS, settings=ClientSettings(instance_name=name), consumer=SETTINGS)
 
 
 def main() -> None:
-    """Two boards listen; five prices are sent; both show all of them."""
+    """Start two price boards and send five prices; both boards show all of them."""
     shown: queue.Queue[tuple[str, str]] = queue.Queue()
     with Client(ADDRESS, group="exchange") as exchange:
-        exchange.admin.topics.create("broadcast", queues=4)  # boards would look for it for a while
+        exchange.admin.topics.create("broadcast", queues=4)  # else consumers find it late
         with (
             board("board-1") as one,
             board("board-2") as two,

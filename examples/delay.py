@@ -1,4 +1,4 @@
-"""Messages that come later: after the delay of a level, never before."""
+"""Delayed messages: they are delivered after the delay of their level, never earlier."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kourou import Client
 
 ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 LEVELS = (2, 1, 0)
-"""Of the broker's messageDelayLevel: 1 is a second, 2 are five as a rule; 0 is no delay."""
+"""Levels of the broker's messageDelayLevel; by default 1 is 1 s and 2 is 5 s. 0 means no delay."""
 
 
 async def main() -> None:
-    """Send three; they come in the order of their delays."""
+    """Send three messages; they arrive in the order of their delays."""
     async with Client(ADDRESS, group="reminders") as mq:
         for level in LEVELS:
             await mq.send("delay", f"level {level}", delay_level=level)

@@ -1,4 +1,4 @@
-"""The broker sends only what is wanted: by tags, and by properties with SQL92."""
+"""Filter at the broker: by tags, and by properties with an SQL92 expression."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BY_PROPERTIES = Sql("TAGS IN ('TagA', 'TagB') AND a BETWEEN 0 AND 3")
 
 
 async def read(mq: Client, group: str, wanted: str | Sql, count: int) -> None:
-    """Consume so many messages."""
+    """Consume `count` messages."""
     async with mq.subscribe("filter", wanted, group=group, body_type=str) as messages:
         async for message in messages:
             print(f"{group}: {message.body} ({message.tag}, a={message.properties['a']})")
@@ -26,7 +26,7 @@ async def read(mq: Client, group: str, wanted: str | Sql, count: int) -> None:
 
 
 async def main() -> None:
-    """Send nine messages; six are read by their tags, three by their properties."""
+    """Send nine messages; six pass a filter by tags, three a filter by properties."""
     async with Client(ADDRESS, group="filter-producers") as mq:
         await mq.send_many(
             [

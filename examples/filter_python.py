@@ -1,4 +1,4 @@
-"""A filter of one's own: Python that looks at bodies, run beside the broker."""
+"""Filter messages by their body with your own Python code, which runs in a filter server."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
 @Filter.define("large", note="over 100")
 def large(message: Any, context: Any) -> bool:
-    """Only this text travels. It needs nothing of the program around it."""
+    """Only the source of this function is uploaded; it cannot use other names of this module."""
     return bool(message.json["amount"] > 100)
 
 
 class Nearby:
-    """What is imported or computed once belongs into `set_up`."""
+    """Import modules and compute constants once, in `set_up`."""
 
     def set_up(self, context: Any) -> None:
-        """Run when a worker starts."""
+        """Called when a worker starts."""
         import math
 
         self.distance = math.dist
         self.depot = (0, 0)
 
     def match(self, message: Any, context: Any) -> bool:
-        """Within five miles of the depot?"""
+        """True for paid orders within five miles of the depot."""
         place = message.json["at"]
         return message.tag == "paid" and self.distance(place, self.depot) < 5
 
 
 async def read(mq: Client, group: str, wanted: Filter, count: int) -> None:
-    """Consume so many messages."""
+    """Consume `count` messages."""
     async with mq.subscribe("filter-python", wanted, group=group, body_type=dict) as messages:
         async for message in messages:
             print(f"{group}: {message.body}")
@@ -45,7 +45,7 @@ async def read(mq: Client, group: str, wanted: Filter, count: int) -> None:
 
 
 async def main() -> None:
-    """Send nine orders; four are read by their amount, two by their place."""
+    """Send nine orders; four pass the filter by amount, two the filter by location."""
     async with Client(ADDRESS, group="filter-producers") as mq:
         for number in range(9):
             order = {"order": number, "amount": 25 * number, "at": [number, 2]}

@@ -1,6 +1,6 @@
-"""Devices that speak MQTT: reports become messages, and commands for them are published.
+"""A bridge to MQTT devices: their reports become messages, and commands for them are published.
 
-Wants an MQTT broker (Mosquitto, say) at MQTT_HOST and MQTT_PORT, and `pip install paho-mqtt`.
+Requires an MQTT broker (such as Mosquitto) at MQTT_HOST and MQTT_PORT, and `pip install paho-mqtt`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ PATIENCE_S = 10
 
 
 class Bridge:
-    """Both ways at least once: each side is told that it is done when the other one has it."""
+    """At-least-once in both directions: a message is acknowledged when the other side has stored
+    it.
+    """
 
     def __init__(self, mq: Client) -> None:
         self._mq = mq
         self._ending = threading.Event()
-        # A session of that name is kept for us while we are away, and what is unfinished in it.
+        # The MQTT broker keeps a session of this name, with its unfinished messages, while we are
+        # offline.
         self._mqtt = Mqtt(
             CallbackAPIVersion.VERSION2, "kourou-bridge", clean_session=False, manual_ack=True
         )
@@ -49,15 +52,15 @@ class Bridge:
         self._mqtt.loop_stop()
 
     def _report(self, mqtt: Mqtt, _: object, report: MQTTMessage) -> None:
-        """A device's reports stay in their order: they have one key, and so one queue.
+        """Forward a report. Reports of one device stay in order: one key, hence one queue.
 
-        Until one is stored nothing is acknowledged, and nothing overtakes it.
+        A report is acknowledged only when it is stored; the next one waits until then.
         """
         device = report.topic.split("/")[1]
         while not self._ending.is_set():
             try:
                 self._mq.send(REPORTS, report.payload, keys=[device], order_key=device)
-            except KourouError as error:  # after all the attempts that a send makes by itself
+            except KourouError as error:  # raised after all of the client's own retries
                 print(f"not stored yet: {error}", flush=True)
             else:
                 mqtt.ack(report.mid, report.qos)
@@ -65,7 +68,7 @@ class Bridge:
                 return
 
     def command(self, message: ReceivedMessage) -> None:
-        """What cannot be published in time comes again later, as with any handler that fails."""
+        """Publish a command; after a timeout, the exception causes a retry of the message."""
         device = message.keys[0]
         told = self._mqtt.publish(f"devices/{device}/command", message.raw_body, qos=1)
         told.wait_for_publish(PATIENCE_S)
@@ -75,10 +78,10 @@ class Bridge:
 
 
 def main() -> None:
-    """Carry until Ctrl-C."""
+    """Run until Ctrl-C."""
     asked, tell = os.pipe()
     os.set_blocking(tell, False)
-    signal.set_wakeup_fd(tell)  # a signal becomes a byte there, at whatever moment it comes
+    signal.set_wakeup_fd(tell)  # a signal writes a byte to this pipe at any time
     signal.signal(signal.SIGINT, lambda *_: None)
     with Client(ADDRESS, group="mqtt-bridge") as mq, Bridge(mq) as bridge:
         for topic in (REPORTS, COMMANDS):

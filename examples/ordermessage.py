@@ -1,7 +1,8 @@
-"""Each order's steps are consumed in the order in which they were sent, many orders side by side.
+"""Ordered messages: the steps of each order are consumed in order, different orders in parallel.
 
-What has the same `order_key` goes to the same queue, and `ordered=True` consumes a queue's messages
-one after the other. Two members share the queues; what is not consumed holds up its own queue only.
+Messages with the same `order_key` go to the same queue, and `ordered=True` consumes the messages of
+a queue one after the other. Two consumers share the queues. A failing message blocks only its own
+queue.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ STEPS = ("created", "paid", "packed", "sent")
 
 
 class Warehouse:
-    """What became of the orders, by their numbers."""
+    """The completed steps of each order, by order number."""
 
     def __init__(self, orders: list[str]) -> None:
         self.orders = orders
@@ -27,18 +28,18 @@ class Warehouse:
         self.done = threading.Event()
 
     def work(self, message: ReceivedMessage) -> None:
-        """Do one step of one order. The third order's payment fails at first, and comes again."""
+        """Process one step. The payment of the third order fails once and is redelivered."""
         order, step = message.keys[0], message.body
         if (order, step, message.attempt) == (self.orders[2], "paid", 1):
             print(f"{order}: the bank does not answer yet")
-            raise Suspend(200)  # ms; after any other exception it is a second
+            raise Suspend(200)  # delay in ms; other exceptions delay by one second
         self.steps[order].append(step)
         if all(len(self.steps[one]) >= len(STEPS) for one in self.orders):
             self.done.set()
 
 
 def main() -> None:
-    """Send forty steps of ten orders, all mixed; consume them by two members of a group."""
+    """Send forty interleaved steps of ten orders; two consumers of a group process them."""
     orders = [f"order-{uuid.uuid4().hex[:6]}" for _ in range(10)]
     warehouse = Warehouse(orders)
     with Client(ADDRESS, group="warehouse") as one, Client(ADDRESS, group="warehouse") as two:

@@ -1,7 +1,7 @@
-"""Print what comes, until Ctrl-C. Start two of these, and they share the messages.
+"""Print messages until Ctrl-C. Start it twice, and both processes share the messages.
 
-What was consumed is committed, so the next start goes on where this one ended. To see a message
-come again, let `show` raise something: that is after 10 seconds, then after 30, and so on.
+Progress is committed, so a restarted consumer continues where it stopped. To see a redelivery, let
+`show` raise an exception: the message is redelivered after 10 seconds, then after 30, and so on.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
 SETTINGS = ConsumerSettings(
     consumer_group="quickstart-consumers",
-    consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,  # a new group, that is
+    consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,  # applies to a new group
 )
 
 
 def show(message: ReceivedMessage) -> None:
-    """Called in threads, several at once. Returning consumes the message."""
+    """Called in several threads concurrently. When it returns, the message is consumed."""
     line = f"{message.queue}@{message.offset} {message.tag} {message.body}\n"
-    print(line, end="", flush=True)  # in one piece, since others print, too
+    print(line, end="", flush=True)  # a single write, because other threads print, too
 
 
 def main() -> None:
-    """Consume until Ctrl-C, which may come while the consumer is still starting."""
+    """Consume until Ctrl-C, which may be pressed while the consumer is still starting."""
     asked, tell = os.pipe()
     os.set_blocking(tell, False)
-    signal.set_wakeup_fd(tell)  # a signal becomes a byte there, at whatever moment it comes
+    signal.set_wakeup_fd(tell)  # a signal writes a byte to this pipe at any time
     signal.signal(signal.SIGINT, lambda *_: None)
     print("waiting for messages; Ctrl-C ends it", flush=True)
     with Client(ADDRESS, consumer=SETTINGS) as mq, mq.listen("quickstart", show, body_type=str):

@@ -1,4 +1,4 @@
-"""Send ten messages, and see where each of them lies."""
+"""Send ten messages, and print the queue and offset of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
 
 def main() -> None:
-    """Send them, one after the other."""
+    """Send the messages one after the other."""
     with Client(ADDRESS, group="quickstart-producers") as mq:
         for number in range(10):
             result = mq.send(

@@ -1,4 +1,4 @@
-"""Ask by a message, and wait for the answer of whoever consumes it."""
+"""Request and reply: send a message, and wait for the reply of the consumer that handles it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
 
 async def double(message: ReceivedMessage) -> str:
-    """What a handler returns is the reply."""
+    """The return value of the handler is the reply."""
     return str(2 * int(message.body))
 
 
 async def main() -> None:
-    """One client answers what another asks."""
+    """One client replies to the requests of another."""
     async with Client(ADDRESS, group="calculators") as answering:
         await answering.admin.topics.create("request-reply", queues=1)
         async with (

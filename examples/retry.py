@@ -1,4 +1,4 @@
-"""What fails comes again; what never works becomes a dead letter, which an operator sends again."""
+"""Failed messages are retried; those that never succeed become dead letters, to be sent again."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ GROUP = "parcel-service"
 
 
 class ParcelService:
-    """Delivers parcels to people, if they are known and at home."""
+    """Delivers parcels to people who are known and at home."""
 
     def __init__(self) -> None:
         self.known = {"Ann", "Ben"}
         self.told: queue.Queue[str] = queue.Queue()
 
     def deliver(self, message: ReceivedMessage) -> None:
-        """Ben is not at home the first time."""
+        """Deliver a parcel; Ben is not at home at the first attempt."""
         name = message.body
         if name not in self.known:
             self.told.put(f"{name}: a dead letter")
-            raise DeadLetter(f"nobody knows {name}")  # without it: sixteen attempts more
+            raise DeadLetter(f"nobody knows {name}")  # without it: sixteen more attempts
         if name == "Ben" and message.attempt == 1:
             self.told.put("Ben: not at home")
-            raise RetryLater("not at home", delay_level=1)  # a second; by default 10 s, then 30 s …
+            raise RetryLater("not at home", delay_level=1)  # 1 s; by default 10 s, then 30 s …
         self.told.put(f"{name}: delivered at attempt {message.attempt}")
 
 
 def main() -> None:
-    """Three parcels; the last one after somebody has mended the list of people."""
+    """Send three parcels; the last one succeeds after the list of people has been corrected."""
     service = ParcelService()
     with Client(ADDRESS, group=GROUP) as mq:
         mq.send_many("retry", ["Ann", "Ben", "Zoe"])
@@ -42,7 +42,7 @@ def main() -> None:
 
             service.known.add("Zoe")
             letters = mq.admin.dead_letters.of(GROUP)
-            while not letters:  # the broker has it in a moment
+            while not letters:  # the broker stores it shortly
                 letters = mq.admin.dead_letters.of(GROUP)
             for letter in letters:
                 print(f"{letter.topic}, {letter.message.body!r}: {letter.reason}")

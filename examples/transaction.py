@@ -1,7 +1,7 @@
-"""A message exists only if the work it tells of was done: local executor, and check-back.
+"""Transactions: a message is delivered only if the local transaction was committed.
 
-Six payments: two are done, two are refused, and what became of two is not said. So the broker asks,
-after a minute or so; brokers that were told this ask after some seconds:
+Six payments: two are done, two are refused, and two remain unresolved. For the latter, the broker
+checks back after about a minute; with this setting, after some seconds:
 
     ./kourou admin updateBrokerConfig -b 127.0.0.1:10911 -k transactionCheckInterval -v 1000
 """
@@ -18,38 +18,39 @@ from kourou.sync import Client
 ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 SETTINGS = ProducerSettings(producer_group="payments")
 
-# The application's own database. Whoever of the group is asked must be able to look there.
+# The application's own database. Every producer of the group must be able to answer check-backs
+# from it.
 database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
 database.execute("create table payment (transaction_id text primary key, state text)")
 
 
 def say(line: str) -> None:
-    """Print in one piece: a thread that answers the broker prints, too."""
+    """Print with a single write, because the thread that handles check-backs prints, too."""
     print(f"{line}\n", end="", flush=True)
 
 
 def execute(transaction: Ending, fate: str) -> TransactionState:
-    """The local transaction: runs when the message is stored, and nobody can consume it yet."""
+    """The local transaction: runs when the half message is stored, before it can be consumed."""
     state = "refused" if fate == "refused" else "done"
     database.execute("insert into payment values (?, ?)", (transaction.id, state))
     if fate == "unclear":
-        return TransactionState.UNKNOWN  # as if this process had died here
+        return TransactionState.UNKNOWN  # as if the process had died here
     return TransactionState.COMMIT if state == "done" else TransactionState.ROLLBACK
 
 
 def check(message: ReceivedMessage) -> TransactionState:
-    """A broker asks what became of it."""
+    """Handle a check-back of the broker: return the state of the transaction."""
     row = database.execute(
         "select state from payment where transaction_id = ?", (message.message_id,)
     ).fetchone()
     say(f"the broker asks about {message.keys[0]}: {row[0] if row else 'nobody knows'}")
     if row is None:
-        return TransactionState.UNKNOWN  # it will ask again
+        return TransactionState.UNKNOWN  # the broker will check back again
     return TransactionState.COMMIT if row[0] == "done" else TransactionState.ROLLBACK
 
 
 def main() -> None:
-    """Send six payments in transactions, and consume the four that were made."""
+    """Send six payments in transactions, and consume the four that were committed."""
     run = uuid.uuid4().hex[:6]
     with (
         Client(ADDRESS, group="receipts") as mq,

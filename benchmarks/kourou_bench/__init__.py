@@ -1,1 +1,1 @@
-"""`kourou bench`: what this machine does, measured from outside, with the counts checked."""
+"""`kourou bench`: measures this machine from outside and verifies the message counts."""

@@ -1,4 +1,4 @@
-"""The works of Kourou's driver that block threads, as RocketMQ's own client does: kourou.sync."""
+"""Blocking workloads of Kourou's driver: threads that use kourou.sync, like RocketMQ's client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kourou_bench.loading import promised, stored
 TOPIC = "bench-blocking"
 
 BlockingSend = Callable[[int], object]
-"""Send the message, or the batch that begins with the message, of that number."""
+"""Send the message, or the batch that starts with the message, of this number."""
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def send(options: DriverOptions) -> AsyncIterator[Measure]:
 
 @asynccontextmanager
 async def transactions(options: DriverOptions) -> AsyncIterator[Measure]:
-    """Threads with half messages that are committed at once."""
+    """Threads that send half messages and commit each immediately."""
     bodies = options.bodies()
 
     def commit(number: int) -> None:
@@ -81,7 +81,7 @@ async def _counted(options: DriverOptions, send: BlockingSend) -> AsyncIterator[
 
 
 def flood(send: BlockingSend, options: DriverOptions, seconds: float) -> Flood:
-    """Keep so many threads sending for a time; what is under way at its end still counts."""
+    """Send from `in_flight` threads for `seconds`; sends in flight at the end still count."""
     clock = time.perf_counter_ns
     numbers = itertools.count(step=options.batch)
     began_ns = clock()

@@ -1,12 +1,13 @@
-"""`kourou bench catch-up`: a follower that was away gets what it misses, beside a plain copy.
+"""`kourou bench catch-up`: how fast a stopped follower catches up, compared with a plain `cp`.
 
-The follower is stopped, so many bytes are stored without it, and it is started again. The watch
-runs from the first time that it tells where its log ends until it has the leader's, asked every few
-milliseconds; starting a process is not counted, unless it has all before it can be asked: so little
-says nothing. In the same round, right behind it, `cp` copies the
-segments of the leader that hold those bytes. Neither waits for the disk, which gets it later.
+The follower is stopped, messages are stored without it, and it is started again. The timer runs
+from the first time that the follower reports the end of its log until that end equals the leader's;
+it is polled every few milliseconds. The start of the process is not included, unless the follower
+has caught up before the first poll; such small amounts are not meaningful. Directly afterwards, in
+the same round, `cp` copies the leader's segments that contain those bytes. Neither waits for the
+disk; the data is written to it later.
 
-A static follower is sent its leader's log; a member of a Raft group fetches from another follower.
+A leader sends its log to a static follower; a member of a Raft group fetches from another follower.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ WAYS: Mapping[str, Setup] = {
     "raft": next(one for one in SETUPS if one.name == "raft"),
 }
 SEGMENT_BYTES = 128 * 1024 * 1024
-"""Smaller than by default, so that the segments hold little else than what is missing."""
+"""Smaller than the default, so that the segments contain little except the missing bytes."""
 
 GIGABYTE = 1_000_000_000
 MEGABYTE = 1_000_000
@@ -59,10 +60,10 @@ STUCK_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CatchUpBench:
-    """What is measured; printed with every figure.
+    """The parameters; printed with every result.
 
-    A follower misses `gigabytes` of log, messages of `size` bytes. `only` names ways, all if it is
-    empty.
+    A follower misses `gigabytes` of log, in messages of `size` bytes. `only` selects setups; empty
+    selects all.
     """
 
     gigabytes: float = 0.5
@@ -72,23 +73,23 @@ class CatchUpBench:
     only: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is no way."""
+        """Raises ConfigError for unknown setups."""
         wrong = [name for name in self.only if name not in WAYS]
         if wrong:
             raise ConfigError(f"--only {','.join(wrong)}: use {' or '.join(WAYS)}")
 
     @property
     def messages(self) -> int:
-        """How many that are."""
+        """The number of messages that are stored while the follower is stopped."""
         return max(1, int(self.gigabytes * GIGABYTE / (self.size + RECORD_OVERHEAD_BYTES)))
 
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """What came of one round: bytes of log that were missing, and how long they took.
+    """The result of one round: the bytes of log that were missing, and how long the catch-up took.
 
-    `cpu_ns` is what all servers computed meanwhile, `copied_bytes` the length of the files that
-    `cp` copied.
+    `cpu_ns` is the CPU time of all servers during the catch-up, `copied_bytes` the length of the
+    files that `cp` copied.
     """
 
     missing_bytes: int
@@ -99,22 +100,22 @@ class Caught:
 
     @property
     def rate(self) -> float:
-        """MB/s of the follower."""
+        """Catch-up rate of the follower in MB/s."""
         return self.missing_bytes * 1_000 / self.took_ns
 
     @property
     def copy_rate(self) -> float:
-        """MB/s of `cp`."""
+        """Rate of `cp` in MB/s."""
         return self.copied_bytes * 1_000 / self.copy_ns
 
     @property
     def cpu_ms(self) -> float:
-        """Of all servers, for a megabyte."""
+        """CPU time of all servers per megabyte, in ms."""
         return self.cpu_ns / NS_IN_MS / (self.missing_bytes / MEGABYTE)
 
 
 def catch_up_figures(way: str, rounds: Sequence[Caught]) -> Iterator[Figure]:
-    """Medians of the rounds, and of their ratios."""
+    """Medians of the rounds, and medians of their ratios."""
     if not rounds:
         return
     yield Figure(f"{way}, catching up", "MB/s", statistics.median(one.rate for one in rounds))
@@ -125,7 +126,7 @@ def catch_up_figures(way: str, rounds: Sequence[Caught]) -> Iterator[Figure]:
 
 
 def run_catch_up_bench(settings: CatchUpBench, *, as_json: bool) -> int:
-    """Measure and print; 0 unless a measurement failed."""
+    """Measure and print; returns 0 unless a measurement failed."""
     told = {"kind": "catch-up", **asdict(settings), "messages": settings.messages}
     if not as_json:
         print(heading(settings), flush=True)
@@ -138,7 +139,7 @@ def run_catch_up_bench(settings: CatchUpBench, *, as_json: bool) -> int:
             try:
                 caught = _measure(WAYS[way], settings)
             except KourouError as error:
-                # one way's trouble is said, loudly, and is not the end of the other
+                # A failed setup is reported; the other one is still measured.
                 print(f"{where} FAILED: {error}", file=sys.stderr, flush=True)
                 failed = True
             else:
@@ -152,7 +153,7 @@ def run_catch_up_bench(settings: CatchUpBench, *, as_json: bool) -> int:
 
 
 def heading(settings: CatchUpBench) -> str:
-    """What was measured, in one line."""
+    """A line that describes what is measured."""
     return (
         f"catch-up: a follower misses {settings.gigabytes:g} GB, {settings.messages:,} messages of "
         f"{settings.size:,} bytes in segments of {settings.segment_bytes >> 20} MiB; "
@@ -161,7 +162,7 @@ def heading(settings: CatchUpBench) -> str:
 
 
 def _measure(setup: Setup, settings: CatchUpBench) -> Caught:
-    """One round of one way."""
+    """Measure one round of one setup."""
     more = {"mapedFileSizeCommitLog": str(settings.segment_bytes)}
     with tempfile.TemporaryDirectory(prefix="kourou-bench-") as name:
         folder = Path(name)
@@ -172,7 +173,7 @@ def _measure(setup: Setup, settings: CatchUpBench) -> Caught:
             _part(cluster, away).stop()
             _load(cluster, settings)
             end = asyncio.run(_end(cluster.address))
-            os.sync()  # what is still to be written would be paid by whoever comes next
+            os.sync()  # pending writes must not slow down the measurement
             servers = [*cluster.brokers, *cluster.replicas, *cluster.members]
             before = [CpuReading.of(one.pid) for one in servers if one.running]
             began_ns = time.perf_counter_ns()
@@ -206,7 +207,7 @@ def _replica(cluster: LocalCluster) -> Child:
 
 
 def _load(cluster: LocalCluster, settings: CatchUpBench) -> None:
-    """Store so many messages, from a process of its own."""
+    """Store the messages, from a separate process."""
     options = DriverOptions(
         address=cluster.address, work="load", messages=settings.messages, size=settings.size
     )
@@ -214,7 +215,7 @@ def _load(cluster: LocalCluster, settings: CatchUpBench) -> None:
 
 
 async def _end(address: str) -> int:
-    """Where the leader's log ends."""
+    """The end of the leader's log."""
     async with Client(address) as client:
         told = await leader_of(client)
     if told is None:
@@ -223,9 +224,9 @@ async def _end(address: str) -> int:
 
 
 async def _watched(address: str, follower: str, end: int) -> tuple[int, int]:
-    """How many bytes came while the follower's log was watched, up to `end`, and in how many ns.
+    """Bytes that the follower received while its log was polled, up to `end`, and the time in ns.
 
-    None if it has all before it can be asked.
+    The bytes are 0 if the follower has caught up before the first poll.
     """
     clock = time.perf_counter_ns
     async with Client(address) as client:
@@ -243,7 +244,7 @@ async def _watched(address: str, follower: str, end: int) -> tuple[int, int]:
 
 
 async def _known(client: Client, follower: str) -> int:
-    """Where the follower's log ends, as it says itself, once a name server knows where it is."""
+    """The end of the follower's log, as it reports it once a name server knows its address."""
     address = follower.removeprefix("tcp://")
     until = time.monotonic() + STUCK_AFTER_S
     while time.monotonic() < until:
@@ -256,13 +257,13 @@ async def _known(client: Client, follower: str) -> int:
 
 
 def _segments(store: Path, start: int, end: int, size: int) -> list[Path]:
-    """The files of a log that hold the bytes from `start` to `end`."""
+    """The segment files that contain the bytes from `start` to `end`."""
     files = sorted((store / "commitlog").iterdir())
     return [one for one in files if int(one.name) < end and int(one.name) + size > start]
 
 
 def _copied(files: Sequence[Path], to: Path) -> tuple[int, int]:
-    """The bytes that `cp` copied, and in how many ns."""
+    """The bytes that `cp` copied, and the time in ns."""
     to.mkdir()
     command = shutil.which("cp")
     if command is None:

@@ -1,4 +1,4 @@
-"""The commands of `kourou bench` and their arguments."""
+"""The commands of `kourou bench` and their options."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def bench_all(
 
 
 def _refuse_given(context: typer.Context) -> None:
-    """Options of the comparison mean nothing to anything else."""
+    """Options of the comparison are rejected in other modes."""
     given = [
         f"--{name.replace('_', '-')}"
         for name in context.params

@@ -1,9 +1,9 @@
-"""All measurements of a comparison in a fair order, and what came of each row.
+"""Runs all measurements of a comparison in a fair order and collects the results of each row.
 
-For a row, every system is prepared and warmed up, one after the other; they stay until the row is
-done, and take turns in its rounds, beginning with another one each round. Only one works at a time.
-The machine is never the same twice: a ratio is one of figures of the same round, and the result is
-the median of those ratios.
+For each row, every system is prepared and warmed up, one after the other. All of them stay up until
+the row is done and are measured in turns, each round starting with a different system. Only one
+system works at a time. Because the load of a machine varies, a ratio is computed from values of the
+same round, and the result is the median of those ratios.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ _T = TypeVar("_T")
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """Of the values that there are."""
+    """The median of the values that are not None."""
     there = [value for value in values if value is not None]
     return statistics.median(there) if there else None
 
 
 @dataclass(slots=True)
 class Cell:
-    """A system's values in a row, one a round (None: not measured), and why some are absent.
+    """The values of one system in a row, one per round (None: not measured), and why some are
+    missing.
 
-    `server_us` and `client_us` are the CPU time of a message, one a round. `lags` are those of all
-    rounds together (kourou_bench.measure). `unsteady` says how a
-    system did not become steady before the rounds.
+    `server_us` and `client_us` are the CPU time per message, one per round. `lags` are those of all
+    rounds together (kourou_bench.measure). `unsteady` says why a system was not steady before the
+    rounds.
 
     State: soft.
     """
@@ -52,11 +53,11 @@ class Cell:
 
     @property
     def median(self) -> float | None:
-        """Of the values that there are."""
+        """The median of the values that are not None."""
         return median(self.values)
 
     def take(self, row: Row, sample: Sample | str) -> None:
-        """What a round brought: a sample, or why there is none."""
+        """Record the result of a round: a sample, or the reason why there is none."""
         if isinstance(sample, str):
             self.failures.append(sample)
             sample = Sample(None)
@@ -69,13 +70,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a row."""
+    """The result of a row."""
 
     row: Row
     cells: Mapping[Name, Cell]
 
     def ratios(self, peer: Name) -> list[float]:
-        """Kourou's value over the peer's, for each round that has both."""
+        """Kourou's value divided by the peer's, for each round that has both."""
         if peer not in self.cells:
             return []
         pairs = zip(self.cells[Name.KOUROU].values, self.cells[peer].values, strict=True)
@@ -86,13 +87,15 @@ class Result:
         return median(self.ratios(peer))
 
     def judged(self) -> float | None:
-        """What the goal speaks of: a ratio, or Kourou's own value."""
+        """The value that the goal applies to: a ratio, or Kourou's own value."""
         goal = self.row.goal
         return self.cells[Name.KOUROU].median if goal.of is None else self.ratio(goal.of)
 
 
 class Comparison:
-    """Rounds of measurements. `prepare` opens one, `absent` says why one cannot be done.
+    """Runs rounds of measurements.
+
+    `prepare` sets up a workload; `absent` returns the reason why a system cannot run it, or "".
 
     State: soft.
     """
@@ -108,7 +111,7 @@ class Comparison:
         self._tell = tell
 
     def run(self, rows: Sequence[Row], rounds: int) -> list[Result]:
-        """Measure every row so many times."""
+        """Measure every row in `rounds` rounds."""
         results = [
             Result(row, {name: Cell() for name in Name if _takes_part(row, name)}) for row in rows
         ]
@@ -117,7 +120,7 @@ class Comparison:
         return results
 
     def _measure(self, results: Sequence[Result], rounds: int) -> None:
-        """Rows that have the same works, of which each system's is prepared once."""
+        """Measure rows that have the same workloads; each system is prepared once for them."""
         names: list[Name] = []
         for result in results:
             for name, cell in result.cells.items():
@@ -139,7 +142,7 @@ class Comparison:
     def _warmed(
         self, stack: ExitStack, name: Name, work: Work, results: Sequence[Result]
     ) -> Measured | str:
-        """A system that is ready for its turns, or why it is not."""
+        """Prepare and warm up a system; returns the reason if that fails."""
         label = " ".join(result.row.name for result in results)
         own = Name.KOUROU if name is Name.ITSELF else name
         try:
@@ -159,7 +162,7 @@ class Comparison:
         try:
             sample = measured if isinstance(measured, str) else measured.sample()
         except KourouError as error:
-            # one system's trouble is a line in the table, loudly, and not the end of the others
+            # A failed system is reported in the table; the others are still measured.
             sample = str(error)
         for result in results:
             cell, row = result.cells[name], result.row
@@ -170,7 +173,7 @@ class Comparison:
 
 
 def turns(names: Sequence[_T], number: int) -> list[_T]:
-    """The order of a round: each begins equally often, and every other cycle runs backwards."""
+    """The order of a round: each system starts equally often, and every other cycle is reversed."""
     cycle, first = divmod(number, len(names))
     order = [*names[first:], *names[:first]]
     return order[::-1] if cycle % 2 else order

@@ -32,11 +32,11 @@ from kourou_bench.run import BenchSettings
 from kourou_bench.work import latency
 
 BATCH_MAX = 1_000
-"""Messages that a batch handler takes at once at most."""
+"""The most messages that a batch handler receives at once."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prepare the work that the arguments name, and do it at each command."""
+    """Prepare the workload that the arguments name, and run it at each command."""
     return run_driver(arguments, WORKS)
 
 
@@ -143,7 +143,7 @@ async def _latency(options: DriverOptions) -> AsyncIterator[Measure]:
 
 @asynccontextmanager
 async def _pings(options: DriverOptions) -> AsyncIterator[Measure]:
-    """So many messages to a topic of its own, one at a time, each of which must arrive."""
+    """Send a number of messages, one at a time, to a separate topic; each must arrive."""
     topic = f"bench-ping-{os.getpid()}"
     wanted = BenchSettings(None, options.messages, options.size, "async")
     async with Client(options.address, group=topic) as client:

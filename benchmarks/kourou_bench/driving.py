@@ -1,9 +1,10 @@
-"""What every driver of a comparison does alike: arguments, commands, stop-watches, JSON lines.
+"""The common part of all drivers of a comparison: arguments, commands, timers, JSON lines.
 
-A driver is a process. It takes key=value arguments (`DriverOptions`), prepares one kind of work and
-prints `ready`. Then each line of its input, `measure SECONDS`, makes it do that work once and print
-one JSON line (`Outcome`); it ends when its input does. So the same connections, and the same JVM,
-are warmed up and measured again and again. benchmarks/java has a driver that is not Python.
+A driver is a process. It takes key=value arguments (`DriverOptions`), prepares one workload and
+prints `ready`. Each line `measure SECONDS` on its standard input then runs the workload once and
+prints one JSON line (`Outcome`). The driver exits at the end of its input. The same connections,
+and the same JVM, are thus warmed up and measured repeatedly. benchmarks/java contains a driver in
+Java.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kourou.errors import ConfigError, Unavailable
 from kourou.service.lifecycle import new_event_loop
 
 BODIES = 64
-"""Different bodies that take turns."""
+"""The number of different bodies; they are used in turn."""
 
 READY_LINE = "ready"
 COMMAND = "measure"
@@ -35,16 +36,16 @@ NS_IN_S = 1_000_000_000
 NS_IN_MS = 1_000_000
 
 Send = Callable[[int], Awaitable[object]]
-"""Send the message, or the batch that begins with the message, of that number."""
+"""Send the message, or the batch that starts with the message, of this number."""
 
 
 class Outcome(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a driver found at one command, and the counts that its figures stand or fall with.
+    """The result of a driver's measurement, with the message counts that make it valid.
 
-    The watch ran for `seconds`, in which `messages` were worked on. `sent` are the messages that
-    were acknowledged to it, `stored` those the server says it has, `handed` those consumers were
-    given (none where nothing is consumed), and `due` how many that had to be: as many as were sent,
-    unless it says otherwise.
+    The timer ran for `seconds`, during which `messages` messages were processed. `sent` counts the
+    messages that were acknowledged to the driver, `stored` those that the server reports, and
+    `handed` those that consumers received (None if the workload does not consume). `due` is the
+    number that consumers had to receive; None means as many as were sent.
     """
 
     work: str
@@ -57,7 +58,7 @@ class Outcome(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     due: int | None = None
 
     def check(self) -> None:
-        """Raise Unavailable unless all that was sent was stored, and what was due handed out."""
+        """Raises Unavailable unless all sent messages are stored and all due ones were received."""
         if self.stored != self.sent:
             raise Unavailable(f"{self.stored:,} messages are stored, {self.sent:,} were sent")
         if self.handed is None:
@@ -69,7 +70,7 @@ class Outcome(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class DriverOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a driver; each understands those that its work has a use for."""
+    """The arguments of a driver; each workload uses some of them."""
 
     address: str
     work: str
@@ -85,16 +86,16 @@ class DriverOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     pace: int = 0
 
     def as_arguments(self) -> list[str]:
-        """These options for a command line."""
+        """These options as command line arguments."""
         return [f"{name}={value}" for name, value in msgspec.structs.asdict(self).items()]
 
     def bodies(self) -> list[bytes]:
-        """Random bodies of the wanted size."""
+        """Random bodies of the configured size."""
         return [os.urandom(self.size) for _ in range(BODIES)]
 
 
 def read_options(arguments: Sequence[str]) -> DriverOptions:
-    """The options that `as_arguments` made; ConfigError for anything else."""
+    """Parse the arguments that `as_arguments` made; raises ConfigError for anything else."""
     given = dict(argument.partition("=")[::2] for argument in arguments)
     try:
         return msgspec.convert(given, DriverOptions, strict=False)
@@ -103,7 +104,7 @@ def read_options(arguments: Sequence[str]) -> DriverOptions:
 
 
 def read_outcome(line: str) -> Outcome:
-    """A line of a driver's output; Unavailable where it is no outcome."""
+    """Parse a line of a driver's output; raises Unavailable if it is not an outcome."""
     try:
         return msgspec.json.decode(line, type=Outcome)
     except (msgspec.ValidationError, msgspec.DecodeError) as wrong:
@@ -111,27 +112,27 @@ def read_outcome(line: str) -> Outcome:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """The line that `read_outcome` reads."""
+    """The line that `read_outcome` parses."""
     return msgspec.json.encode(outcome).decode()
 
 
 # -- commands -------------------------------------------------------------------------------------
 Measure = Callable[[float], Awaitable[Outcome]]
-"""Do the work once: for so many seconds, or, where it is counted in messages, all of them."""
+"""Run the workload once: for a number of seconds, or for a fixed number of messages."""
 
 Prepare = Callable[[DriverOptions], AbstractAsyncContextManager[Measure]]
-"""Connect, make topics, store a backlog; what is held is let go when the block ends."""
+"""Connect, create topics, store a backlog; the context manager releases the resources."""
 
 
 def run_driver(arguments: Sequence[str], works: Mapping[str, Prepare]) -> int:
-    """The whole program of a driver; its exit code."""
+    """The main function of a driver; returns its exit code."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(drive(read_options(arguments), works))
     return 0
 
 
 async def drive(options: DriverOptions, works: Mapping[str, Prepare]) -> None:
-    """Prepare the work that is asked for, and do it as often as the standard input says."""
+    """Prepare the requested workload, and run it for each command on the standard input."""
     if options.work not in works:
         raise ConfigError(f"work={options.work} is none of {', '.join(works)}")
     async with works[options.work](options) as measure:
@@ -146,19 +147,19 @@ async def drive(options: DriverOptions, works: Mapping[str, Prepare]) -> None:
 # -- sending --------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """Messages that were acknowledged, and how long each send and all of them took."""
+    """Acknowledged messages, the total time, and the time of each send."""
 
     messages: int
     in_all_ns: int
     took_ns: list[int] = field(repr=False)
 
     def values(self) -> dict[str, float]:
-        """The figures of a flood."""
+        """Rate and latency."""
         return {"rate": self.messages / (self.in_all_ns / NS_IN_S), **spread(self.took_ns)}
 
 
 async def flood(send: Send, *, in_flight: int, batch: int, seconds: float) -> Flood:
-    """Keep so many sends under way for a time; those that are under way at its end still count."""
+    """Keep `in_flight` sends in flight for `seconds`; those in flight at the end still count."""
     took_ns: list[int] = []
     clock = time.perf_counter_ns
     sent = 0
@@ -180,7 +181,7 @@ async def flood(send: Send, *, in_flight: int, batch: int, seconds: float) -> Fl
 
 
 def flooding(options: DriverOptions, send: Send, stored: Callable[[], Awaitable[int]]) -> Measure:
-    """Flood and count: the work `send`, and whatever else is sent for a time."""
+    """The workload `send`, and others that send for a time: send, then count."""
 
     async def measure(seconds: float) -> Outcome:
         before = await stored()
@@ -198,7 +199,7 @@ def flooding(options: DriverOptions, send: Send, stored: Callable[[], Awaitable[
 
 
 async def first_send(attempt: Callable[[], Awaitable[object]], *errors: type[Exception]) -> Outcome:
-    """Try to send until it works, and tell when that was, on the clock that all processes share."""
+    """Retry a send until it succeeds; returns the time on the clock that all processes share."""
     while True:
         try:
             await attempt()
@@ -211,7 +212,7 @@ async def first_send(attempt: Callable[[], Awaitable[object]], *errors: type[Exc
 
 # -- consuming ------------------------------------------------------------------------------------
 class Drain:
-    """Counts what handlers are given, on the loop that waits for it.
+    """Counts the messages that handlers receive, on the event loop that waits for them.
 
     State: soft.
     """
@@ -228,7 +229,7 @@ class Drain:
         self._done = asyncio.Event()
 
     def take_next(self, queue: tuple[str, int], offset: int, body: Any) -> None:
-        """Look at one message, which must be the one behind the last of its queue."""
+        """Count one message, which must directly follow the last one of its queue."""
         expected = self._next.get(queue, 0)
         if offset != expected:
             self.complaint = f"offset {offset} of {queue} came instead of {expected}"
@@ -236,13 +237,13 @@ class Drain:
         self.take_one(body)
 
     def take(self, bodies: Sequence[Any]) -> None:
-        """Look at the bodies of some messages."""
+        """Count messages by their bodies."""
         for body in bodies:
             self._bytes += len(body)
         self._count(len(bodies))
 
     def take_one(self, body: Any) -> None:
-        """Look at the body of one message."""
+        """Count one message by its body."""
         self._bytes += len(body)
         self._count(1)
 
@@ -255,7 +256,7 @@ class Drain:
             self._done.set()
 
     async def wait(self) -> None:
-        """Until all have come; Unavailable when none comes for a long time."""
+        """Wait until all messages have arrived; raises Unavailable if none arrives for long."""
         seen = -1
         while not self._done.is_set():
             if seen == self.handed:
@@ -265,7 +266,7 @@ class Drain:
                 async with asyncio.timeout(STUCK_AFTER_S):
                     await self._done.wait()
             except TimeoutError:
-                continue  # slow is not stuck: look whether any came
+                continue  # slow is not stuck: check whether any message has arrived
         if self._bytes < self.goal * self._size:
             raise Unavailable(f"bodies are too short: {self._bytes:,} bytes came")
         if self.complaint:
@@ -273,11 +274,11 @@ class Drain:
 
     @property
     def seconds(self) -> float:
-        """From the first message to the last."""
+        """Time from the first message to the last."""
         return (self._last_ns - self._first_ns) / NS_IN_S
 
     def outcome(self, stored: int) -> Outcome:
-        """The outcome of the work `consume`."""
+        """The outcome of the workload `consume`."""
         return Outcome(
             work="consume",
             values={"rate": self.goal / self.seconds},
@@ -291,9 +292,9 @@ class Drain:
 
 # -- end to end -----------------------------------------------------------------------------------
 class Pings:
-    """One message at a time, from the call of `send` to the call of the handler.
+    """Sends one message at a time and measures from the call of `send` to the call of the handler.
 
-    Bodies begin with the message's number, so that one which comes late is not taken for another.
+    Bodies begin with the number of the message, so that a late one is not taken for another.
 
     State: soft.
     """
@@ -306,17 +307,17 @@ class Pings:
         self._sent = 0
 
     def arrive(self, body: Any) -> None:
-        """A handler got this body."""
+        """Called by a handler with the body of a message."""
         self._arrived.put_nowait(int(bytes(body[:16]), 16))
 
     async def listening(self) -> None:
-        """Wait until the consumer has joined its queues: several messages in a row arrive."""
+        """Wait until the consumer has its queues: several messages in a row must arrive."""
         in_a_row = 0
         while in_a_row < 4 * self._options.queues:
             in_a_row = in_a_row + 1 if await self._once(LOST_AFTER_S) is not None else 0
 
     def measuring(self, stored: Callable[[], Awaitable[int]]) -> Measure:
-        """The work `latency`."""
+        """The workload `latency`."""
 
         async def measure(seconds: float) -> Outcome:
             clock = time.perf_counter_ns

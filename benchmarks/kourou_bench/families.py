@@ -1,6 +1,6 @@
-"""A process and those that it started: what they use, where they run, who they are (Linux).
+"""Resource use, CPU affinity and process IDs of a process and its descendants (Linux).
 
-State: none; the kernel keeps which cores a process runs on.
+State: none; the kernel keeps the CPU affinity of a process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kourou.service.process_names import Running
 
 NS_IN_S = 1_000_000_000
 _PARENT, _OWN, _WAITED = 1, slice(11, 13), slice(13, 15)
-"""Fields of /proc/PID/stat behind the name, which may hold anything: see proc(5)."""
+"""Fields of /proc/PID/stat after the process name, which may contain any character: see proc(5)."""
 
 PROC = Path("/proc")
 _TICK_NS = NS_IN_S // os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int, *, alone: bool = False) -> int:
-    """Resident memory of a process and, unless `alone`, of those that it started, in bytes."""
+    """Resident memory of a process and, unless `alone`, of its descendants, in bytes."""
     found = 0
     for one in (pid,) if alone else family(pid):
         pages = (PROC / str(one) / "statm").read_text(encoding="ascii").split()[1]
@@ -31,7 +31,7 @@ def resident_bytes(pid: int, *, alone: bool = False) -> int:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process alone has had resident so far, in bytes."""
+    """Peak resident memory of a single process, in bytes."""
     status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
     (line,) = (one for one in status.splitlines() if one.startswith("VmHWM:"))
     return int(line.split()[1]) << 10
@@ -39,9 +39,10 @@ def peak_bytes(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """The CPU time of a process and of those that it started, as of the moment of the reading.
+    """The CPU time of a process and its descendants at the time of the reading.
 
-    By process id: its own ticks, and those of the children that ended and that it waited for.
+    The maps are keyed by process ID: `own` has the ticks of each process, `waited` those of its
+    ended children that it has waited for.
     """
 
     pid: int
@@ -51,7 +52,7 @@ class CpuReading:
 
     @classmethod
     def of(cls, pid: int) -> CpuReading:
-        """Read the whole family of `pid` now; it is empty if the process has ended."""
+        """Read `pid` and its descendants now; the reading is empty if the process has ended."""
         stats = _stats()
         found = {one: stats[one] for one in _family(pid, stats) if one in stats}
         return cls(
@@ -63,14 +64,14 @@ class CpuReading:
 
     @property
     def total(self) -> int:
-        """All ticks."""
+        """The sum of all ticks."""
         return sum(self.own.values()) + sum(self.waited.values())
 
     def spent_ns(self) -> int:
-        """CPU time from this reading until now, in ns, never negative; it counts in ticks.
+        """CPU time from this reading until now, in ns, never negative. The resolution is one tick.
 
-        A parent that ignores SIGCHLD does not inherit the time of a child that ends, as Spark's
-        daemon of Python workers does not: what the child had computed before stays counted.
+        A parent that ignores SIGCHLD, such as Spark's daemon of Python workers, does not inherit
+        the time of an ended child. In that case the time until the reading stays counted.
         """
         until = CpuReading.of(self.pid)
         ticks = until.total - self.total
@@ -82,21 +83,21 @@ class CpuReading:
 
 
 def family(pid: int) -> Iterator[int]:
-    """A process and those that it started, and those that they did."""
+    """A process and its descendants."""
     return _family(pid, _stats())
 
 
 def hold_descendants(pid: int) -> list[Running]:
-    """Those that a process started, and those that they did; the caller closes them.
+    """Running descendants of a process; the caller closes them.
 
-    Held is what was of the family before and after: no number has come to mean another process.
-    Nothing where a system has no way to hold processes.
+    A process is included only if it was a descendant both before and after it was opened, which
+    excludes reused process IDs. The list is empty on systems without pidfd_open.
     """
     if not hasattr(os, "pidfd_open"):
         return []
     found = []
     for one in family(pid):
-        with suppress(OSError):  # it ended just now
+        with suppress(OSError):  # the process has just ended
             found.append(Running(one, os.pidfd_open(one)))
     still = set(family(pid)) - {pid}
     for gone in found:
@@ -106,12 +107,15 @@ def hold_descendants(pid: int) -> list[Running]:
 
 
 def keep_to(pid: int, cores: Set[int]) -> None:
-    """Let all threads of a process run on these cores only, and those that they start. OSError."""
+    """Pin all threads of a process, and the threads and processes that they start, to `cores`.
+
+    Raises OSError if that fails.
+    """
     for task in (PROC / str(pid) / "task").iterdir():
         try:
             os.sched_setaffinity(int(task.name), cores)
         except ProcessLookupError:
-            continue  # this thread has ended
+            continue  # the thread has ended
 
 
 def _family(pid: int, stats: dict[int, list[str]]) -> Iterator[int]:
@@ -130,12 +134,12 @@ def _ticks(fields: list[str], which: slice) -> int:
 
 
 def _stats() -> dict[int, list[str]]:
-    """The fields of every process behind its name."""
+    """The fields of /proc/PID/stat after the process name, for every process."""
     found: dict[int, list[str]] = {}
     for status in PROC.glob("[0-9]*/stat"):
         try:
             text = status.read_text(encoding="utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has just ended
+            continue  # the process has just ended
         found[int(status.parent.name)] = text.rpartition(")")[2].split()
     return found

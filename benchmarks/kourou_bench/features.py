@@ -1,4 +1,4 @@
-"""The works of Kourou's driver beyond plain sends and a backlog: what RocketMQ has as well."""
+"""Workloads of Kourou's driver for RocketMQ's features beyond plain sends and backlogs."""
 
 from __future__ import annotations
 
@@ -32,26 +32,28 @@ from kourou_bench.driving import (
 from kourou_bench.loading import load, plain, promised, stored, stored_at_last
 
 ONEWAY_RUN = 1_000
-"""Of so many messages sent one way, one is answered, so that nobody runs far ahead of the broker
-(RocketMQ's client hangs up, and loses what waits, when its heartbeat is answered late)."""
+"""One in so many one-way messages is sent with a reply, so that the sender cannot run far ahead of
+the broker. (RocketMQ's client disconnects, and loses queued messages, when the reply to its
+heartbeat is late.)
+"""
 
 PASSES = 100
-"""A filter lets one message in so many through."""
+"""A filter passes one message in so many."""
 
 FILTER = Sql(f"region = 'north' AND amount > {PASSES - 2}")
-"""Both comparisons are made of every message."""
+"""Every message requires both comparisons."""
 
 TOPIC = "bench-drain"
 STAMP_DIGITS = 16
 LOCAL_OFFSETS = "offsets"
-"""In the folder that a driver is started in, which is the measurement's own and is gone with it."""
+"""Relative to the driver's working directory, which is temporary."""
 
 Consumers = Callable[[AsyncExitStack, str, Drain], Coroutine[Any, Any, None]]
-"""Open, on the stack, consumers of a group that hand the messages of `TOPIC` to a drain."""
+"""Open, on the stack, consumers of a group that pass the messages of `TOPIC` to a drain."""
 
 
 def from_the_first(group: str, model: MessageModel = MessageModel.CLUSTERING) -> ConsumerSettings:
-    """A new group that begins with the first message of a topic."""
+    """Settings of a new group that starts at the first message of a topic."""
     return ConsumerSettings(
         consumer_group=group,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
@@ -62,7 +64,7 @@ def from_the_first(group: str, model: MessageModel = MessageModel.CLUSTERING) ->
 # -- sending --------------------------------------------------------------------------------------
 @asynccontextmanager
 async def oneway(options: DriverOptions) -> AsyncIterator[Measure]:
-    """Few are answered: the watch stops when the broker has stored all of it."""
+    """Most sends have no reply; the timer stops when the broker has stored all messages."""
     topic = "bench-oneway"
     bodies = options.bodies()
     async with Client(options.address) as client:
@@ -81,7 +83,7 @@ async def oneway(options: DriverOptions) -> AsyncIterator[Measure]:
 async def transactions(
     options: DriverOptions, *, wait_for_end: bool = True
 ) -> AsyncIterator[Measure]:
-    """Half messages that are committed at once; what is counted is what consumers could see."""
+    """Send half messages and commit each immediately; counts the messages visible to consumers."""
     topic = "bench-transactions"
     bodies = options.bodies()
     producer = ProducerSettings(wait_for_transaction_end=wait_for_end)
@@ -103,7 +105,7 @@ async def transactions(
 
 
 def _until_stored(options: DriverOptions, client: Client, topic: str, send: Send) -> Measure:
-    """Flood without an answer for each; the time ends when all are stored."""
+    """Send without a reply for each message; the timer stops when all are stored."""
 
     async def measure(seconds: float) -> Outcome:
         before = await stored(client, topic)
@@ -126,7 +128,7 @@ def _until_stored(options: DriverOptions, client: Client, topic: str, send: Send
 # -- backlogs -------------------------------------------------------------------------------------
 @asynccontextmanager
 async def ordered(options: DriverOptions) -> AsyncIterator[Measure]:
-    """Each queue's messages must come one after the other, none left out."""
+    """The messages of each queue must arrive in order and without gaps."""
     async with Client(options.address) as client:
 
         async def consume(stack: AsyncExitStack, group: str, drain: Drain) -> None:
@@ -145,7 +147,7 @@ async def ordered(options: DriverOptions) -> AsyncIterator[Measure]:
 
 @asynccontextmanager
 async def broadcast(options: DriverOptions) -> AsyncIterator[Measure]:
-    """Two members, each of which is given all of it."""
+    """Two consumers, each of which receives all messages."""
     async with Client(options.address) as client:
 
         async def consume(stack: AsyncExitStack, group: str, drain: Drain) -> None:
@@ -185,10 +187,10 @@ async def _draining(
     members: int = 1,
     share: int = 1,
 ) -> Measure:
-    """Load a backlog, which a new group drains at each command.
+    """Store a backlog, which a new group consumes at each command.
 
-    Each message is given to so many members, or one message in so many is. The rate is that of
-    messages that were handed out, or passed over.
+    Each message is delivered to `members` consumers, or only one message in `share` is delivered.
+    The rate counts messages that were delivered or filtered out.
     """
     bodies = options.bodies()
     groups = itertools.count()
@@ -222,9 +224,9 @@ async def _draining(
 
 # -- delays ---------------------------------------------------------------------------------------
 class Lateness:
-    """When messages came that were to wait, and how many waited when the first one came.
+    """Records how late delayed messages arrive, and how many were pending when the first arrived.
 
-    Bodies begin with the time of their send, in µs.
+    Bodies begin with the time of the send, in µs.
 
     State: soft.
     """
@@ -238,14 +240,14 @@ class Lateness:
         self._padding = b"x" * max(0, size - STAMP_DIGITS)
 
     def body(self) -> bytes:
-        """Of a message that is sent now."""
+        """The body of a message that is sent now."""
         return b"%016x" % (time.time_ns() // 1_000) + self._padding
 
     def take(self, body: bytes) -> None:
-        """A handler got this body."""
+        """Called by a handler with the body of a message."""
         if self.waiting < 0:
             self.waiting = self.sent
-        # brokers count in milliseconds, so that the sent one's begin is what they promise
+        # Brokers count in milliseconds, so the delay starts at the millisecond of the send.
         sent_us = int(body[:STAMP_DIGITS], 16) // 1_000 * 1_000
         late_us = time.time_ns() // 1_000 - sent_us - self._delay_us
         if late_us < 0:
@@ -254,7 +256,7 @@ class Lateness:
         self.drain.take_one(body)
 
     def outcome(self, there: int) -> Outcome:
-        """The outcome of the work `delayed`."""
+        """The outcome of the workload `delayed`."""
         drain = self.drain
         return Outcome(
             work="delayed",
@@ -273,7 +275,7 @@ class Lateness:
 
 @asynccontextmanager
 async def delayed(options: DriverOptions) -> AsyncIterator[Measure]:
-    """Messages of a delay level, sent at a pace: how late they come, and how many a second."""
+    """Send messages of one delay level at a fixed pace; measures lateness and rate."""
     delay_ms = parse_delay_levels(DELAY_LEVELS)[options.delay_level - 1]
     numbers = itertools.count()
     async with Client(options.address) as client:

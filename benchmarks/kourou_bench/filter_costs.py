@@ -1,4 +1,4 @@
-"""What filtering costs and saves, as figures."""
+"""Results of `kourou bench filter`: cost and savings of filters."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NS_IN_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it took to read a backlog of `messages` one way.
+    """The cost of reading a backlog of `messages` messages in one way.
 
-    `handed` of them came to the consumer, in `sent_bytes` of stored records. `cpu_ns` is what each
-    part computed meanwhile.
+    `handed` of them reached the consumer, in `sent_bytes` bytes of stored records. `cpu_ns` is the
+    CPU time of each process in that time.
     """
 
     messages: int
@@ -28,23 +28,23 @@ class Cost:
 
     @property
     def wall_us(self) -> float:
-        """Microseconds a message of the backlog."""
+        """Wall time in microseconds per message of the backlog."""
         return self.wall_ns / NS_IN_US / self.messages
 
     @property
     def cpu_us(self) -> float:
-        """The same, computed by all parts together."""
+        """CPU time of all processes in microseconds per message of the backlog."""
         return sum(self.cpu_ns.values()) / NS_IN_US / self.messages
 
 
 def middle(costs: Sequence[Cost]) -> Cost:
-    """Of several readings that one which has as many cheaper ones as dearer ones, by CPU."""
+    """The reading with the median CPU time."""
     ordered = sorted(costs, key=lambda cost: cost.cpu_us)
     return ordered[(len(ordered) - 1) // 2]
 
 
 def cost_figures(costs: Mapping[str, Cost], plain: str) -> Iterator[Figure]:
-    """Every way, beside the `plain` one, of which all others are said to cost more or less."""
+    """The costs of every way, and the difference from the `plain` one."""
     base = costs[plain]
     for way, cost in costs.items():
         yield Figure(f"{way}, wall", "µs/msg", cost.wall_us)
@@ -61,12 +61,12 @@ def cost_figures(costs: Mapping[str, Cost], plain: str) -> Iterator[Figure]:
 
 
 def saved_percent(sent_bytes: int, in_all_bytes: int) -> float:
-    """The share of bytes that were not sent."""
+    """The percentage of bytes that were not sent."""
     return 100 * (1 - sent_bytes / in_all_bytes) if in_all_bytes else 0.0
 
 
 def throughput_figures(seconds: Mapping[str, float], messages: int) -> Iterator[Figure]:
-    """Messages of a backlog a second, looked at or handed over."""
+    """Messages of a backlog per second, filtered or delivered."""
     for way, took_s in seconds.items():
         yield Figure(f"{way}, rate", "msg/s", messages / took_s)
 
@@ -74,9 +74,9 @@ def throughput_figures(seconds: Mapping[str, float], messages: int) -> Iterator[
 def beside_figures(
     where: str, alone_ms: Sequence[float], beside_ms: Sequence[float]
 ) -> Iterator[Figure]:
-    """The p99 of each round without and with hostile filters: medians, and that of the ratios.
+    """The p99 of another group without and with hostile filters: medians of rounds and of ratios.
 
-    `where`: by how many filter servers those are run, and on which cores.
+    `where` names the number of filter servers that run the hostile filters, and their cores.
     """
     ratios = [beside / alone for alone, beside in zip(alone_ms, beside_ms, strict=True)]
     yield Figure(f"another group, p99 alone ({where})", "ms", median(alone_ms))

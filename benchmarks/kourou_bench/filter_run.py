@@ -1,4 +1,4 @@
-"""`kourou bench filter`: a cluster of its own with filter servers, and the order of its figures."""
+"""`kourou bench filter`: starts a cluster with filter servers and measures in a fixed order."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ TOGETHER = "summary: cost of a filter for its group, and its effect on another g
 
 @dataclass(frozen=True, slots=True)
 class FilterBench:
-    """What is measured; printed with every figure.
+    """The parameters; printed with every result.
 
-    One in 100 of `messages` passes. `batch` of them are pulled at once where cost is measured, in
-    so many `rounds`; in each of as many others `pings` messages tell the p99 of another group.
+    One in 100 of `messages` passes. Costs are measured with pulls of `batch` messages, in `rounds`
+    rounds; in each of as many other rounds, `pings` messages measure the p99 of another group.
     """
 
     messages: int = 200_000
@@ -62,14 +62,14 @@ class FilterBench:
     rounds: int = 3
 
     def __post_init__(self) -> None:
-        """Refuse what would measure nothing."""
+        """Raises ConfigError for parameters that would measure nothing."""
         least = PASSES + self.queues
         if self.messages < least:
             raise ConfigError(f"--messages {self.messages} is too few; use at least {least}")
 
 
 def run_filter_bench(settings: FilterBench, lacking: tuple[str, ...], *, as_json: bool) -> int:
-    """Measure and print. ConfigError where filter servers cannot run, for `lacking`."""
+    """Measure and print; raises ConfigError, listing `lacking`, if filter servers cannot run."""
     if lacking:
         raise ConfigError(
             f"filter servers cannot run on this machine; missing: {'; '.join(lacking)}",
@@ -88,13 +88,13 @@ def run_filter_bench(settings: FilterBench, lacking: tuple[str, ...], *, as_json
 
 
 def together(figures: Sequence[Figure]) -> list[Figure]:
-    """What filtering costs those who use it, and what it does to other groups in the same run."""
+    """What filters cost their own group, and their effect on other groups in the same run."""
     wanted = ("CPU over", "bytes saved", "another group")
     return [one for one in figures if any(word in one.name for word in wanted)]
 
 
 def heading(settings: FilterBench) -> str:
-    """What was measured, in one line."""
+    """A line that describes what is measured."""
     return (
         f"filter: {settings.messages:,} messages of {settings.size:,} bytes in {settings.queues} "
         f"queues, one in {PASSES} passes; pulls of {settings.batch}; "
@@ -117,7 +117,7 @@ def _measured(settings: FilterBench) -> Iterator[Figure]:
 
 
 def _placed_anywhere() -> ClusterSettings:
-    """What a message costs is measured where the kernel has all cores to choose from."""
+    """Cost per message is measured with all cores available to the kernel."""
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     return ClusterSettings(filter_servers=1, broker={"processCores": cores})
 
@@ -168,11 +168,12 @@ def _throughput(
 def _beside(
     cluster: LocalCluster, settings: FilterBench, runner: asyncio.Runner
 ) -> Iterator[Figure]:
-    """With as many filter servers as there are: each has workers, and all have the same cores.
+    """Measure another group next to hostile filters, with all filter servers that are running.
 
-    Once with the broker where such a cluster keeps it where cores are few, on the one that workers
-    leave, and the other group with it: applications are on other machines, as a rule. Once the
-    kernel may put both anywhere, also where workers run.
+    Each filter server has workers, and all share the same cores. The first run keeps the broker on
+    the core that the workers leave free, as a cluster on a machine with few cores does, and the
+    other group with it, because applications usually run on other machines. The second run lets the
+    kernel place both on any core, also where workers run.
     """
     address, servers = cluster.address, len(cluster.filter_servers)
     there = os.sched_getaffinity(0)
@@ -196,7 +197,7 @@ async def _p99_beside(address: str, label: str, driver: Callable[[], Driver]) ->
 
 
 def _pinging(children: Children, address: str, settings: FilterBench, cores: Set[int]) -> Driver:
-    """Another application, in a process of its own: hostile consumers run in this one."""
+    """The driver of another application, in its own process; this one runs hostile consumers."""
     options = DriverOptions(
         address=address, work="pings", messages=settings.pings, size=settings.size
     )
@@ -207,5 +208,5 @@ def _pinging(children: Children, address: str, settings: FilterBench, cores: Set
 
 
 def p99_ms(outcome: Outcome) -> float:
-    """From the call of send to the call of the handler, by a group without any filter."""
+    """The p99 from the call of send to the call of the handler, for a group without a filter."""
     return outcome.values["end to end p99"]

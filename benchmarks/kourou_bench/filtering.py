@@ -1,6 +1,6 @@
-"""The work of `kourou bench filter`: one backlog, read in every way that leaves things out.
+"""The workload of `kourou bench filter`: one backlog, read with each kind of filter.
 
-Every way of filtering looks at the same messages and lets the same ones through: one in `PASSES`.
+Every kind of filter evaluates the same messages and passes the same ones: one in `PASSES`.
 """
 
 from __future__ import annotations
@@ -31,50 +31,50 @@ TOPIC = "bench-filter"
 SERVERS_WITHIN_S = 20.0
 LOOK_S = 0.05
 HOLD_MS = 15_000
-"""So long may a filter server go on until something passes, as for push consumers."""
+"""How long a filter server may wait until a message passes; the same as for push consumers."""
 
 STARTS = 20
-"""How often a worker is started to see how long that takes."""
+"""How many worker starts are measured."""
 
 LOG = "kourou.client.consume"
-"""What clients say of filters that fail."""
+"""The logger on which clients report failing filters."""
 
 Keep = Callable[[ReceivedMessage], bool]
 
 
 @Filter
 def by_properties(message: Any, context: Any) -> bool:
-    """The same question as the SQL92 filter asks."""
+    """The same condition as the SQL92 filter."""
     properties = message.properties
     return properties.get("region") == "north" and int(properties.get("amount", 0)) > 98
 
 
 @Filter
 def by_body(message: Any, context: Any) -> bool:
-    """And once more, of the body."""
+    """The same condition, evaluated on the body."""
     order = message.json
     return bool(order["region"] == "north" and order["amount"] > 98)
 
 
 @Filter
 def everything(message: Any, context: Any) -> bool:
-    """The least that a filter can do."""
+    """The cheapest possible filter."""
     return True
 
 
 class NearlyTooSlow:
-    """Computes for nearly as long as it may, as long as there are messages: 50 ms and 1 ms each."""
+    """Uses nearly all of its time limit while there are messages: 50 ms plus 1 ms per message."""
 
     def match(self, message: Any, context: Any) -> bool:
-        """Not asked: batches are."""
+        """Not called, because `match_batch` exists."""
         return False
 
     def match_batch(self, messages: list[Any], context: Any) -> list[bool]:
-        """Burn."""
+        """Busy-wait."""
         from datetime import datetime, timedelta
 
         allowed = timedelta(milliseconds=40 + 0.8 * len(messages))
-        until = datetime.now() + allowed  # noqa: DTZ005 - only a difference counts
+        until = datetime.now() + allowed  # noqa: DTZ005 - only used for a difference
         while datetime.now() < until:  # noqa: DTZ005 - likewise
             pass
         return [False] * len(messages)
@@ -85,14 +85,14 @@ nearly_too_slow = Filter(NearlyTooSlow)
 
 @Filter
 def endless(message: Any, context: Any) -> bool:
-    """Killed at its deadline until it is in quarantine."""
+    """Runs until it is killed at its deadline, and until it is quarantined."""
     while message.offset >= 0:
         pass
     return False
 
 
 def asked_by_client(message: ReceivedMessage) -> bool:
-    """A consumer that is sent everything and looks for itself."""
+    """A filter in the consumer, which receives every message."""
     return bool(by_properties(message))
 
 
@@ -105,14 +105,14 @@ WAYS: Mapping[str, tuple[Wanted, Keep | None]] = {
     "Python, body": (by_body, None),
     "Python, all pass": (everything, None),
 }
-"""What the consumer asks for, and what it does with what it gets."""
+"""What the consumer requests, and the filter that it applies to received messages itself."""
 
 ALL_HANDED = frozenset({PLAIN, "Python, all pass"})
 
 
 # -- the backlog ----------------------------------------------------------------------------------
 def bodies(size: int) -> list[bytes]:
-    """JSON of about this size, one for each amount; what fills it up cannot be compressed."""
+    """JSON of about this size, one body per amount; the padding is random."""
     made = []
     for amount in range(PASSES):
         fields = {"region": "north", "amount": amount, "text": ""}
@@ -123,9 +123,10 @@ def bodies(size: int) -> list[bytes]:
 
 
 async def fill(client: Client, messages: int, size: int, queues: int) -> int:
-    """Store the backlog, and how many messages of it pass. Unavailable unless all of it is there.
+    """Store the backlog; returns how many of its messages pass.
 
-    The last message of every queue passes, so that no pull has to be held at the end.
+    Raises Unavailable unless all of it is stored. The last message of every queue passes, so that
+    no pull is parked at the end.
     """
     texts = bodies(size)
 
@@ -152,8 +153,8 @@ async def read_all(
 ) -> Cost:
     """Pull the backlog, `batch` messages at a time, one pull after the other.
 
-    `passing` of it must come through a filter; Unavailable if another number does. `pids` are the
-    servers whose computing is counted.
+    `pids` are the servers whose CPU time is counted. Raises Unavailable unless exactly `passing`
+    messages pass the filter.
     """
     wanted, keep = WAYS[way]
     name = "".join(letter for letter in way if letter.isalnum())
@@ -162,7 +163,7 @@ async def read_all(
     async with Client(address) as client:
         consumer = await client.pull_consumer(settings=settings)
         ends = {queue: await consumer.max_offset(queue) for queue in await consumer.queues(TOPIC)}
-        await consumer.pull(next(iter(ends)), 0, expression=wanted, count_max=batch)  # all is warm
+        await consumer.pull(next(iter(ends)), 0, expression=wanted, count_max=batch)  # warm up
         before = {part: CpuReading.of(pid) for part, pid in pids.items()}
         own_ns, began_ns = time.process_time_ns(), time.perf_counter_ns()
         for queue, end in ends.items():
@@ -187,7 +188,7 @@ async def read_all(
 
 # -- throughput -----------------------------------------------------------------------------------
 async def drain(address: str, wanted: Wanted, label: str, due: int) -> float:
-    """Consume the backlog as applications do; seconds from the start to the last of those due."""
+    """Consume the backlog with a push consumer; returns the seconds until the last message."""
     drained = Drain(due, 1)
 
     async def take(message: ReceivedMessage) -> None:
@@ -204,7 +205,7 @@ async def drain(address: str, wanted: Wanted, label: str, due: int) -> float:
 
 
 async def until_serving(address: str, count: int) -> None:
-    """Wait until a new client finds so many filter servers. Unavailable if it does not."""
+    """Wait until a new client finds `count` filter servers; raises Unavailable if it does not."""
     async with Client(address) as client:
         until = time.monotonic() + SERVERS_WITHIN_S
         while time.monotonic() < until:
@@ -217,7 +218,7 @@ async def until_serving(address: str, count: int) -> None:
 
 # -- workers --------------------------------------------------------------------------------------
 async def start_times_ns(client: Client) -> list[int]:
-    """How long workers took to be ready, from the request for one to its first word."""
+    """How long workers took to become ready, from the request to the first sign of life."""
     took = []
     for _ in range(STARTS):
         tried = await client.admin.filters.try_out(
@@ -227,12 +228,12 @@ async def start_times_ns(client: Client) -> list[int]:
     return took
 
 
-# -- beside hostile ones --------------------------------------------------------------------------
+# -- hostile filters ------------------------------------------------------------------------------
 @asynccontextmanager
 async def hostile(address: str, label: str) -> AsyncIterator[None]:
-    """Two groups whose filters burn what they can, over the backlog of the same broker.
+    """Run two groups whose filters use as much CPU as they can, on the same broker's backlog.
 
-    They run when the block begins; Unavailable if they do not.
+    They are running when the block begins. Raises Unavailable if they do not run.
     """
 
     async def never(message: ReceivedMessage) -> None:
@@ -240,7 +241,7 @@ async def hostile(address: str, label: str) -> AsyncIterator[None]:
 
     log = logging.getLogger(LOG)
     was = log.level
-    log.setLevel(logging.CRITICAL)  # that such groups wait is what is wanted here
+    log.setLevel(logging.CRITICAL)  # the groups are expected to stall; do not log it
     try:
         async with Client(address) as client, AsyncExitStack() as stack:
             for one in (nearly_too_slow, endless):

@@ -1,6 +1,6 @@
 """Flame graphs of Kourou's processes, drawn by py-spy while they work.
 
-Processes that are not ours, as a JVM, get none.
+Other processes, such as a JVM, are skipped.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from kourou.service.packages import require_group
 RATE_HZ = 500
 WAIT_S = 60.0
 _IDLE = "kourou_namesrv"
-"""It has nothing to do while messages are sent."""
+"""Skipped: the name server is idle while messages are sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flames:
-    """Where the graphs of one work go, and how their names begin."""
+    """The folder of the graphs of one workload, and the prefix of their names."""
 
     folder: Path
     label: str
 
     def draw(self, pids: Iterable[int], work: Callable[[], object], seconds: float) -> list[Path]:
-        """Do the work, and watch these processes for the first `seconds` of it.
+        """Run the workload and profile these processes for its first `seconds`.
 
         Returns the files. Raises MissingPackages without py-spy, Unavailable if it fails.
         """
@@ -49,7 +49,7 @@ class Flames:
 
 
 def module_of(pid: int) -> str:
-    """The module of ours that a process runs, empty if it runs none."""
+    """The Kourou module that a process runs; empty if it runs none."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

@@ -1,8 +1,8 @@
 """The HTTP gateway's driver: `python -m kourou_bench.gateway_driver key=value …`.
 
-    address    the gateway's host:port, a bar, the name server's address (for topics and counts)
+    address    the gateway's host:port, `|`, the name server's address (for topics and counts)
 
-A consumer is CONSUMERS loops, each of which leases up to LEASED messages, looks at their bodies and
+A consumer runs CONSUMERS loops. Each leases up to LEASED messages, reads their bodies and
 acknowledges them in one request.
 """
 
@@ -38,7 +38,7 @@ WAIT_MS = 1_000
 
 
 class HttpConnection:
-    """One connection, one request at a time."""
+    """One HTTP connection; one request at a time."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -55,7 +55,7 @@ class HttpConnection:
         self._writer.close()
 
     async def post(self, path: str, body: bytes, kind: str = "application/json") -> bytes:
-        """The answer's body. Raises Unavailable unless it is a success."""
+        """Returns the body of the response; raises Unavailable unless it is a success."""
         assert self._reader is not None
         assert self._writer is not None
         head = (
@@ -77,7 +77,7 @@ class HttpConnection:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prepare the work that the arguments name, and do it at each command."""
+    """Prepare the workload that the arguments name, and run it at each command."""
     return run_driver(arguments, WORKS)
 
 
@@ -120,7 +120,7 @@ class _Message(msgspec.Struct):
 
     @property
     def raw(self) -> bytes:
-        """The body, which is text only by chance."""
+        """The raw body; it is valid text only by chance."""
         return self.body.encode() if self.body is not None else self.body_base64 or b""
 
 

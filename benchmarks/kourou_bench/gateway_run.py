@@ -1,7 +1,7 @@
-"""`kourou bench gateway`: sends and receives over HTTP, and by clients of other protocols.
+"""`kourou bench gateway`: sends and receives over HTTP, and with clients of other protocols.
 
-The ZeroMQ client, nats-py and redis-py speak with their servers themselves; the gateway's row has
-the gateway, as one more process, in between. What a machine lacks is said and left out.
+The ZeroMQ client, nats-py and redis-py connect to their servers directly; in the gateway's row the
+gateway is one more process in between. Systems that this machine lacks are reported and left out.
 
 State: soft.
 """
@@ -30,23 +30,23 @@ WAYS = {
     Name.REDIS: "redis",
 }
 PRINTS = Goal(True, 0, None)
-"""There is none: such a table is read, and not judged."""
+"""A placeholder: these rows have no goal."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayBench:
-    """How much of everything; `rounds` of each row and way, in turns."""
+    """The parameters; every row of every system is measured in `rounds` rounds, in turns."""
 
     rounds: int = 3
     seconds: float = 5.0
     warm_seconds: float = 20.0
     size: int = 1_024
     messages: int = 100_000
-    """Of the backlog that is consumed."""
+    """The size of the backlog that is consumed."""
 
     @property
     def scale(self) -> Scale:
-        """The same, as measurements take it."""
+        """The parameters as a `Scale`."""
         return Scale(
             self.seconds,
             self.warm_seconds,
@@ -86,7 +86,7 @@ LINES = (
 
 
 def run_gateway_bench(bench: GatewayBench, *, as_json: bool) -> int:
-    """Measure and print; 1 if a measurement failed."""
+    """Measure and print; returns 1 if a measurement failed."""
     systems: dict[Name, System] = {Name.GATEWAY: Gateway(), Name.KOUROU: Kourou(), **_peers()}
     missing = {name: system.missing() for name, system in systems.items()}
 
@@ -130,7 +130,7 @@ def _show(bench: GatewayBench, results: Sequence[Result], *, as_json: bool) -> N
         medians = {
             way: value for name, way in WAYS.items() if (value := cells[name].median) is not None
         }
-        # Kourou's own client is what the gateway is measured against: the other way round
+        # The ratios are relative to Kourou's own client, hence the inverse.
         ratios = [1 / one for one in result.ratios(Name.GATEWAY)]
         ratio = median(ratios)
         lag = lag_figures(cells[Name.GATEWAY].lags)
@@ -166,7 +166,7 @@ def lag_figures(lags: Mapping[float, int]) -> dict[str, float]:
 
 
 def lag_line(lag: Mapping[str, float]) -> str:
-    """The line below a row."""
+    """The line with the event loop's lag below a row."""
     shown = (
         f"{name} over {LOOP_LAG_BOUNDS_MS[-1]:,g}" if math.isinf(ms) else f"{name} {ms:,g}"
         for name, ms in lag.items()

@@ -1,9 +1,9 @@
-"""A peer that comes as jars: a list of names and checksums, fetched once into a cache.
+"""Fetches the jars of a peer once into a cache, from a list of names and checksums.
 
-A list has one line a jar, `sha256 group:artifact:version`; `#` begins a comment. It is complete:
-nothing that it does not name is fetched, so the same files run everywhere.
+A list has one line per jar, `sha256 group:artifact:version`; `#` starts a comment. Nothing that is
+not listed is fetched, so the same files run on every machine.
 
-State: soft; what lies in the cache is checked each time and fetched again where it is wrong.
+State: soft; cached files are verified at each use and fetched again if they are wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xml.sax.saxutils import escape
 from kourou.errors import ConfigError, Corrupt, Unavailable
 
 MAVEN_URL_VARIABLE = "KOUROU_MAVEN_URL"
-"""Where Maven fetches from; unset: where its own settings say, Maven Central by default."""
+"""The URL that Maven fetches from; unset: Maven's own settings, Maven Central by default."""
 
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 LOG_LINES_SHOWN = 1
@@ -34,7 +34,7 @@ _LINE = re.compile(r"([0-9a-f]{64})\s+([\w.-]+):([\w.-]+):([\w.-]+)")
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One file of Maven Central, by its coordinates."""
+    """A file of Maven Central, by its coordinates."""
 
     sha256: str
     group: str
@@ -43,12 +43,12 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """How the file is called."""
+        """The file name."""
         return f"{self.artifact}-{self.version}.jar"
 
 
 def read_list(text: str) -> list[Jar]:
-    """The jars of a list; ConfigError names the line that is none."""
+    """Parse a list; raises ConfigError, naming the line, for invalid lines."""
     jars: list[Jar] = []
     for number, line in enumerate(text.splitlines(), 1):
         wanted = line.partition("#")[0].strip()
@@ -66,7 +66,7 @@ def read_list(text: str) -> list[Jar]:
 
 
 def check(jars: Iterable[Jar], folder: Path) -> None:
-    """Raise Corrupt, naming the file, unless all are there with the bytes that the list means."""
+    """Raises Corrupt, naming the file, unless all jars exist with the listed checksums."""
     for jar in jars:
         path = folder / jar.file_name
         if not path.is_file():
@@ -78,7 +78,7 @@ def check(jars: Iterable[Jar], folder: Path) -> None:
 
 
 def have(jars: list[Jar], folder: Path) -> bool:
-    """Have they been fetched already, and are they still what the list means?"""
+    """True if all jars have been fetched and match the list."""
     try:
         check(jars, _place(jars, folder))
     except Corrupt:
@@ -87,10 +87,10 @@ def have(jars: list[Jar], folder: Path) -> bool:
 
 
 def fetched(jars: list[Jar], folder: Path) -> Path:
-    """A folder below `folder` with exactly these jars, fetched now if need be.
+    """A folder below `folder` with exactly these jars, fetched if necessary.
 
-    One process at a time fetches into `folder`; another one waits, and may find what it wants.
-    Raises Corrupt if a fetched file is not what the list means, Unavailable if Maven fails.
+    Only one process at a time fetches into `folder`; others wait and reuse the result. Raises
+    Corrupt if a fetched file does not match the list, Unavailable if Maven fails.
     """
     place = _place(jars, folder)
     if have(jars, folder):
@@ -104,7 +104,7 @@ def fetched(jars: list[Jar], folder: Path) -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder; nobody holds it any more once this process has ended, however it did."""
+    """Lock the folder. The kernel releases the lock when the process ends, for whatever reason."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -115,7 +115,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _fetch(jars: list[Jar], folder: Path, place: Path) -> None:
     if place.exists():
-        shutil.rmtree(place)  # half made, or tampered with: once more
+        shutil.rmtree(place)  # incomplete or modified: fetch again
     with tempfile.TemporaryDirectory(dir=folder, prefix="fetching-") as scratch:
         files = Path(scratch, "jars")
         _have_maven_copy(jars, Path(scratch), files, folder / "maven")
@@ -124,9 +124,9 @@ def _fetch(jars: list[Jar], folder: Path, place: Path) -> None:
 
 
 def pom(jars: Iterable[Jar], repository: str = "") -> str:
-    """A Maven project that needs these jars and nothing that they need in turn.
+    """A Maven project that depends on these jars, without their transitive dependencies.
 
-    `repository` is the URL to fetch from, in place of the one that Maven knows.
+    `repository` is the URL to fetch from, instead of the default.
     """
     wanted = "".join(
         f"<dependency><groupId>{jar.group}</groupId><artifactId>{jar.artifact}</artifactId>"

@@ -33,13 +33,13 @@ from kourou_bench.systems import (
 )
 
 HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-"""The collector of its own start script; the heap that RocketMQ's broker has as well."""
+"""The garbage collector of Kafka's start script, and the heap size of RocketMQ's broker."""
 
 FLUSH = {
     "async": {"log.flush.interval.ms": "500", "log.flush.scheduler.interval.ms": "100"},
     "sync": {"log.flush.interval.messages": "1"},
 }
-"""By default it leaves flushing to the kernel, which is less than the others promise."""
+"""Set, because Kafka by default leaves flushing to the kernel; the other systems promise more."""
 
 
 class Kafka:
@@ -53,7 +53,7 @@ class Kafka:
         self._cache = cache
 
     def missing(self) -> str:
-        """Java, Maven where the jars are not there yet, or the client's package."""
+        """What is missing: Java, Maven (if the jars are not cached), or the client's package."""
         lacks = lacking([self._jars], self._cache)
         if importlib.util.find_spec("aiokafka"):
             return lacks
@@ -61,7 +61,7 @@ class Kafka:
         return f"{lacks}; {client}" if lacks else client
 
     def cannot(self, work: Work) -> str:
-        """It can do all of it."""
+        """Kafka supports all workloads."""
         return ""
 
     def title(self) -> str:
@@ -69,7 +69,7 @@ class Kafka:
         return f"Kafka {version_in(self._jars, 'kafka_2.13')}"
 
     def settings(self) -> Mapping[str, object]:
-        """How it flushes, above all."""
+        """Settings that matter for the comparison, in particular flushing."""
         return {
             "java": version_of("java"),
             "mode": "KRaft, one node",
@@ -79,11 +79,11 @@ class Kafka:
         }
 
     def address(self, port: int) -> str:
-        """The server's own address."""
+        """The server's address."""
         return f"{HOST}:{port}"
 
     def driver(self, options: DriverOptions) -> list[str]:
-        """The driver of benchmarks/peers."""
+        """The driver in benchmarks/peers."""
         return python_driver(self._driver, options)
 
     @cached_property
@@ -92,7 +92,7 @@ class Kafka:
 
     @contextmanager
     def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
-        """One server, on a folder that its own tool has formatted."""
+        """One server, on a folder formatted by Kafka's own tool."""
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / "server.properties"
         lines = properties(folder / "logs", port, free_port(), flush)
@@ -106,7 +106,7 @@ class Kafka:
 
 
 def properties(logs: Path, port: int, controller: int, flush: str) -> dict[str, str]:
-    """The settings file."""
+    """The contents of the settings file."""
     return {
         "process.roles": "broker,controller",
         "node.id": "1",

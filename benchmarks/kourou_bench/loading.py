@@ -1,4 +1,4 @@
-"""Backlogs, and what became of what was sent, with our own client."""
+"""Loads backlogs with Kourou's client and counts stored messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SETTLED_AFTER_S = 30.0
 
 
 def promised(result: SendResult) -> None:
-    """Raise Unavailable unless the broker promises all that it is set to promise."""
+    """Raises Unavailable unless the status is SEND_OK."""
     if result.status is not SendStatus.SEND_OK:
         raise Unavailable(f"send status {result.status}: results are invalid")
 
 
 async def load(client: Client, messages: int, making: Callable[[int], Message]) -> None:
-    """Send so many messages, made by their numbers."""
+    """Send `messages` messages; `making` builds each from its number."""
     for at in range(0, messages, LOAD_CHUNK):
         await client.send_many(
             [making(number) for number in range(at, min(at + LOAD_CHUNK, messages))]
@@ -29,18 +29,18 @@ async def load(client: Client, messages: int, making: Callable[[int], Message]) 
 
 
 def plain(topic: str, bodies: Sequence[bytes]) -> Callable[[int], Message]:
-    """Messages of a topic with nothing but a body, which take turns."""
+    """Messages of a topic that have only a body; the bodies are used in turn."""
     return lambda number: Message(topic, bodies[number % len(bodies)])
 
 
 async def stored(client: Client, topic: str) -> int:
-    """How many messages the queues of a topic hold."""
+    """The number of messages in the queues of a topic."""
     stats = await client.admin.topics.stats(topic)
     return sum(one.max_offset - one.min_offset for one in stats.values())
 
 
 async def stored_at_last(client: Client, topic: str, wanted: int) -> int:
-    """The same, when so many are there; TimedOut, with what is there, if they do not come."""
+    """Wait until the topic has `wanted` messages; raises TimedOut, with the actual number."""
     loop = asyncio.get_running_loop()
     until = loop.time() + SETTLED_AFTER_S
     while (found := await stored(client, topic)) < wanted:

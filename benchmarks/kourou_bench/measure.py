@@ -1,4 +1,4 @@
-"""Measurements: servers and a driver that stay, warmed up until steady, and then measured."""
+"""Starts servers and a driver, warms them up until they are steady, and measures them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from kourou_bench.systems import Running, System
 NS_IN_S = 1_000_000_000
 NS_IN_US = 1_000
 STEADY_WITHIN = 0.05
-"""Two windows that differ by less, as a share of the larger, are alike."""
+"""Two windows count as equal if they differ by less than this share of the larger one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of everything.
+    """How long and how much to measure.
 
-    A work is warmed up in windows of `window_seconds` until two in a row are alike, for at least
-    `warm_seconds` and at most about `warm_limit`. Servers are idle for `settle_seconds` before
-    their memory is read. `huge_share` makes the huge rows smaller.
+    A workload is warmed up in windows of `window_seconds` until two in a row are equal, for at
+    least `warm_seconds` and at most about `warm_limit`. Servers idle for `settle_seconds` before
+    their memory is read. `huge_share` reduces the size of the huge rows.
     """
 
     seconds: float = 5.0
@@ -46,7 +46,7 @@ class Scale:
     huge_share: float = 1.0
 
     def options(self, work: Work, address: str, *, kind: str | None = None) -> DriverOptions:
-        """The driver's options for a work."""
+        """The driver's options for a workload."""
         messages = -(-work.messages * self.backlog // BACKLOG)
         if work.kind == "restart":
             record = self.size + RECORD_OVERHEAD_BYTES
@@ -67,29 +67,31 @@ class Scale:
         )
 
     def told(self) -> dict[str, object]:
-        """For those who read the figures."""
+        """The settings for the report."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement (None: it failed), and the CPU time of a message at either side, in µs.
+    """One measurement (None: it failed), and the CPU time per message of servers and client, in µs.
 
-    There is no CPU time of what is cold.
+    Cold workloads have no CPU time.
     """
 
     outcome: Outcome | None
     server_us: float | None = None
     client_us: float | None = None
     lags: Mapping[float, int] = field(default_factory=dict)
-    """Of the gateway's event loop meanwhile: upper bound in ms -> how many were at most so late."""
+    """Lag of the gateway's event loop: upper bound in ms -> number of timers that were at most so
+    late.
+    """
 
 
 class Measured(Protocol):
-    """A work of a system that is prepared, and measured when it is its turn."""
+    """A prepared workload of a system."""
 
     def warm_up(self) -> str:
-        """Warm it up; empty, or how it did not become steady."""
+        """Warm up; returns "", or why the workload did not become steady."""
 
     def sample(self) -> Sample:
         """Measure once."""
@@ -97,13 +99,13 @@ class Measured(Protocol):
 
 # -- steadiness -----------------------------------------------------------------------------------
 def pace_of(outcome: Outcome) -> float:
-    """What windows are compared by: a rate, or, where there is none, a time."""
+    """The value by which windows are compared: a rate or, if there is none, a time."""
     names = ("rate", "p50_ms", "mean_ms")
     return next(outcome.values[name] for name in names if name in outcome.values)
 
 
 def steady(paces: Sequence[float]) -> bool:
-    """Are the last two alike?"""
+    """True if the last two values are equal within STEADY_WITHIN."""
     if len(paces) < 2:
         return False
     one, other = paces[-2:]
@@ -116,9 +118,9 @@ def warmed(
     limit_s: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Do windows of a work until it is steady; empty, or that it was not.
+    """Run windows of a workload until it is steady; returns "", or that it is not.
 
-    `least_s` is how long the work itself was watched, `limit_s` what all of it may take.
+    `least_s` is the minimum time of the workload itself, `limit_s` the maximum time in total.
     """
     paces: list[float] = []
     worked_s = 0.0
@@ -132,14 +134,15 @@ def warmed(
     return ""
 
 
-# -- what stays -----------------------------------------------------------------------------------
+# -- warm measurements -----------------------------------------------------------------------------
 @contextmanager
 def prepared(
     system: System, work: Work, scale: Scale, flames: Flames | None = None
 ) -> Iterator[Measured]:
-    """A work with its servers and its driver, for as long as the block lasts.
+    """Prepare a workload with its servers and driver for the duration of the block.
 
-    With `flames` it is drawn once when it is warm. Raises KourouError when servers or driver fail.
+    With `flames`, flame graphs are recorded once after the warm-up. Raises KourouError if servers
+    or driver fail.
     """
     if work.kind in COLD:
         yield _Cold(system, work, scale)
@@ -166,7 +169,7 @@ class _Warm:
         self._scale = scale
 
     def warm_up(self) -> str:
-        """Windows of the same work, by the same processes."""
+        """Run windows of the same workload in the same processes."""
         driver, scale = self._driver, self._scale
         unsteady = warmed(
             lambda: driver.measure(scale.window_seconds), scale.warm_seconds, scale.warm_limit
@@ -178,7 +181,7 @@ class _Warm:
 
     def sample(self) -> Sample:
         """Measure once."""
-        os.sync()  # what others left unwritten is not to be paid by this one
+        os.sync()  # pending writes of other systems must not slow down this one
         lags = self._running.loop_lags()
         servers = [CpuReading.of(pid) for pid in self._servers]
         client = CpuReading.of(self._driver.pid)
@@ -193,17 +196,17 @@ class _Warm:
         )
 
 
-# -- what is done anew each time ------------------------------------------------------------------
+# -- cold measurements -----------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Cold:
-    """A start is cold by nature: everything begins anew at each measurement."""
+    """A workload that starts servers; every measurement uses new ones."""
 
     system: System
     work: Work
     scale: Scale
 
     def warm_up(self) -> str:
-        """Nothing stays that could be warm."""
+        """Cold workloads have no warm-up."""
         return ""
 
     def sample(self) -> Sample:
@@ -216,7 +219,7 @@ class _Cold:
 
 
 def _idle(system: System, work: Work, scale: Scale, folder: Path, port: int) -> Outcome:
-    """Start to first acknowledged send, and then the memory of servers that have nothing to do."""
+    """Time from the start to the first acknowledged send, and then the memory of idle servers."""
     options = scale.options(work, system.address(port), kind="first-send")
     with Children(folder) as children:
         driver = ready_driver(children, "driver", system.driver(options))
@@ -224,7 +227,7 @@ def _idle(system: System, work: Work, scale: Scale, folder: Path, port: int) -> 
         driver.begin(0)
         with system.serve(folder / "servers", port, work.flush) as running:
             outcome = driver.end()
-            threading.Event().wait(scale.settle_seconds)  # nothing is asked of anybody meanwhile
+            threading.Event().wait(scale.settle_seconds)  # no requests are sent in this time
             bytes_used = sum(resident_bytes(pid) for pid in running.pids)
     values = {
         "start_s": (outcome.values["acked_at_ns"] - began_ns) / NS_IN_S,
@@ -234,7 +237,7 @@ def _idle(system: System, work: Work, scale: Scale, folder: Path, port: int) -> 
 
 
 def _restart(system: System, work: Work, scale: Scale, folder: Path, port: int) -> Outcome:
-    """Fill a log, kill what keeps it, and time from its new start to the next acknowledged send."""
+    """Fill a log, kill the server, and time from its restart to the next acknowledged send."""
     address = system.address(port)
     with (
         system.serve(folder / "servers", port, work.flush) as running,

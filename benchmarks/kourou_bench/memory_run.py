@@ -1,7 +1,7 @@
-"""`kourou bench memory`: what an idle suite holds in memory, process by process.
+"""`kourou bench memory`: the memory of each process of an idle suite.
 
-The suite is what docker-compose.yml starts, without Spark and without what others have made: a name
-server, two brokers with a copy and a filter server each, the console.
+The suite is what docker-compose.yml starts, without Spark and without third-party images: a name
+server, two brokers with a replica and a filter server each, and the console.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = ("name server", "broker", "copy", "filter server", "console")
 
 
 class _Row(NamedTuple):
-    """A process; in bytes."""
+    """A process; sizes are in bytes."""
 
     kind: str
     name: str
@@ -33,7 +33,7 @@ class _Row(NamedTuple):
 
 
 def run_memory_bench(*, settle_seconds: float, as_json: bool) -> int:
-    """Start, wait, read, print; never judges."""
+    """Start the suite, wait, read and print; there is no goal."""
     if not Path(ROLLUP).exists():
         raise ConfigError("/proc is missing: memory of processes cannot be read")
     with (
@@ -81,13 +81,13 @@ def _children(cluster: LocalCluster) -> Iterator[tuple[str, Child]]:
 
 
 def share_bytes(pid: int) -> int:
-    """Memory of a process and of those that it started, without counting shared pages twice."""
+    """Memory of a process and its descendants; shared pages are divided among their users (PSS)."""
     found = 0
     for one in family(pid):
         try:
             text = Path(f"/proc/{one}/smaps_rollup").read_text(encoding="ascii")
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended just now, and has no memory left
+            continue  # the process has just ended
         (line,) = (each for each in text.splitlines() if each.startswith("Pss:"))
         found += int(line.split()[1]) << 10
     return found

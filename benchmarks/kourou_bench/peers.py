@@ -1,6 +1,6 @@
-"""`kourou bench --peers`: the same work for Kourou and its peers, in the same run, as one table.
+"""`kourou bench --peers`: the same workloads for Kourou and its peers in one run, as one table.
 
-A peer that this machine lacks is said, loudly, and is no failure; a measurement that failed is one.
+A peer that is missing on this machine is reported, but is not a failure; a failed measurement is.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from kourou_bench.table import json_lines, notes, text_table
 from kourou_bench.written import rows_lost, write_results
 
 CACHE_FOLDER = ".peers"
-"""In the checkout, ignored by git: jars, Maven's repository, compiled drivers."""
+"""Relative to the checkout, ignored by git: jars, Maven's repository, compiled drivers."""
 
 OPTIONS = ("seconds", "warm_seconds", "warm_limit", "backlog", "size", "huge_share")
-"""Of the scale, as the command line calls them."""
+"""The fields of `Scale` that are command line options."""
 
 CLIENTS = {JAVA: Name.ROCKETMQ, JAVA5: Name.ROCKETMQ5}
-"""Whose client does a work at our servers."""
+"""Workload's client -> the system whose client it is; these run against Kourou's servers."""
 
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
 @dataclass(frozen=True, slots=True)
 class PeerOptions:
-    """What the command line asks for. `peers` may name fewer systems than there are."""
+    """The options of the command line. `peers` may name a subset of the systems."""
 
     only: Sequence[str] = ()
     peers: Sequence[str] = ()
@@ -59,7 +59,7 @@ class PeerOptions:
 
     @property
     def command(self) -> str:
-        """What to type to measure the rows of a table again, without `--only` and `--write`."""
+        """The command that measures the rows of a table again, without `--only` and `--write`."""
         scale, usual = self.scale, Scale()
         said = ["./kourou bench --peers"]
         said += [f"--among {','.join(self.peers)}"] if self.peers else []
@@ -76,7 +76,7 @@ def names(text: str) -> list[str]:
 
 
 def run_peers(options: PeerOptions) -> int:
-    """Measure, print, and return 0 unless a measurement failed."""
+    """Measure and print; returns 0 unless a measurement failed."""
     only = [*options.only, *(rows_lost(_results()) if options.rows_lost else ())]
     rows = select(only, huge=options.huge)
     systems = _systems(options.peers)

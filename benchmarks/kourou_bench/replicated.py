@@ -1,8 +1,8 @@
-"""Servers of one log, as `kourou bench replication` and `catch-up` measure them.
+"""Servers of one replicated log, for `kourou bench replication` and `catch-up`.
 
-RocketMQ's slave is told its master's address at once: it would find it in the name server only
-after a while. Whether it follows is asked of nobody: its log has a file from its first byte on, and
-a SYNC_MASTER answers that a message is safe only when it has a slave.
+RocketMQ's slave is configured with its master's address, because it would find it through the name
+server only after a while. That it replicates is visible without a request: its log has a file
+starting at the first byte, and a SYNC_MASTER replies SEND_OK only when it has a slave.
 
 State: soft.
 """
@@ -33,14 +33,14 @@ FOLLOWS_WITHIN_S = 60.0
 POLL_S = 0.02
 SAMPLE_S = 0.1
 HA_PORT_SHIFT = 1
-"""Where RocketMQ's master listens for slaves, whatever haListenPort says."""
+"""RocketMQ's master listens for slaves at this distance from its port, whatever haListenPort is."""
 
 Driver = Callable[[DriverOptions], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """A log's servers. `watched`: ours, which tell how far behind followers are."""
+    """The servers of a log. `watched`: these are Kourou's, which report replication lag."""
 
     address: str
     leader: int
@@ -51,7 +51,7 @@ class Servers:
 
 @contextmanager
 def serving(setup: Setup, folder: Path, rocketmq: RocketMq | None) -> Iterator[Servers]:
-    """The setup's servers, when all followers follow. Raises KourouError if they do not."""
+    """Start the setup's servers and wait until all followers replicate, else raise KourouError."""
     if setup.system is Name.ROCKETMQ:
         assert rocketmq is not None
         with _rocketmq(setup, folder, rocketmq) as servers:
@@ -67,22 +67,22 @@ def serving(setup: Setup, folder: Path, rocketmq: RocketMq | None) -> Iterator[S
 
 
 def cluster_settings(setup: Setup, more: Mapping[str, str] | None = None) -> ClusterSettings:
-    """Our servers' settings; `more` are those of every broker beside them."""
+    """Settings of Kourou's servers; `more` are additional settings of every broker."""
     if setup.raft:
         return ClusterSettings(raft=setup.raft, broker=more)
     broker = {"brokerRole": setup.role, "flushDiskType": FLUSH_TYPES[setup.flush], **(more or {})}
     return ClusterSettings(replicas=setup.followers, broker=broker)
 
 
-# -- ours ------------------------------------------------------------------------------------------
+# -- Kourou's --------------------------------------------------------------------------------------
 async def leader_of(client: Client) -> ReplicasTold | None:
-    """What the leader of the only log tells; None while nobody is known to lead."""
+    """The status of the leader of the only log; None while no leader is known."""
     members = await client.admin.replicas.of()
     return next((one.told for one in members if one.told is not None and one.told.leads), None)
 
 
 async def until_following(address: str, setup: Setup) -> None:
-    """Wait until all follow, and count where a sender waits for them; TimedOut if they do not."""
+    """Wait until all followers replicate and, for SYNC_MASTER, are in sync, else raise TimedOut."""
 
     def follow(told: ReplicasTold) -> bool:
         ready = [one for one in told.followers if one.state == "REPLICATE"]
@@ -94,7 +94,7 @@ async def until_following(address: str, setup: Setup) -> None:
 
 
 async def until_level(address: str) -> None:
-    """Wait until followers have all that the leader has; TimedOut if they do not."""
+    """Wait until followers have everything that the leader has; raises TimedOut if they do not."""
     async with Client(address) as client:
         await _until(
             client, lambda told: not any(one.lag_bytes for one in told.followers), "not level"
@@ -112,7 +112,7 @@ async def _until(client: Client, wanted: Callable[[ReplicasTold], bool], complai
 
 
 async def sampled(address: str, over: asyncio.Event) -> list[Lag]:
-    """The lag of the last follower, ten times a second until it is over."""
+    """The lag of the slowest follower, sampled ten times a second until `over` is set."""
     found: list[Lag] = []
     async with Client(address) as client:
         while not over.is_set():
@@ -150,7 +150,7 @@ def _rocketmq(setup: Setup, folder: Path, rocketmq: RocketMq) -> Iterator[Server
 
 
 def _until_written(slave: Child, log: Path) -> None:
-    """Wait until the slave's log has begun; TimedOut if it does not."""
+    """Wait until the slave's log has a file; raises TimedOut if it does not get one."""
     for _ in range(int(FOLLOWS_WITHIN_S / POLL_S)):
         if log.is_dir() and any(log.iterdir()):
             return

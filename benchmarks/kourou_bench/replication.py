@@ -1,4 +1,4 @@
-"""What replication costs: which setups are measured beside which, and their figures."""
+"""What replication costs: the setups, which of them are compared, and the results."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ KIB = 1_024
 NS_IN_US = 1_000
 
 Values = Mapping[str, float]
-"""The figures of one measurement, by the names of COLUMNS."""
+"""The values of one measurement, by the names of COLUMNS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """Servers of one log: `role` as in their settings file, "" for a Raft group.
 
-    `flush` is that of master and slave; whoever leads a Raft group is not asked, as a majority has
-    flushed before it answers.
+    `flush` is that of master and slave. It does not apply to a Raft group, where a majority flushes
+    before the leader replies.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Setup:
 
     @property
     def raft(self) -> int:
-        """Of how many members a Raft group is; 0 for a master, with slaves or without."""
+        """The number of members of a Raft group; 0 for a master with or without slaves."""
         return 0 if self.role else RAFT_MEMBERS
 
 
@@ -60,11 +60,11 @@ BESIDE = (
     ("async", "alone"),
     ("sync", "alone"),
 )
-"""Whose figures are divided by whose."""
+"""Pairs of setups; the values of the first are divided by those of the second."""
 
 
 class Column(NamedTuple):
-    """A figure: its name in JSON and in a table, its unit, and whether ratios of it say a thing."""
+    """A value: its name in JSON, its title in tables, its unit, and whether ratios make sense."""
 
     name: str
     title: str
@@ -86,7 +86,7 @@ COLUMNS = (
 
 
 def chosen(only: Sequence[str]) -> list[Setup]:
-    """The setups of these names, all if there are none; ConfigError for a name that is none."""
+    """The setups of these names, or all; raises ConfigError for unknown names."""
     known = [setup.name for setup in SETUPS]
     wrong = [name for name in only if name not in known]
     if wrong:
@@ -97,13 +97,13 @@ def chosen(only: Sequence[str]) -> list[Setup]:
 # -- one measurement -------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What servers computed, in ns, while so many messages were sent."""
+    """CPU time of the servers, in ns, during a measurement."""
 
     leader_ns: int
     followers_ns: int
 
     def values(self, messages: int) -> dict[str, float]:
-        """In microseconds a message."""
+        """CPU time in microseconds per message."""
         return {
             "leader_us": self.leader_ns / NS_IN_US / messages,
             "followers_us": self.followers_ns / NS_IN_US / messages,
@@ -111,7 +111,7 @@ class Spent:
 
 
 class Lag(NamedTuple):
-    """How far the last follower was behind, and where the log ended then."""
+    """The lag of the slowest follower, and the end of the log at that time."""
 
     end: int
     lag_bytes: int
@@ -119,7 +119,7 @@ class Lag(NamedTuple):
 
 
 def lag_of(told: ReplicasTold) -> Lag | None:
-    """What a leader tells of its followers; None if it has none."""
+    """The lag that a leader reports; None if it has no followers."""
     if not told.followers:
         return None
     behind = max(one.lag_bytes for one in told.followers)
@@ -127,7 +127,7 @@ def lag_of(told: ReplicasTold) -> Lag | None:
 
 
 def lag_values(samples: Sequence[Lag]) -> dict[str, float]:
-    """Of the samples between which the log grew: nobody sends before, and nobody behind."""
+    """Statistics of the samples between which the log grew, that is, without idle time."""
     pairs = itertools.pairwise(samples)
     loaded = [after for before, after in pairs if after.end > before.end]
     if not loaded:
@@ -142,9 +142,9 @@ def lag_values(samples: Sequence[Lag]) -> dict[str, float]:
     }
 
 
-# -- all of them -----------------------------------------------------------------------------------
+# -- all measurements ------------------------------------------------------------------------------
 class Rounds:
-    """The values of every setup, one a round (None: not measured).
+    """The values of every setup, one per round (None: not measured).
 
     State: soft.
     """
@@ -154,7 +154,7 @@ class Rounds:
         self._values: dict[str, list[Values | None]] = {one.name: [] for one in setups}
 
     def add(self, setup: Setup, values: Values | None) -> None:
-        """What came of one measurement."""
+        """Record the result of one measurement."""
         self._values[setup.name].append(values)
 
     def value(self, name: str, column: str) -> float | None:
@@ -163,7 +163,7 @@ class Rounds:
         return statistics.median(there) if there else None
 
     def ratio(self, name: str, beside: str, column: str) -> float | None:
-        """The median of the ratios of each round that has both."""
+        """The median of the ratios of all rounds that have both."""
         if name not in self._values or beside not in self._values:
             return None
         pairs = zip(self._values[name], self._values[beside], strict=True)
@@ -171,7 +171,7 @@ class Rounds:
         return statistics.median(ratios) if ratios else None
 
     def figures(self) -> Iterator[Figure]:
-        """Every median, and every ratio."""
+        """Every median and every ratio."""
         for setup in self.setups:
             for column in COLUMNS:
                 value = self.value(setup.name, column.name)
@@ -184,7 +184,7 @@ class Rounds:
                     yield Figure(f"{name}/{beside} {column.name}", "×", ratio)
 
     def tables(self, rocketmq: str) -> Iterator[str]:
-        """For people: figures, then ratios. `rocketmq` is that system's name and version."""
+        """Tables of values and of ratios. `rocketmq` is that system's name and version."""
         titles = {
             one.name: f"{rocketmq if one.system is Name.ROCKETMQ else 'Kourou'}, {one.title}"
             for one in self.setups
@@ -206,7 +206,7 @@ class Rounds:
 
 
 def in_columns(lines: Sequence[Sequence[str]]) -> str:
-    """Words to the left, numbers to the right."""
+    """Text is left-aligned, numbers are right-aligned."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(

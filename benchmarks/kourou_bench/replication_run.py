@@ -1,9 +1,9 @@
-"""`kourou bench replication`: all setups in turns, and what is printed of them.
+"""`kourou bench replication`: measures all setups in turns and prints the results.
 
-Servers are started anew for each measurement, in an empty folder; the load comes from the drivers
-of `kourou bench --peers`, a process each: RocketMQ's Java client sends from 64 threads, ours from
-64 coroutines. Every send must be answered with SEND_OK and be counted by the broker, or there is no
-figure, and our followers must have everything in the end.
+Each measurement starts new servers in an empty folder. The load comes from the drivers of `kourou
+bench --peers`, one process each: RocketMQ's Java client sends from 64 threads, Kourou's from 64
+coroutines. A measurement is valid only if every send is answered with SEND_OK, the broker's count
+agrees, and Kourou's followers have all messages at the end.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from kourou_bench.session import ready_driver
 
 @dataclass(frozen=True, slots=True)
 class ReplicationBench:
-    """What is measured; printed with every figure.
+    """The parameters; printed with every result.
 
-    `warm_seconds` of the same work come before `seconds` that are measured. `only` names setups,
-    all if it is empty.
+    `warm_seconds` of the same workload precede the measured `seconds`. `only` selects setups; empty
+    selects all.
     """
 
     rounds: int = 2
@@ -50,7 +50,9 @@ class ReplicationBench:
 
 
 def run_replication_bench(settings: ReplicationBench, *, as_json: bool) -> int:
-    """Measure and print; 0 unless a measurement failed. ConfigError for wrong settings."""
+    """Measure and print; returns 0 unless a measurement failed. Raises ConfigError for wrong
+    settings.
+    """
     setups = chosen(settings.only)
     rocketmq, lacking = _rocketmq() if _wants_rocketmq(setups) else (None, "")
     if lacking:
@@ -66,7 +68,7 @@ def run_replication_bench(settings: ReplicationBench, *, as_json: bool) -> int:
             try:
                 values = _measure(setup, settings, rocketmq)
             except KourouError as error:
-                # one setup's trouble is said, loudly, and is not the end of the others
+                # A failed setup is reported; the others are still measured.
                 _tell(f"{where} FAILED: {error}")
                 rounds.add(setup, None)
                 failed = True
@@ -85,8 +87,8 @@ def run_replication_bench(settings: ReplicationBench, *, as_json: bool) -> int:
 def _measure(
     setup: Setup, settings: ReplicationBench, rocketmq: RocketMq | None
 ) -> dict[str, float]:
-    """One setup's values. Raises KourouError for what failed, and where a message is missing."""
-    os.sync()  # what the measurement before left unwritten is not to be paid by this one
+    """The values of one setup; raises KourouError if servers fail or a message is missing."""
+    os.sync()  # pending writes of the previous measurement must not slow down this one
     with tempfile.TemporaryDirectory(prefix="kourou-bench-") as name:
         folder = Path(name)
         with serving(setup, folder / "servers", rocketmq) as servers:
@@ -103,7 +105,7 @@ def _measure(
 async def _drive(
     servers: Servers, folder: Path, settings: ReplicationBench
 ) -> tuple[Outcome, list[Lag]]:
-    """The driver's work in a process of its own, and the lag meanwhile."""
+    """Run the driver in a separate process, and sample the lag in that time."""
     options = DriverOptions(
         address=servers.address, work="send", size=settings.size, in_flight=settings.in_flight
     )
@@ -124,7 +126,7 @@ async def _drive(
     return outcome, [] if watching is None else watching.result()
 
 
-# -- circumstances ---------------------------------------------------------------------------------
+# -- requirements ----------------------------------------------------------------------------------
 def _wants_rocketmq(setups: Sequence[Setup]) -> bool:
     return any(setup.system is Name.ROCKETMQ for setup in setups)
 

@@ -1,9 +1,9 @@
 """RocketMQ as a system of the comparison: jars, Java, settings files.
 
-Its servers listen on every interface, as RocketMQ 4.9 cannot be told otherwise; the ports are free
-ones, and the addresses that it hands out are of the loopback interface.
+Its servers listen on all interfaces, because RocketMQ 4.9 has no setting for that. Ports are free
+ones, and the addresses that it registers are of the loopback interface.
 
-State: soft; compiled classes lie beside the jars, under the checksum of their sources.
+State: soft; compiled classes are stored next to the jars, under the checksum of their sources.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ NEEDED = {
     "mvn": "Maven, which fetches the jars, is missing: sudo apt install -y maven",
 }
 FAST_PORT_SHIFT = -2
-"""The broker listens here as well, whatever it is told."""
+"""The broker also listens at this distance from its port; that cannot be configured."""
 
 BROKER_HEAP = ("-Xms1g", "-Xmx1g")
 NAMESRV_HEAP = ("-Xms256m", "-Xmx256m")
 CLIENT_HEAP = ("-Xms1g", "-Xmx1g")
 JVM = (
     "-XX:+UseG1GC",
-    # what RocketMQ's own start script says for Java 9 and newer, so that it can unmap its files
+    # Options of RocketMQ's own start script for Java 9 and newer, required to unmap files.
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
 PATIENCE = {"waitTimeMillsInSendQueue": "10000", "osPageCacheBusyTimeOutMills": "10000"}
-"""Rather wait than refuse: a refused send would end the measurement."""
+"""Longer limits, because a rejected send would end the measurement."""
 
 FEATURES = {"enablePropertyFilter": "true"}
-"""Filters in SQL92 are off by default; nothing but such a subscription notices."""
+"""SQL92 filters are off by default; the setting affects only such subscriptions."""
 
 LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender">
 <encoder><pattern>%d %p %c - %m%n</pattern></encoder></appender>
@@ -65,7 +65,7 @@ LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.Cons
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Which jars make the servers, and which the client that the driver is compiled with."""
+    """The jar lists of the servers, and of the client that the driver is compiled with."""
 
     name: Name
     servers: str
@@ -73,7 +73,8 @@ class Release:
 
 
 RELEASES = {
-    # of 4.9.8 only the libraries are in Maven Central: its client at the broker before it
+    # Maven Central has only the libraries of 4.9.8: its client with the broker of the previous
+    # version.
     Name.ROCKETMQ: Release(Name.ROCKETMQ, "rocketmq.jars", "rocketmq-client-4.9.8.jars"),
     Name.ROCKETMQ5: Release(Name.ROCKETMQ5, "rocketmq-5.3.3.jars", "rocketmq-5.3.3.jars"),
 }
@@ -93,11 +94,11 @@ class RocketMq:
         self._cache = cache
 
     def missing(self) -> str:
-        """Java, its compiler, or Maven where the jars are not there yet."""
+        """What is missing: Java, its compiler, or Maven if the jars are not cached."""
         return lacking([self._jars, self._client], self._cache)
 
     def cannot(self, work: Work) -> str:
-        """It can do all of it."""
+        """RocketMQ supports all workloads."""
         return ""
 
     def title(self) -> str:
@@ -105,7 +106,7 @@ class RocketMq:
         return f"RocketMQ {version_in(self._jars, 'rocketmq-broker')}"
 
     def settings(self) -> Mapping[str, object]:
-        """Heaps, and the few settings that are not its defaults."""
+        """Heap sizes and the settings that differ from the defaults."""
         return {
             "java": version_of("java"),
             "broker heap": " ".join(BROKER_HEAP),
@@ -130,12 +131,12 @@ class RocketMq:
 
     @cached_property
     def client_class_path(self) -> str:
-        """The client's jars and our driver, fetched and compiled at first use."""
+        """The client's jars and the Java driver, fetched and compiled at first use."""
         jars = fetched(self._client, self._cache)
         return f"{compiled(list(self._sources.glob('*.java')), jars, self._cache)}:{jars}/*"
 
     def driver(self, options: DriverOptions) -> list[str]:
-        """Our Java driver."""
+        """The Java driver."""
         log = f"-Drocketmq.client.logRoot={self._cache / 'client-logs'}"
         java = ["java", *CLIENT_HEAP, *JVM, log, "-Drocketmq.client.logLevel=ERROR"]
         return [*java, "-cp", self.client_class_path, "RocketmqDriver", *options.as_arguments()]
@@ -149,7 +150,7 @@ class RocketMq:
 
 
 class JavaAtKourou(RocketMq):
-    """RocketMQ's Java client, our driver in Java, and Kourou's servers."""
+    """RocketMQ's Java client, the Java driver, and Kourou's servers."""
 
     def __init__(self, sources: Path, cache: Path, name: Name = Name.ROCKETMQ) -> None:
         super().__init__(sources, cache, name)
@@ -157,13 +158,13 @@ class JavaAtKourou(RocketMq):
 
     @contextmanager
     def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
-        """Our name server and broker, at the carrier that RocketMQ's clients know."""
+        """Kourou's name server and broker, with the remoting protocol of RocketMQ's clients."""
         with kourou_for_java(folder, port, flush) as running:
             yield running
 
 
 def version_in(jars: Sequence[Jar], artifact: str) -> str:
-    """The version of a jar of a list; ConfigError if it is not there."""
+    """The version of a jar in a list; raises ConfigError if it is not listed."""
     versions = [jar.version for jar in jars if jar.artifact == artifact]
     if not versions:
         raise ConfigError(f"the list of jars has no {artifact}")
@@ -171,7 +172,7 @@ def version_in(jars: Sequence[Jar], artifact: str) -> str:
 
 
 def lacking(lists: Sequence[list[Jar]], cache: Path) -> str:
-    """What must be installed before these jars can be fetched and run; empty: nothing."""
+    """What must be installed to fetch and run these jars; empty if nothing is missing."""
     wanted = [command for command in NEEDED if shutil.which(command) is None]
     if "mvn" in wanted and all(have(jars, cache) for jars in lists):
         wanted.remove("mvn")
@@ -187,9 +188,10 @@ def started(
     *,
     namesrv_address: str = "",
 ) -> Iterator[list[Child]]:
-    """RocketMQ's name server and then a broker, which listen already; `broker` adds settings.
+    """Start RocketMQ's name server and then a broker; both listen when the block begins.
 
-    With `namesrv_address` the broker alone, registering there.
+    `broker` adds settings. With `namesrv_address` only the broker is started, and it registers
+    there.
     """
     home = folder / "home"
     (home / "conf").mkdir(parents=True)
@@ -240,9 +242,9 @@ def started(
 
 
 def compiled(sources: Sequence[Path], jars: Path, cache: Path) -> Path:
-    """The folder of the classes of these sources with these jars, compiled now if need be.
+    """The folder with the classes of these sources, compiled against these jars if necessary.
 
-    Raises Unavailable, with what the compiler says, if they do not compile.
+    Raises Unavailable, with the compiler's output, if they do not compile.
     """
     digest = hashlib.sha256(jars.name.encode())
     for source in sorted(sources):

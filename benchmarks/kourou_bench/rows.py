@@ -1,7 +1,7 @@
-"""What a comparison consists of: rows, the work of each system in a row, and the goal.
+"""The rows of a comparison, the workload of each system in a row, and the goals.
 
-A work is a value: rows that stand one behind the other and have the same works of all systems are
-measured together.
+A workload is a value: adjacent rows that have the same workloads for all systems are measured
+together.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from kourou.errors import ConfigError
 BACKLOG = 1_000_000
 DELAYED = 100_000
 RT_SENDS = 100_000
-"""Of one run of an mqadmin command that times sends; `--backlog` shrinks it, as it does DELAYED."""
+"""Messages of one run of an mqadmin command that measures sends; `--backlog` scales it and DELAYED.
+"""
 HUGE_BACKLOG = 50_000_000
 HUGE_LOG_BYTES = 10 * 1024**3
 RECORD_OVERHEAD_BYTES = 200
-"""About what a record has besides its body; the log must only be as long as the row says."""
+"""Approximate size of a record without its body; only used to reach the length of log of a row."""
 
 
 class Name(StrEnum):
-    """The systems, as they are called in JSON; `itself` is Kourou under other circumstances."""
+    """The systems, by their names in JSON; `itself` is Kourou under different conditions."""
 
     KOUROU = "kourou"
     ROCKETMQ = "rocketmq"
@@ -38,18 +39,18 @@ class Name(StrEnum):
 PEERS = (Name.ROCKETMQ, Name.ROCKETMQ5, Name.KAFKA, Name.NATS, Name.REDIS)
 JAVA, JAVA5 = "java", "java5"
 COLD = frozenset({"idle", "restart"})
-"""Kinds of work that begin with the start of a server."""
+"""Kinds of workload that start a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one system does for one row.
 
-    `kind` is a driver's work, `idle` (start and memory) or `restart`. `in_flight` sends are under
-    way at any time, each with `batch` messages. `backlog` counts messages that are stored before
-    the watch starts. `messages` of a `restart` are bytes of log. `client` is the system's own, or
-    `java` (4.9) or `java5`, which are RocketMQ's, at our server. `delay_level` is RocketMQ's, and
-    `pace` the most messages to send in a second, 0 for as many as can be.
+    `kind` is a driver's workload, `idle` (start and memory) or `restart`. `in_flight` sends are in
+    flight at any time, each with `batch` messages. `backlog` counts messages that are stored before
+    the timer starts. For `restart`, `messages` are bytes of log. `client` is the system's own, or
+    `java` (4.9) or `java5`, which are RocketMQ's clients on Kourou's servers. `delay_level` is
+    RocketMQ's, and `pace` the maximum number of messages sent per second; 0 means no limit.
     """
 
     kind: str
@@ -68,25 +69,25 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is wished for: at least (or at most) `number` times a system's value, or `number`."""
+    """A target: at least (or at most) `number` times the value of `of`, or `number` itself."""
 
     at_least: bool
     number: float
     of: Name | None
 
     def text(self, unit: str) -> str:
-        """For a table."""
+        """The goal as text for a table."""
         sign = "≥" if self.at_least else "≤"
         return f"{sign} {self.number:g} {unit}" if self.of is None else f"{sign} {self.number:g} ×"
 
     def reached(self, value: float) -> bool:
-        """Is this ratio (or this value, where the goal is one) as wished?"""
+        """True if a ratio (or, for an absolute goal, a value) reaches the goal."""
         return value >= self.number if self.at_least else value <= self.number
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: a value of everybody's outcome."""
+    """One line of the table: one value of each system's outcome."""
 
     name: str
     about: str
@@ -128,17 +129,19 @@ _TX_1_UNWAITED = replace(_TX_1, kind="transactions-unwaited")
 
 
 def _both(work: Work) -> dict[Name, Work]:
-    """What only RocketMQ has as well."""
+    """Workloads of features that only RocketMQ also has."""
     return {Name.KOUROU: work, Name.ROCKETMQ: work, Name.ROCKETMQ5: work}
 
 
 def _blocking(work: Work) -> dict[Name, Work]:
-    """What RocketMQ's client does anyway: its threads wait, as those of kourou.sync do."""
+    """The same workload with blocking threads, as RocketMQ's client always uses and kourou.sync
+    does.
+    """
     return _both(work) | {Name.KOUROU: replace(work, kind=f"blocking-{work.kind}")}
 
 
 def _java(name: str, about: str, value: str, unit: str, goal: Goal, work: Work) -> tuple[Row, ...]:
-    """RocketMQ's client at our servers, and at its own: the client of 4.9, and that of 5."""
+    """Rows for RocketMQ's clients (4.9 and 5): on Kourou's servers and on its own servers."""
     return tuple(
         Row(
             f"{client}-{name}",
@@ -211,7 +214,7 @@ ROWS: tuple[Row, ...] = (
         "rate",
         "msg/s",
         _times(5),
-        # redis-py has a connection for each send under way: four pipelines of 250 serve it better
+        # redis-py uses a connection per send in flight: four pipelines of 250 suit it better
         _all(
             _SEND_1000,
             rocketmq=_SEND_64,
@@ -433,7 +436,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def select(only: Sequence[str], *, huge: bool) -> list[Row]:
-    """The rows that are wanted; ConfigError for a name that is none."""
+    """The selected rows; raises ConfigError for unknown names."""
     known = {row.name: row for row in ROWS}
     wrong = [name for name in only if name not in known]
     if wrong:

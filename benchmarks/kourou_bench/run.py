@@ -1,4 +1,4 @@
-"""`kourou bench KIND`: a cluster to measure (its own, unless one is named), and the printing."""
+"""`kourou bench KIND`: starts a cluster unless one is given, measures it and prints the results."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ HANDLERS = ("message", "batch")
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """What is measured, under what circumstances; printed with every figure.
+    """The parameters; printed with every result.
 
-    `in_flight` sends wait for an answer at any time; each carries `batch` messages. `flush` is that
-    of the broker that is started, and says nothing where a name server is given.
+    `in_flight` sends wait for a reply at any time; each carries `batch` messages. `flush` applies
+    to the broker that is started; it has no effect if a name server is given.
     """
 
     namesrv: str | None
@@ -38,7 +38,7 @@ class BenchSettings:
     queues: int = 8
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
+        """Raises ConfigError for parameters that cannot be measured."""
         if self.flush not in FLUSH_TYPES:
             raise ConfigError(f"--flush {self.flush}: use async or sync")
         if self.handler not in HANDLERS:
@@ -46,7 +46,7 @@ class BenchSettings:
 
 
 def run_bench(kind: str, settings: BenchSettings, *, as_json: bool) -> int:
-    """Measure one kind of work and print its figures."""
+    """Run one kind of workload and print its results."""
     with _cluster(settings) as address, asyncio.Runner(loop_factory=new_event_loop) as runner:
         figures = runner.run(_measure(kind, address, settings))
     told = {"kind": kind, **asdict(settings)}
@@ -58,7 +58,7 @@ def run_bench(kind: str, settings: BenchSettings, *, as_json: bool) -> int:
 
 
 def heading(kind: str, settings: BenchSettings) -> str:
-    """What was measured, in one line: a figure without that says nothing."""
+    """A line that describes what is measured; results mean nothing without it."""
     parts = [f"{settings.messages:,} messages of {settings.size:,} bytes"]
     if kind == "send":
         batches = f" of {settings.batch:,} messages" if settings.batch > 1 else ""

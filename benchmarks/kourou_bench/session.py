@@ -1,4 +1,4 @@
-"""A driver process that stays: prepared once, and then told to measure, again and again.
+"""A driver process, prepared once and then used for repeated measurements.
 
 State: soft.
 """
@@ -14,13 +14,13 @@ from kourou_bench.driving import COMMAND, READY_LINE, Outcome, read_outcome
 from kourou_bench.systems import complaint
 
 LIMIT_S = 3_600.0
-"""For one command, or for storing a backlog before the first."""
+"""Time limit of one command, and of storing the first backlog."""
 
 POLL_S = 0.02
 
 
 class Driver:
-    """One driver. What it prints besides answers, as a JVM may, is passed over."""
+    """A driver process. Other lines of its output, such as a JVM's, are ignored."""
 
     def __init__(self, children: Children, name: str, command: Sequence[str]) -> None:
         self._child: Child = children.start(name, command, says_ready=False, listens=True)
@@ -28,25 +28,26 @@ class Driver:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process ID."""
         return self._child.pid
 
     def wait_until_ready(self) -> None:
-        """Wait until it is prepared. TimedOut, or Unavailable if it failed."""
+        """Wait until the driver is prepared; raises TimedOut, or Unavailable if it failed."""
         while self._line() != READY_LINE:
             continue
 
     def begin(self, seconds: float) -> None:
-        """Tell it to do its work once, and do not wait."""
+        """Start one measurement without waiting for it."""
         try:
             self._child.write_line(f"{COMMAND} {seconds}")
         except BrokenPipeError:
             raise self._ended(self._child.wait_for_exit(LIMIT_S)) from None
 
     def end(self, limit_s: float = LIMIT_S) -> Outcome:
-        """Wait until it has done what it was told, and check its counts.
+        """Wait until the measurement is done, and check its counts.
 
-        TimedOut, or Unavailable if it failed or if a message is missing or came twice.
+        Raises TimedOut, or Unavailable if the driver failed or if a message is missing or
+        duplicated.
         """
         while not (line := self._line(limit_s)).startswith("{"):
             continue
@@ -55,12 +56,12 @@ class Driver:
         return outcome
 
     def measure(self, seconds: float = 0.0, limit_s: float = LIMIT_S) -> Outcome:
-        """Both."""
+        """Start one measurement and wait until it is done."""
         self.begin(seconds)
         return self.end(limit_s)
 
     def _line(self, limit_s: float = LIMIT_S) -> str:
-        """The next whole line of its output."""
+        """The next complete line of the driver's output."""
         until = time.monotonic() + limit_s
         while True:
             code = self._child.wait_for_exit(POLL_S)
@@ -81,7 +82,7 @@ class Driver:
 
 
 def ready_driver(children: Children, name: str, command: Sequence[str]) -> Driver:
-    """A driver that is prepared."""
+    """Start a driver and wait until it is prepared."""
     driver = Driver(children, name, command)
     driver.wait_until_ready()
     return driver

@@ -1,4 +1,4 @@
-"""What reading and writing through Spark costs, as figures."""
+"""Results of `kourou bench spark`: cost of reading and writing through Spark."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ NETWORK = "network"
 STORE = "store"
 PULLS = "pull consumer"
 WAYS = (PARQUET, NETWORK, STORE, PULLS)
-"""How the same rows are read, in this order in every round."""
+"""The ways to read the rows, in the order of each round."""
 
 OVER = ((NETWORK, PARQUET), (STORE, PARQUET), (NETWORK, PULLS))
-"""What is said beside what."""
+"""Pairs of ways whose ratios are printed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What it took to read or write so many rows once.
+    """The cost of reading or writing `rows` rows once.
 
-    `cpu_ns` is what all processes together computed: of Spark, the broker, and who asked.
+    `cpu_ns` is the CPU time of all processes: Spark, the broker and the driver.
     """
 
     rows: int
@@ -36,17 +36,17 @@ class Pass:
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """Rows per second."""
         return self.rows * NS_IN_S / self.wall_ns
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds a row."""
+        """CPU time in microseconds per row."""
         return self.cpu_ns / NS_IN_US / self.rows
 
 
 def reading_figures(size: int, rounds: Sequence[Mapping[str, Pass]]) -> Iterator[Figure]:
-    """Rates, CPU, and what is beside what: medians of all rounds, each compared with itself."""
+    """Rates, CPU time and ratios: medians of all rounds; a ratio is of values of the same round."""
     for way in WAYS:
         yield Figure(f"{size} B, {way}", "rows/s", median(one[way].rate for one in rounds))
         yield Figure(f"{size} B, {way}, CPU", "µs/row", median(one[way].cpu_us for one in rounds))
@@ -58,21 +58,21 @@ def reading_figures(size: int, rounds: Sequence[Mapping[str, Pass]]) -> Iterator
 
 
 def writing_figures(size: int, took: Mapping[str, Pass]) -> Iterator[Figure]:
-    """Rows that became messages, by what the sink promises."""
+    """Rate and CPU time of written rows, by delivery guarantee of the sink."""
     for promise, one in took.items():
         yield Figure(f"{size} B, sink, {promise}", "rows/s", one.rate)
         yield Figure(f"{size} B, sink, {promise}, CPU", "µs/row", one.cpu_us)
 
 
 def stream_figures(waited_ns: Sequence[int], took_ns: int, batches: int) -> Iterator[Figure]:
-    """A stream at a pace: from each message's send until a batch with its row is handed over."""
+    """A paced stream: time from the send of each message until a batch contains its row."""
     yield Figure("stream, rate", "rows/s", len(waited_ns) * NS_IN_S / took_ns)
     yield Figure("stream, batches", "", batches)
     yield from quantiles("stream, send to foreachBatch,", waited_ns)
 
 
 def memory_figures(java_bytes: int, driver_bytes: int, tasks_bytes: int) -> Iterator[Figure]:
-    """What Java and the driver's Python held at most, and Python of tasks at the end."""
+    """Peak memory of Java and of the driver's Python, and memory of the Python tasks at the end."""
     yield Figure("memory, driver's Java, peak", "MiB", java_bytes / MIB)
     yield Figure("memory, driver's Python, peak", "MiB", driver_bytes / MIB)
     yield Figure("memory, Python of tasks", "MiB", tasks_bytes / MIB)

@@ -1,6 +1,6 @@
-"""`kourou bench spark`: a cluster and a Spark session of its own, and the order of its figures.
+"""`kourou bench spark`: starts a cluster and a Spark session and measures in a fixed order.
 
-Spark is loaded when it is needed, and not before: `kourou` works without the extra.
+Spark is imported only when needed, because `kourou` also works without the extra.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ SIZES = (128, 1_024)
 
 @dataclass(frozen=True, slots=True)
 class SparkBench:
-    """What is measured; printed with every figure.
+    """The parameters; printed with every result.
 
-    `messages` of each of `sizes` are read in `rounds`, after one that is not counted, and at most
-    `sink_rows` of them written. Then come `rate` events a second for `seconds`.
+    `messages` messages of each of `sizes` are read in `rounds` rounds, after one that is not
+    counted, and at most `sink_rows` of them are written. Then a stream of `rate` events per second
+    runs for `seconds`.
     """
 
     messages: int = 1_000_000
@@ -50,7 +51,7 @@ class SparkBench:
     master: str = "local[2]"
 
     def __post_init__(self) -> None:
-        """Refuse what would measure nothing."""
+        """Raises ConfigError for parameters that would measure nothing."""
         if self.messages < self.queues:
             raise ConfigError(f"--messages {self.messages} is too few; use at least {self.queues}")
         if not self.master.startswith("local"):
@@ -58,7 +59,7 @@ class SparkBench:
 
 
 def run_spark_bench(settings: SparkBench, *, as_json: bool) -> int:
-    """Measure and print. ConfigError where Java or the extra `spark` is missing."""
+    """Measure and print; raises ConfigError if Java or the extra `spark` is missing."""
     check_spark()
     told = {"kind": "spark", **asdict(settings)}
     if not as_json:
@@ -69,14 +70,14 @@ def run_spark_bench(settings: SparkBench, *, as_json: bool) -> int:
 
 
 def check_spark() -> None:
-    """ConfigError, with what to type, where Spark cannot start."""
+    """Raises ConfigError, with the command to type, if Spark cannot start."""
     from kourou_spark_etl.machine import check_machine
 
     check_machine()
 
 
 def heading(settings: SparkBench) -> str:
-    """What was measured, in one line."""
+    """A line that describes what is measured."""
     sizes = " and ".join(f"{size:,}" for size in settings.sizes)
     return (
         f"spark: {settings.messages:,} messages of {sizes} bytes in {settings.queues} queues, "
@@ -87,7 +88,7 @@ def heading(settings: SparkBench) -> str:
 
 def _measured(settings: SparkBench) -> Iterator[Figure]:
     with ExitStack() as stack:
-        # Java tidies its own up when it ends, which is after us.
+        # Java removes its own temporary files when it exits, which is after this process.
         made = tempfile.TemporaryDirectory(prefix="kourou-bench-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))
         cluster = stack.enter_context(LocalCluster(folder / "cluster", ClusterSettings()))
@@ -117,7 +118,7 @@ def _session(folder: Path, master: str) -> Iterator[Any]:
     from kourou_spark_etl.session import open_session
 
     with warnings.catch_warnings():
-        # PySpark looks at the versions beside it when it starts.
+        # PySpark warns about versions of other packages when it starts.
         warnings.simplefilter("ignore")
         spark = open_session(
             "kourou-bench",
@@ -153,7 +154,7 @@ def _of_size(
                 settings.messages,
             )
 
-    # Java compiles what it runs in the first one.
+    # The first round is skipped, because Java compiles code in it.
     yield from reading_figures(size, list(rounds())[1:])
     rows = min(settings.messages, settings.sink_rows)
     yield from writing_figures(

@@ -1,7 +1,7 @@
-"""The work of `kourou bench spark`: topics through Spark, and the same rows by other ways.
+"""The workload of `kourou bench spark`: topics through Spark, and the same rows by other means.
 
-Every body is random and no two are alike: Parquet would store repeated ones once, and be quicker
-than anything can be with real ones. Messages have a tag, a key and a trace context besides.
+All bodies are random and different, because Parquet stores repeated values once and would be faster
+than with real data. Messages also have a tag, a key and a trace context.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kourou_bench.spark_costs import NETWORK, PARQUET, PULLS, STORE, WAYS, Pass
 
 SINK_PROMISES = ("exactly-once", "at-least-once")
 WARM_ROWS = 1_000
-"""Written first, and not counted."""
+"""Rows that are written first and not counted."""
 
 STREAM_TAG = "timed"
 STREAM_WARM_TAG = "warm"
 TICK_S = 0.02
-"""Of the stream's sender: so often it sends what is due."""
+"""Interval at which the stream's sender sends the events that are due."""
 
 STREAM_WAIT_S = 120.0
 NS_IN_MS = 1_000_000
@@ -37,7 +37,7 @@ _TAGS = ("CREATED", "PAID", "SHIPPED", "RETURNED")
 
 
 async def fill(client: Client, topic: str, messages: int, size: int, queues: int) -> None:
-    """Store so many messages with bodies of so many bytes."""
+    """Store messages with bodies of `size` bytes."""
     await client.admin.topics.create(topic, queues=queues)
     for begin in range(0, messages, LOAD_CHUNK):
         count = min(LOAD_CHUNK, messages - begin)
@@ -59,14 +59,14 @@ async def fill(client: Client, topic: str, messages: int, size: int, queues: int
 
 # -- reading --------------------------------------------------------------------------------------
 def table(spark: Any, topic: str, **options: str) -> Any:
-    """A topic as Spark sees it."""
+    """A topic as a Spark data frame."""
     return spark.read.format("kourou").options(subscribe=topic, **options).load()
 
 
 def round_of_reads(
     spark: Any, address: str, store: Path, topic: str, parquet: Path, messages: int
 ) -> dict[str, Pass]:
-    """Every way once, in turn."""
+    """Read the rows once in each way."""
     ways: dict[str, Callable[[], int]] = {
         PARQUET: lambda: _read(spark.read.parquet(str(parquet))),
         NETWORK: lambda: _read(table(spark, topic, nameServer=address)),
@@ -77,7 +77,7 @@ def round_of_reads(
 
 
 def _read(frame: Any) -> int:
-    from kourou_spark_etl.read_through import read_through  # Spark is loaded when it is measured
+    from kourou_spark_etl.read_through import read_through  # import Spark only when it is measured
 
     return read_through(frame)
 
@@ -93,7 +93,7 @@ def _timed(way: str, work: Callable[[], int], messages: int) -> Pass:
 
 
 async def _pulled(address: str, topic: str) -> int:
-    """A plain pull consumer, queue after queue; every message becomes an object."""
+    """Read with a plain pull consumer, queue after queue; every message becomes an object."""
     count = 0
     async with Client(address) as client:
         consumer = await client.pull_consumer()
@@ -110,9 +110,9 @@ async def _pulled(address: str, topic: str) -> int:
 
 # -- writing --------------------------------------------------------------------------------------
 def written(spark: Any, address: str, parquet: Path, rows: int, queues: int) -> dict[str, Pass]:
-    """So many of the same rows into a topic of its own for each promise of the sink."""
+    """Write the same rows into a new topic for each delivery guarantee of the sink."""
     frame = spark.read.parquet(str(parquet)).select("value", "key", "tags").limit(rows)
-    # A limit makes one partition, and so a sink of one task; and reading is not to be measured.
+    # A limit makes one partition, hence one sink task; persist, so that reading is not measured.
     source = frame.repartition(queues).persist()
     found: dict[str, Pass] = {}
     try:
@@ -150,9 +150,9 @@ async def _arrived(address: str, topic: str, rows: int) -> int:
 
 # -- a stream -------------------------------------------------------------------------------------
 class Arrivals:
-    """How long rows took to come; batches are handed over on a thread of Spark's.
+    """Measures how long rows take to arrive; Spark delivers batches on one of its own threads.
 
-    Rows of before STREAM_TAG only show that the query runs.
+    Rows without STREAM_TAG only show that the query runs.
 
     State: soft.
     """
@@ -165,13 +165,13 @@ class Arrivals:
         self.done = threading.Event()
 
     def take(self, batch: Any, number: int) -> None:
-        """What `foreachBatch` is given."""
+        """The callback of `foreachBatch`."""
         rows = batch.select("tags", "value").toArrow().to_pydict()
         now_ns = time.time_ns()
         self.count(rows["tags"], rows["value"], now_ns)
 
     def count(self, tags: list[str | None], values: list[bytes], now_ns: int) -> None:
-        """Rows of a batch that came at this time; a body is the time of its send in ns."""
+        """Count the rows of a batch that arrived at `now_ns`; a body is its send time in ns."""
         timed = [
             now_ns - int(value)
             for tag, value in zip(tags, values, strict=True)
@@ -189,7 +189,10 @@ class Arrivals:
 def streamed(
     spark: Any, address: str, folder: Path, queues: int, rate: int, seconds: float
 ) -> tuple[list[int], int, int]:
-    """So many events a second for so long: each one's way in ns, all of it in ns, and batches."""
+    """Stream `rate` events per second for `seconds`.
+
+    Returns the latency of each event in ns, the total time in ns, and the number of batches.
+    """
     topic = "bench-stream"
     events = int(rate * seconds)
     arrivals = Arrivals(events)
@@ -215,7 +218,9 @@ def streamed(
 
 
 async def _sent(address: str, topic: str, rate: int, events: int, warm: threading.Event) -> int:
-    """Send at the pace, once the query has handed over a first batch; when that began."""
+    """Send at a fixed rate once the query has delivered a first batch; returns the start time in
+    ns.
+    """
     async with Client(address) as client:
 
         async def send(count: int, tag: str) -> None:

@@ -1,7 +1,7 @@
-"""The systems of a comparison: what each needs, how it is started, how it is told to be safe.
+"""The systems of a comparison: requirements, start, and settings that make them durable.
 
-Servers are started for one row, on free ports of the loopback interface, in a folder of their own,
-and are gone after it. `serve` returns when the server says that it serves.
+Servers are started for one row, on free ports of the loopback interface and in a folder of their
+own, and are removed afterwards. `serve` returns when the server is ready.
 
 State: soft.
 """
@@ -39,68 +39,68 @@ COMPLAINT_LINES = 3
 NATS_VERSION = "v2.15.2"
 NATS_LINE = f"go install github.com/nats-io/nats-server/v2@{NATS_VERSION}"
 NATS_SYNCS_SINCE = (2, 10)
-"""The first nats-server that can be told how often it syncs its files."""
+"""The first nats-server with a configurable sync interval."""
 
 FLUSH_TYPES = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
 PACKAGES_LINE = MissingPackages("", "bench").hint
 
 
 class Running(Protocol):
-    """Servers that serve."""
+    """Running servers."""
 
     @property
     def pids(self) -> list[int]:
-        """Their processes."""
+        """The process IDs."""
 
     def start_again_after_kill(self) -> None:
-        """Kill what stores, without a word, and start it on the same files."""
+        """Send SIGKILL to the server that stores messages, and restart it on the same files."""
 
     def loop_lags(self) -> Mapping[float, int]:
-        """How late the gateway's event loop was since its start; empty where there is none.
+        """Lag of the gateway's event loop since its start; empty without a gateway.
 
-        Upper bound in ms -> how many timers were at most so late.
+        Upper bound in ms -> number of timers that were at most so late.
         """
 
 
 class System(Protocol):
-    """What is compared."""
+    """A system that can be compared."""
 
     @property
     def name(self) -> Name:
-        """How tables call it."""
+        """Its name in tables."""
 
     def missing(self) -> str:
-        """What this machine lacks to run it and what to type about it; empty: nothing."""
+        """What this machine lacks to run it, and the command that installs it; empty if nothing."""
 
     def cannot(self, work: Work) -> str:
-        """Why it cannot do this work; empty: it can."""
+        """Why it cannot run this workload; empty if it can."""
 
     def title(self) -> str:
         """Its name and version."""
 
     def settings(self) -> Mapping[str, object]:
-        """What was set otherwise than by default, and what matters of the rest."""
+        """Settings that differ from the defaults, and important ones that do not."""
 
     def address(self, port: int) -> str:
-        """What its clients are given."""
+        """The address that its clients use."""
 
     def driver(self, options: DriverOptions) -> list[str]:
-        """The command that does the work."""
+        """The command that runs the driver."""
 
     def serve(self, folder: Path, port: int, flush: str) -> AbstractContextManager[Running]:
-        """Its servers, for as long as the block lasts."""
+        """Start its servers for the duration of the block."""
 
 
 # -- processes -----------------------------------------------------------------------------------
 def complaint(child: Child) -> str:
-    """The last lines of a child's output that say something: no stack frames of Java."""
+    """The last meaningful lines of a child's output, without Java's stack frames."""
     lines = child.log_tail(LOG_LINES).splitlines()
     words = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", "   "))]
     return " | ".join(words[-COMPLAINT_LINES:])
 
 
 def wait_for_port(child: Child, port: int) -> None:
-    """Until somebody listens there; Unavailable when the child ends first."""
+    """Wait until a server listens on the port; raises Unavailable if the child ends first."""
     for _ in range(int(READY_TIMEOUT_MS / 1_000 / POLL_S)):
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
@@ -113,17 +113,17 @@ def wait_for_port(child: Child, port: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Children that serve together."""
+    """Child processes that form one server."""
 
     children: list[Child]
 
     @property
     def pids(self) -> list[int]:
-        """Their process ids."""
+        """Their process IDs."""
         return [child.pid for child in self.children]
 
     def start_again_after_kill(self) -> None:
-        """Nothing that is measured of a peer."""
+        """Not supported: restarts of peers are not measured."""
         raise Unavailable("only Kourou's restart is measured")
 
     def loop_lags(self) -> Mapping[float, int]:
@@ -132,14 +132,14 @@ class Processes:
 
 
 def go_program(name: str) -> str:
-    """A program that `go install` has put where it puts them, else one on PATH; empty: neither."""
+    """The path of a program in Go's install folder, else on PATH; empty if it is in neither."""
     home = os.environ.get("GOPATH") or str(Path.home() / "go")
     folders = (os.environ.get("GOBIN", ""), f"{home}/bin", os.environ.get("PATH", ""))
     return shutil.which(name, path=os.pathsep.join(filter(None, folders))) or ""
 
 
 def version_of(command: str) -> str:
-    """The first version number that a command's --version prints; empty if there is none."""
+    """The first version number in the output of `COMMAND --version`; empty if there is none."""
     place = shutil.which(command)
     if place is None:
         return ""
@@ -149,22 +149,22 @@ def version_of(command: str) -> str:
 
 
 def python_driver(script: Path, options: DriverOptions) -> list[str]:
-    """A driver of benchmarks/peers, run by the Python that runs this."""
+    """The command of a driver in benchmarks/peers, run by the current Python."""
     return [sys.executable, str(script), *options.as_arguments()]
 
 
 # -- Kourou ---------------------------------------------------------------------------------------
 class Kourou:
-    """Ours: a name server and a broker, and the asynchronous client."""
+    """Kourou: a name server and a broker, and the asynchronous client."""
 
     name = Name.KOUROU
 
     def missing(self) -> str:
-        """Nothing: it runs already."""
+        """Nothing is missing, because Kourou is running this code."""
         return ""
 
     def cannot(self, work: Work) -> str:
-        """It can do all of it."""
+        """Kourou supports all workloads."""
         return ""
 
     def title(self) -> str:
@@ -172,7 +172,7 @@ class Kourou:
         return f"Kourou {__version__}"
 
     def settings(self) -> Mapping[str, object]:
-        """Its defaults."""
+        """The default settings."""
         return {"python": platform.python_version(), "server": "defaults", "client": "defaults"}
 
     def address(self, port: int) -> str:
@@ -180,7 +180,7 @@ class Kourou:
         return f"tcp://{HOST}:{port}"
 
     def driver(self, options: DriverOptions) -> list[str]:
-        """The driver beside this module."""
+        """The driver in this package."""
         return [sys.executable, "-m", "kourou_bench.driver", *options.as_arguments()]
 
     @contextmanager
@@ -195,7 +195,7 @@ class Kourou:
 
 @contextmanager
 def kourou_for_java(folder: Path, port: int, flush: str) -> Iterator[Running]:
-    """The same, with the name server at this port for RocketMQ's clients."""
+    """The same, with the name server on this port for RocketMQ's clients."""
     settings = ClusterSettings(
         broker={"flushDiskType": FLUSH_TYPES[flush]},
         namesrv={"listenPort": str(port), "zmqPort": str(free_port()), "adminPort": "0"},
@@ -206,13 +206,13 @@ def kourou_for_java(folder: Path, port: int, flush: str) -> Iterator[Running]:
 
 @dataclass(frozen=True, slots=True)
 class RunningKourou:
-    """A local cluster, as the comparison sees it."""
+    """A local cluster as `Running`."""
 
     cluster: LocalCluster
 
     @property
     def pids(self) -> list[int]:
-        """Name server, broker, and the gateway where there is one."""
+        """Name server, broker and, if there is one, the gateway."""
         console = [] if self.cluster.console is None else [self.cluster.console]
         return [one.pid for one in (self.cluster.namesrv, *self.cluster.brokers, *console)]
 
@@ -222,7 +222,7 @@ class RunningKourou:
         self.cluster.start_broker(0)
 
     def loop_lags(self) -> Mapping[float, int]:
-        """From the page of metrics."""
+        """Read from the metrics page."""
         if self.cluster.console is None:
             return {}
         with urllib.request.urlopen(f"{self.cluster.console.ready['admin']}/metrics") as page:
@@ -231,7 +231,7 @@ class RunningKourou:
 
 
 class Gateway(Kourou):
-    """The HTTP gateway in front of the same servers, and a driver that speaks HTTP."""
+    """The HTTP gateway in front of the same servers, and a driver that uses HTTP."""
 
     name = Name.GATEWAY
 
@@ -239,15 +239,15 @@ class Gateway(Kourou):
         self._gateways: dict[int, str] = {}
 
     def title(self) -> str:
-        """What is added."""
+        """Kourou's title and the gateway."""
         return "HTTP gateway"
 
     def address(self, port: int) -> str:
-        """The gateway's address, a bar, the name server's."""
+        """The gateway's address, `|`, the name server's."""
         return f"{self._gateways[port]}|{super().address(port)}"
 
     def driver(self, options: DriverOptions) -> list[str]:
-        """The driver beside this module."""
+        """The driver in this package."""
         module = "kourou_bench.gateway_driver"
         return [sys.executable, "-m", module, *options.as_arguments()]
 
@@ -279,13 +279,13 @@ class Nats:
         return tuple(int(part) for part in self._version.split(".")[:2]) >= NATS_SYNCS_SINCE
 
     def missing(self) -> str:
-        """The server's or the client's package."""
+        """What is missing: the server's or the client's package."""
         if not self._version:
             return f"nats-server is not installed: {NATS_LINE} (or sudo apt install -y nats-server)"
         return "" if importlib.util.find_spec("nats") else f"nats-py is missing: {PACKAGES_LINE}"
 
     def cannot(self, work: Work) -> str:
-        """Old servers cannot sync before they answer."""
+        """Versions before NATS_SYNCS_SINCE cannot sync before they reply."""
         if work.flush == "sync" and not self._syncs:
             return f"nats-server {self._version} cannot sync before it answers; 2.10 and newer can"
         return ""
@@ -295,17 +295,17 @@ class Nats:
         return f"NATS {self._version}"
 
     def settings(self) -> Mapping[str, object]:
-        """How it syncs, above all."""
+        """Settings that matter for the comparison, in particular syncing."""
         how = "sync_interval 500ms, or always" if self._syncs else "every 2 minutes (fixed)"
         client = f"nats-py {importlib.metadata.version('nats-py')}, uvloop"
         return {"storage": "file", "sync": how, "client": client}
 
     def address(self, port: int) -> str:
-        """The server's own address."""
+        """The server's address."""
         return f"nats://{HOST}:{port}"
 
     def driver(self, options: DriverOptions) -> list[str]:
-        """The driver of benchmarks/peers."""
+        """The driver in benchmarks/peers."""
         return python_driver(self._driver, options)
 
     @contextmanager
@@ -337,13 +337,13 @@ class Redis:
         self._version = version_of("redis-server")
 
     def missing(self) -> str:
-        """The server's or the client's package."""
+        """What is missing: the server's or the client's package."""
         if not self._version:
             return "redis-server is not installed: sudo apt install -y redis-server"
         return "" if importlib.util.find_spec("redis") else f"redis is missing: {PACKAGES_LINE}"
 
     def cannot(self, work: Work) -> str:
-        """It can do all of it."""
+        """Redis supports all workloads."""
         return ""
 
     def title(self) -> str:
@@ -351,7 +351,7 @@ class Redis:
         return f"Redis {self._version}"
 
     def settings(self) -> Mapping[str, object]:
-        """How it syncs, above all."""
+        """Settings that matter for the comparison, in particular syncing."""
         client = f"redis-py {importlib.metadata.version('redis')}"
         if importlib.util.find_spec("hiredis"):
             client += " with hiredis"
@@ -362,16 +362,16 @@ class Redis:
         }
 
     def address(self, port: int) -> str:
-        """The server's own address."""
+        """The server's address."""
         return f"{HOST}:{port}"
 
     def driver(self, options: DriverOptions) -> list[str]:
-        """The driver of benchmarks/peers."""
+        """The driver in benchmarks/peers."""
         return python_driver(self._driver, options)
 
     @contextmanager
     def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
-        """One server; its file is synced each second, or before each answer."""
+        """One server; its file is synced every second, or before each reply."""
         folder.mkdir(parents=True, exist_ok=True)
         sync = "always" if flush == "sync" else "everysec"
         command = [

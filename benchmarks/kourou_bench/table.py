@@ -1,4 +1,4 @@
-"""A comparison as one table for people and as JSON lines for machines."""
+"""A comparison as a text table and as JSON lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ GAP = "  "
 
 
 def text_table(results: Sequence[Result], titles: Mapping[Name, str]) -> str:
-    """Rows by systems; beside each peer's value, how many times that Kourou's is.
+    """A table of rows by systems; each peer's value is followed by Kourou's value divided by it.
 
-    Below a row, where it was measured, the CPU time of a message: of the servers and of the client.
+    Below a row, if it was measured, is the CPU time per message of servers and client.
     """
     peers = [name for name in (*PEERS, Name.ITSELF) if any(name in one.cells for one in results)]
     head = ["work", "", titles[Name.KOUROU]]
@@ -43,7 +43,7 @@ def text_table(results: Sequence[Result], titles: Mapping[Name, str]) -> str:
 
 
 def notes(results: Sequence[Result], titles: Mapping[Name, str]) -> Iterator[str]:
-    """Why cells are empty, and every failure; each once."""
+    """Why cells are empty, and all failures, without duplicates."""
     told: set[str] = set()
     for result in results:
         for name, cell in result.cells.items():
@@ -59,7 +59,7 @@ def notes(results: Sequence[Result], titles: Mapping[Name, str]) -> Iterator[str
 
 
 def json_lines(results: Sequence[Result], settings: Mapping[str, object]) -> Iterator[str]:
-    """One line a figure: each system's median, and each ratio."""
+    """One line per value: the median of each system, and each ratio."""
     for result in results:
         row = result.row
         for name, cell in result.cells.items():
@@ -77,7 +77,7 @@ def json_lines(results: Sequence[Result], settings: Mapping[str, object]) -> Ite
 
 
 def _work(row: Row, name: Name) -> dict[str, object]:
-    """What the system did, without what says nothing of this kind of work."""
+    """The parameters of the workload that apply to its kind."""
     work = row.works.get(name)
     return {} if work is None else {key: one for key, one in asdict(work).items() if one}
 
@@ -120,7 +120,7 @@ def _ratio(value: float | None) -> str:
 
 
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    """Words to the left, numbers to the right."""
+    """Text is left-aligned, numbers are right-aligned."""
     words = {0, 1, len(line) - 2, len(line) - 1}
     parts = [
         text.ljust(width) if column in words else text.rjust(width)

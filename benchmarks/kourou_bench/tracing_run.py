@@ -1,8 +1,8 @@
-"""`kourou bench tracing`: what tracing costs those who send, beside sends without it, in one run.
+"""`kourou bench tracing`: what tracing costs a sender, compared with sends without it in one run.
 
-Two clusters stand at once, one whose broker and client trace and one whose do not, and the same
-client process sends to them in turns: so whatever else the machine does, it does to both. Spans go
-to a collector of this process, which reads and forgets them.
+Two clusters run at the same time: the broker and client of one trace, those of the other do not.
+The same client process sends to them in turns, so other load on the machine affects both. Spans go
+to a collector in this process, which reads and discards them.
 
 State: soft.
 """
@@ -37,24 +37,26 @@ CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class TracingBench:
-    """What is sent, and how much of it is traced; `rounds` of both, in turns."""
+    """The parameters: what is sent, and which share is traced; both sides run `rounds` times in
+    turns.
+    """
 
     rounds: int = 5
     seconds: float = 3.0
     size: int = 1_024
     ratio: float = 0.01
     roots_per_s: int = 0
-    """Most traces that begin in a second; 0: any number. Users have the client's default."""
+    """The most traces that start per second; 0: no limit. Applications use the client's default."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
+        """Raises ConfigError for parameters that cannot be measured."""
         if not 0.0 < self.ratio <= 1.0:
             raise ConfigError(f"--ratio {self.ratio} is not above 0 and at most 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn: sends a second, and what broker and client computed for one, in µs."""
+    """One turn: sends per second, and CPU time of broker and client per send, in µs."""
 
     sends_per_s: float
     cpu_us: float
@@ -62,14 +64,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Without and with tracing, by name."""
+    """The clusters without and with tracing, by name."""
 
     clusters: Mapping[str, LocalCluster]
     settings: Mapping[str, ClientSettings]
 
 
 def run_tracing_bench(bench: TracingBench, *, as_json: bool) -> int:
-    """Measure and print; never judges."""
+    """Measure and print; there is no goal."""
     turns: dict[str, list[Turn]] = {"plain": [], "traced": []}
     with _clusters(bench) as sides, asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_play(bench, sides, turns))
@@ -93,7 +95,7 @@ def run_tracing_bench(bench: TracingBench, *, as_json: bool) -> int:
 
 
 def _spans_of(cluster: LocalCluster) -> int:
-    """What its broker has exported, by its own account."""
+    """The number of spans that the cluster's broker reports as exported."""
     with urllib.request.urlopen(f"{cluster.brokers[0].ready['admin']}/metrics") as answer:
         page = answer.read().decode()
     found = re.search(r"^kourou_trace_spans_total{.*} (\S+)$", page, re.MULTILINE)
@@ -101,7 +103,7 @@ def _spans_of(cluster: LocalCluster) -> int:
 
 
 def told(turns: Mapping[str, list[Turn]]) -> dict[str, float]:
-    """Medians of the turns; the ratios are the medians of those of each round."""
+    """Medians of the turns; a ratio is the median of the ratios of the rounds."""
     found: dict[str, float] = {}
     for name, each in turns.items():
         found[f"{name}_sends_per_s"] = statistics.median(one.sends_per_s for one in each)
@@ -143,7 +145,7 @@ async def _play(bench: TracingBench, sides: _Sides, turns: Mapping[str, list[Tur
     async with clients["plain"], clients["traced"]:
         for client in clients.values():
             await client.admin.topics.create(TOPIC, queues=QUEUES)
-            await _turn(bench, client, 0, seconds=1.0)  # what is made at first use
+            await _turn(bench, client, 0, seconds=1.0)  # warm-up
         for number in range(bench.rounds):
             order = ("plain", "traced") if number % 2 == 0 else ("traced", "plain")
             for name in order:
@@ -154,7 +156,7 @@ async def _play(bench: TracingBench, sides: _Sides, turns: Mapping[str, list[Tur
 async def _turn(
     bench: TracingBench, client: Client, pid: int, *, seconds: float | None = None
 ) -> Turn:
-    """Send for so long; with the CPU time of this process and of `pid`."""
+    """Send for a time; also measures the CPU time of this process and of `pid`."""
     body = b"x" * bench.size
     limit_s = bench.seconds if seconds is None else seconds
     before = CpuReading.of(pid) if pid else None

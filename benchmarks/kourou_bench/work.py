@@ -1,7 +1,8 @@
-"""The work that is measured: sending, consuming a backlog, one message from end to end.
+"""Workloads of `kourou bench KIND`: sending, consuming a backlog, end-to-end latency.
 
-Every body holds random bytes of the wanted size, made before the watch starts; every run is checked
-against what the queues hold, because a figure for lost messages is worth nothing.
+Every body contains random bytes of the configured size, made before the timer starts. Every run is
+checked against the number of messages in the queues, because results with lost messages are
+invalid.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from kourou.model.subscription import ConsumeFromWhere
 from kourou_bench.figures import Figure, quantiles, rates
 
 BODIES = 64
-"""Different bodies that take turns."""
+"""The number of different bodies; they are used in turn."""
 
 WARM_UP_SHARE = 20
-"""One in so many messages is sent before the watch starts."""
+"""The warm-up sends one message per so many measured ones."""
 
 BACKLOG_CHUNK = 2_000
 STUCK_AFTER_S = 30.0
@@ -32,7 +33,7 @@ STAMP_BYTES = 8
 
 
 class Settings(Protocol):
-    """What the work looks at of kourou_bench.run.BenchSettings."""
+    """The part of kourou_bench.run.BenchSettings that workloads use."""
 
     @property
     def messages(self) -> int: ...
@@ -47,7 +48,7 @@ class Settings(Protocol):
 
 
 async def send(client: Client, topic: str, settings: Settings) -> list[Figure]:
-    """Send with so many sends under way, each of one message or one batch."""
+    """Keep `in_flight` sends in flight, each of one message or one batch."""
     bodies = _bodies(settings.size)
     await _send_all(client, topic, bodies, max(1, settings.messages // WARM_UP_SHARE), settings)
     before = await _stored(client, topic)
@@ -64,7 +65,7 @@ async def send(client: Client, topic: str, settings: Settings) -> list[Figure]:
 async def _send_all(
     client: Client, topic: str, bodies: list[bytes], messages: int, settings: Settings
 ) -> list[int]:
-    """Send them; how long each send took to be answered, in ns."""
+    """Send all messages; returns how long each send took until its reply, in ns."""
     took_ns: list[int] = []
     left = iter(range(0, messages, settings.batch))
     clock = time.perf_counter_ns
@@ -91,7 +92,7 @@ async def _send_all(
 
 
 async def consume(client: Client, topic: str, settings: Settings) -> list[Figure]:
-    """Store a backlog, then count what one consumer is handed per second."""
+    """Store a backlog, then count how many messages one consumer receives per second."""
     bodies = _bodies(settings.size)
     before = await _stored(client, topic)
     for at in range(0, settings.messages, BACKLOG_CHUNK):
@@ -118,7 +119,7 @@ async def consume(client: Client, topic: str, settings: Settings) -> list[Figure
 
 
 class _Counter:
-    """Counts what handlers are given, on the loop that waits for it."""
+    """Counts the messages that handlers receive, on the event loop that waits for them."""
 
     def __init__(self, goal: int) -> None:
         self.goal = goal
@@ -144,7 +145,7 @@ class _Counter:
             self._done.set()
 
     async def wait(self) -> None:
-        """Until all have come; Unavailable when none comes for a long time."""
+        """Wait until all messages have arrived; raises Unavailable if none arrives for long."""
         seen = -1
         while not self._done.is_set():
             if seen == self.count:
@@ -154,11 +155,11 @@ class _Counter:
                 async with asyncio.timeout(STUCK_AFTER_S):
                     await self._done.wait()
             except TimeoutError:
-                continue  # slow is not stuck: look whether any came
+                continue  # slow is not stuck: check whether any message has arrived
 
 
 async def latency(client: Client, topic: str, settings: Settings) -> list[Figure]:
-    """Send one at a time: how long until the answer, and until the handler has it."""
+    """Send one message at a time; measures the time to the reply and to the handler."""
     arrived: asyncio.Queue[int] = asyncio.Queue()
 
     async def note(message: ReceivedMessage) -> None:
@@ -192,7 +193,9 @@ async def latency(client: Client, topic: str, settings: Settings) -> list[Figure
 
 
 async def _until_listening(client: Client, topic: str, arrived: asyncio.Queue[int]) -> None:
-    """A group that begins at the end hears nothing sent before it has its queues."""
+    """Wait until the consumer has its queues: a group that starts at the end misses earlier
+    messages.
+    """
     stats = await client.admin.topics.stats(topic)
     stamp = time.perf_counter_ns().to_bytes(STAMP_BYTES, "big")
     for queue in stats:
@@ -203,7 +206,7 @@ async def _until_listening(client: Client, topic: str, arrived: asyncio.Queue[in
                     await arrived.get()
                 break
             except TimeoutError:
-                continue  # it has not got this queue yet
+                continue  # the consumer does not have this queue yet
     while not arrived.empty():
         arrived.get_nowait()
 

@@ -1,8 +1,8 @@
-"""The tables of results in benchmarks/README.md: rows of this run replace those of earlier ones.
+"""Updates the tables of results in benchmarks/README.md: rows of this run replace earlier ones.
 
-There are two tables: beside RocketMQ 4.9 (`peers`), from which the first page takes its figures,
-and beside everybody else (`others`). A row that was not measured keeps what it has. What is lost is
-written as what is won.
+There are two tables: the comparison with RocketMQ 4.9 (`peers`), which is the source of the table
+in README.md, and the one with all other peers (`others`). A row that was not measured is kept.
+Losses are written in the same way as gains.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def write_results(
     command: str,
     date: datetime.date,
 ) -> None:
-    """Put what was measured into the page. ConfigError if it has no place for it."""
+    """Write the results into the page; raises ConfigError if it has no block for them."""
     text = page.read_text(encoding="utf-8")
     conditions = f"on {machine}; to repeat all rows: `{command}`"
     peer = titles.get(FIRST, "RocketMQ")
@@ -55,7 +55,7 @@ def write_results(
 
 
 def rows_lost(page: Path) -> list[str]:
-    """The rows of the first table in which the peer is better. ConfigError if there is none."""
+    """The rows of the first table in which the peer is better, else raise ConfigError."""
     more_is_better = {row.name: row.goal.at_least for row in ROWS}
     lost = []
     for name, _, _, ratio, *_ in _rows(_block(page.read_text(encoding="utf-8"), "peers")[1], 8):
@@ -68,12 +68,12 @@ def rows_lost(page: Path) -> list[str]:
 
 
 def _is_there(result: Result, peer: Name) -> bool:
-    """Were both measured?"""
+    """True if both systems were measured."""
     return bool(result.ratios(peer))
 
 
 def _others(result: Result) -> Iterator[Name | None]:
-    """Those of the second table; None for a row of Kourou alone."""
+    """The peers of the second table; None stands for a row of Kourou alone."""
     for name in result.cells:
         if name not in {Name.KOUROU, FIRST} and _is_there(result, name):
             yield name
@@ -120,7 +120,7 @@ def _replaced(
     fresh: Mapping[tuple[str, ...], tuple[str, ...]],
     conditions: str,
 ) -> str:
-    """The page with the fresh rows of one table; as it is where there are none."""
+    """The page with the new rows of one table; unchanged if there are none."""
     begin = f"<!-- results: {name} -->"
     found = _block(text, name)
     if not fresh:
@@ -134,7 +134,7 @@ def _replaced(
 
 
 def _block(text: str, name: str) -> re.Match[str]:
-    """One table of the page; group 1 is what stands between its marks."""
+    """One table of the page; group 1 is the text between its markers."""
     begin = f"<!-- results: {name} -->"
     found = re.search(re.escape(begin) + r"\n(.*?)" + re.escape(END), text, re.DOTALL)
     if found is None:

@@ -1,7 +1,7 @@
 """Kafka's driver in a comparison, with aiokafka: `python kafka_driver.py key=value …`.
 
 A send waits for the broker's acknowledgement (acks=all, no linger). A batch is one explicit batch
-for one partition. Consumers are groups; offsets are committed as aiokafka does by itself.
+for one partition. Consumers are groups; offsets are committed automatically by aiokafka.
 """
 
 from __future__ import annotations

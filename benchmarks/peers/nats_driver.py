@@ -1,9 +1,9 @@
 """NATS JetStream's driver in a comparison, with nats-py: `python nats_driver.py key=value …`.
 
-A stream in files stands for a topic. A publish waits for the stream's acknowledgement. The
-backlog is put in by publishes that do not wait one by one, and counted afterwards. Consumers pull;
-a handler of single messages acknowledges each, a handler of batches the last of each batch, which
-covers those before it.
+A stream in files stands for a topic. A publish waits for the stream's acknowledgement. The backlog
+is loaded with publishes that are not awaited individually, and counted afterwards. Consumers pull;
+a handler for single messages acknowledges each, a handler for batches acknowledges the last message
+of each batch, which covers the earlier ones.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def _load(client: Client, js: JetStreamContext, name: str, options: Driver
         count = min(LOAD_CHUNK, options.messages - at)
         for place in range(at, at + count - 1):
             await client.publish(name, bodies[place % BODIES])
-        await js.publish(name, bodies[at % BODIES])  # answered when those before it are stored
+        await js.publish(name, bodies[at % BODIES])  # implies that earlier ones are stored
 
 
 @asynccontextmanager

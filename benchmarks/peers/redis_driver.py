@@ -1,8 +1,8 @@
 """Redis Streams' driver in a comparison, with redis-py: `python redis_driver.py key=value …`.
 
-A stream stands for a topic. Sends under way are connections, as redis-py has it: one XADD each, or
-a pipeline of `batch` of them. A consumer reads with XREADGROUP and acknowledges what it read with
-one XACK.
+A stream stands for a topic. As redis-py requires, each send in flight has a connection: it sends
+one XADD, or a pipeline of `batch` of them. A consumer reads with XREADGROUP and acknowledges the
+entries with one XACK.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kourou_bench.driving import (
 
 READ = 1_000
 BLOCK_MS = 1_000
-"""Shorter than redis-py waits for any answer."""
+"""Shorter than redis-py's timeout for a reply."""
 
 LOAD_CHUNK = 500
 GROUP, MEMBER = "bench", "one"
@@ -123,7 +123,7 @@ async def _drain(client: Any, name: str, group: str, drain: Drain, options: Driv
 
 
 async def _read(client: Any, name: str, group: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    """The next entries: the answer's form differs with the protocol and the version of redis-py."""
+    """The next entries; the reply's format depends on the protocol and redis-py's version."""
     answer = await client.xreadgroup(group, MEMBER, {name: ">"}, count=READ, block=BLOCK_MS)
     if not answer:
         return []
@@ -144,7 +144,7 @@ async def _latency(options: DriverOptions) -> AsyncIterator[Measure]:
         measured = asyncio.Event()
 
         async def deliver() -> None:
-            # Not ended by cancelling alone: redis-py may swallow that in a blocking read.
+            # Do not rely on cancellation alone: redis-py may swallow it in a blocking read.
             while not measured.is_set():
                 for number, fields in await _read(client, name, GROUP):
                     pings.arrive(fields[b"b"])

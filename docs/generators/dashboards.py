@@ -1,7 +1,7 @@
-"""deploy/grafana/dashboards: which dashboards there are.
+"""deploy/grafana/dashboards: the list of dashboards.
 
-A test asks each question of a real Prometheus that scrapes a suite at work, and wants an answer
-(tests/integration/test_dashboards.py).
+tests/integration/test_dashboards.py runs each expression on a real Prometheus that scrapes a
+working suite, and requires a result.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ def _page(dashboard: Dashboard) -> Callable[[Path], str]:
 PAGES: dict[str, Callable[[Path], str]] = {
     f"deploy/grafana/dashboards/{dashboard.name}.json": _page(dashboard) for dashboard in ALL
 }
-"""By path, as docs/generate.py wants them."""
+"""By path, for docs/generate.py."""

@@ -20,7 +20,7 @@ from kourou.protocol.table import REQUESTS, SEND_ANSWERS
 SOURCE = "libs/kourou/errors.py"
 PULL_STATUSES = frozenset(status.value for status in PullStatus)
 NAMED_MAX = 3
-"""A code that more requests may be answered with is a general one; naming them would not help."""
+"""Requests are not named for a code that more than so many of them can return."""
 
 ABOUT = """\
 Error classes and response codes, with what to do. A server replies with a code and a message; the
@@ -34,7 +34,7 @@ one."""
 
 
 def page(root: Path) -> str:
-    """The tree, the classes in its order, the numbers."""
+    """The class tree, the classes in its order, the codes."""
     tree = [
         line[4:]
         for line in (errors.__doc__ or "").splitlines()
@@ -75,7 +75,7 @@ def page(root: Path) -> str:
 
 
 def classes(kind: type[KourouError]) -> Iterator[type[KourouError]]:
-    """All classes below the root, depth first, in the order of the source."""
+    """All classes below `kind`, depth first, in the order of the source."""
     for below in kind.__subclasses__():
         if below.__module__ == kind.__module__:
             yield below
@@ -83,7 +83,7 @@ def classes(kind: type[KourouError]) -> Iterator[type[KourouError]]:
 
 
 def advice(kind: type[KourouError]) -> str:
-    """The paragraph of its docstring that begins with "Do:"."""
+    """The paragraph of its docstring that starts with "Do:"."""
     for part in (inspect.getdoc(kind) or "").split("\n\n"):
         if part.startswith("Do: "):
             return prose(part.removeprefix("Do: "))
@@ -91,7 +91,7 @@ def advice(kind: type[KourouError]) -> str:
 
 
 def comments(root: Path) -> dict[str, str]:
-    """What stands behind each number in the source."""
+    """The comment after each code in the source, by name."""
     source = (root / SOURCE).read_text(encoding="utf-8")
     return dict(re.findall(r"^    ([A-Z_]+) = \d+  # (.+)$", source, re.MULTILINE))
 

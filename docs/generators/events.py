@@ -1,4 +1,4 @@
-"""docs/reference/events.md: every control event, what it changes and who decides it."""
+"""docs/reference/events.md: every control event, what it changes, and which code creates it."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ functions that create the event, *applied by* the modules whose state it changes
 replay. An event that no module applies is an audit record."""
 
 VALUES = (TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan)
-"""Structured values of fields, each with a section."""
+"""Types of structured fields; each has a section."""
 
 
 def page(root: Path) -> str:
-    """A summary by name, each event with its fields, then the values they have."""
+    """A summary by name, each event with its fields, then the types of structured fields."""
     kinds = {kind.__name__: kind for kind in get_args(KnownEvent)}
     made = _makers(root, set(kinds))
     applied = _appliers(root, set(kinds))
@@ -115,7 +115,7 @@ def _default(kind: type[Any], name: str) -> str:
 
 
 def _type(hint: Any) -> str:
-    """A type in words; a value with a section of its own is linked to it."""
+    """A type in words; types with a section of their own are linked."""
     if hint in VALUES:
         return f"[{hint.__name__}]({anchor(hint.__name__)})"
     inner = get_args(hint)
@@ -149,11 +149,11 @@ def _modules(names: Iterable[str]) -> str:
     return ", ".join(map(code, names))
 
 
-# -- looking into the sources ---------------------------------------------------------------------
+# -- source analysis ------------------------------------------------------------------------------
 
 
 def _sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
-    """(module, tree) of everything that may decide or apply an event."""
+    """(module, tree) of all code that may create or apply an event."""
     for place in PLACES:
         for path in sorted((root / place).rglob("*.py")):
             if path.relative_to(root).as_posix() in SOURCES:
@@ -164,11 +164,11 @@ def _sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
 
 
 def _makers(root: Path, names: set[str]) -> Mapping[str, list[str]]:
-    """For each event, the functions that make one, with what they say of themselves."""
+    """For each event, the functions that create one, with the first sentence of their docstring."""
     found: dict[str, list[str]] = {name: [] for name in names}
     for module, tree in _sources(root):
         for function, node in _functions(tree):
-            # What stands in `case Event(...)` is no call.
+            # `case Event(...)` is a pattern, not a call.
             made = {
                 call.func.id
                 for call in ast.walk(node)
@@ -180,7 +180,7 @@ def _makers(root: Path, names: set[str]) -> Mapping[str, list[str]]:
 
 
 def _maker(module: str, function: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """A public function by its name, another by its module."""
+    """The name of a public function, or the module of a private one."""
     private = any(part.startswith("_") for part in function.split("."))
     told = sentence(ast.get_docstring(node) or "")
     return code(module if private else f"{module}.{function}") + (f": {told}" if told else "")
@@ -200,7 +200,7 @@ def _functions(
 
 
 def _appliers(root: Path, names: set[str]) -> Mapping[str, list[str]]:
-    """For each event, the modules whose `evolve` knows it; but for the one that shares them out."""
+    """For each event, the modules whose `evolve` handles it, except the one that dispatches."""
     found: dict[str, list[str]] = {name: [] for name in names}
     for module, tree in _sources(root):
         if module == "kourou.engine.control":
@@ -215,7 +215,7 @@ def _appliers(root: Path, names: set[str]) -> Mapping[str, list[str]]:
 
 
 def _aggregates(root: Path) -> Mapping[str, str]:
-    """What each event's `aggregate` returns, with the field's path in capitals."""
+    """The return value of each event's `aggregate`, with field names in capitals."""
     found: dict[str, str] = {}
     for source in SOURCES:
         tree = ast.parse((root / source).read_text(encoding="utf-8"))
@@ -231,7 +231,7 @@ def _aggregates(root: Path) -> Mapping[str, str]:
 
 
 def _pattern(node: ast.expr | None) -> str:
-    """`f"progress/{self.group}"` as `progress/GROUP`, `{self.topic.name}` as `TOPIC`."""
+    """`f"progress/{self.group}"` becomes `progress/GROUP`, `{self.topic.name}` becomes `TOPIC`."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     assert isinstance(node, ast.JoinedStr), node
@@ -246,6 +246,6 @@ def _pattern(node: ast.expr | None) -> str:
         assert isinstance(value.value, ast.Attribute)
         whose, name = value.value.value, value.value.attr
         if not isinstance(whose, ast.Name) and len(node.values) == 2:
-            name = str(kind.value).rstrip("/")  # the name of what the kind says
+            name = str(kind.value).rstrip("/")  # use the name of the aggregate type
         shown += name.upper()
     return shown

@@ -1,4 +1,4 @@
-"""From panels in Python to the JSON that Grafana reads: rows, sizes, units, data sources."""
+"""Converts panels in Python to Grafana's JSON: rows, sizes, units, data sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 SCHEMA = 39
 PROMETHEUS = {"type": "prometheus", "uid": "kourou-prometheus"}
-"""The uid stands in deploy/grafana/provisioning/datasources, too."""
+"""The uid must match deploy/grafana/provisioning/datasources."""
 
 COLUMNS = 24
 HEIGHTS = {"timeseries": 8, "stat": 4}
@@ -18,7 +18,7 @@ DARK_RED = "dark-red"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One expression, and what its lines are called: `{{label}}` is that label's value."""
+    """One expression and its legend; `{{label}}` is replaced by the label's value."""
 
     expression: str
     legend: str = ""
@@ -26,10 +26,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One figure, or several of one unit, over time; `stat`: as they are now.
+    """One or several values of one unit over time, or, as `stat`, current values.
 
-    `unit` is Grafana's: short, bytes, Bps, ms, s, percentunit, cps. `bad_above`: from there on a
-    stat is red. `width` is in columns of 24.
+    `unit` is Grafana's: short, bytes, Bps, ms, s, percentunit, cps. A stat is red from `bad_above`
+    on. `width` is in columns of 24.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A heading, and what stands below it."""
+    """A heading with its panels."""
 
     title: str
     panels: Sequence[Panel]
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One page. Its uid is fixed, so that links to it live on."""
+    """One dashboard. Its uid is fixed, so that links to it stay valid."""
 
     name: str
     title: str
@@ -59,11 +59,11 @@ class Dashboard:
     rows: Sequence[Row]
 
     def page(self) -> str:
-        """The file's text."""
+        """The content of the file."""
         return json.dumps(self.model(), indent=1, ensure_ascii=False) + "\n"
 
     def model(self) -> dict[str, Any]:
-        """What Grafana keeps of it."""
+        """Grafana's JSON model of the dashboard."""
         return {
             "uid": f"kourou-{self.name}",
             "title": f"Kourou · {self.title}",
@@ -93,7 +93,7 @@ class Dashboard:
 
 
 def _alerts() -> dict[str, Any]:
-    """Alerts stand in every graph as red lines."""
+    """Shows firing alerts as red lines in every graph."""
     return {
         "name": "alerts",
         "enable": True,
@@ -106,7 +106,7 @@ def _alerts() -> dict[str, Any]:
 
 
 def _placed(rows: Sequence[Row]) -> Sequence[dict[str, Any]]:
-    """All panels with numbers and places, from left to right and downwards."""
+    """All panels with IDs and positions, from left to right, then downwards."""
     placed: list[dict[str, Any]] = []
     y = 0
     for row in rows:
@@ -173,7 +173,7 @@ _LINES = {
     "lineWidth": 1,
     "fillOpacity": 8,
     "showPoints": "never",
-    # Where there was no sample there is no line: missing figures are shown as missing.
+    # Without a sample there is no line, so that missing values are visible.
     "spanNulls": False,
 }
 _OPTIONS: dict[str, dict[str, Any]] = {

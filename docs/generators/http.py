@@ -1,4 +1,4 @@
-"""docs/reference/http.md: every call of the HTTP API, from its OpenAPI description."""
+"""docs/reference/http.md: every operation of the HTTP API, from its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ the outcome is unknown."""
 
 
 def page(root: Path) -> str:
-    """Chapter by chapter, then types, then errors."""
+    """The chapters, then types, then errors."""
     found = json.loads(msgspec.json.encode(described(OPERATIONS)))
     lines = head("HTTP", ABOUT, SOURCE)
     lines += [paragraph(READING), ""]
@@ -93,7 +93,7 @@ def _media(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _title(name: str) -> str:
-    """Two types of one name are told apart by their chapters' modules."""
+    """The heading of a type; types with the same name are distinguished by their module."""
     if "." not in name:
         return f"Type {name}"
     return f"Type {short(name)} of {name.rsplit('.', 2)[1]}"

@@ -1,4 +1,4 @@
-"""docs/reference/interop.md: third-party clients, and what each does with our servers."""
+"""docs/reference/interop.md: third-party clients, and their test results with Kourou's servers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def page(root: Path) -> str:
 
 
 def _sums(told: dict[str, Any]) -> Iterator[str]:
-    """How many scenarios of how many passed, on each server."""
+    """The number of passed scenarios on each server."""
     for server, name in NAMES.items():
         known = told.get(server)
         if known is None:

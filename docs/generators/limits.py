@@ -17,7 +17,7 @@ value. *RMQ* marks limits that RocketMQ's formats or clients require."""
 
 
 def page(root: Path) -> str:
-    """The page, in the order of the source."""
+    """The complete page, in the order of the source."""
     lines = head("Limits", ABOUT, SOURCE)
     rows: list[tuple[str, str, str]] = []
     for line in (root / SOURCE).read_text(encoding="utf-8").splitlines():

@@ -1,7 +1,7 @@
-"""Which test claims to prove which feature, as pytest itself sees the marks.
+"""Collects which test claims to prove which feature, with pytest.
 
-Marks may stand on functions, classes, modules and single parameters, and may be computed; nothing
-but a collection knows them all. Slow tests are in it, too.
+Marks can be on functions, classes, modules and single parameters, and can be computed, so only a
+pytest collection finds all of them. Slow tests are included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Mark:
 
 
 def find_marks(root: Path) -> list[Mark]:
-    """Every mark under tests/, sorted; RuntimeError with pytest's words when it cannot collect."""
+    """All marks under tests/, sorted; raises RuntimeError with pytest's output on failure."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "marks.json"
         command = [sys.executable, "-m", "pytest", "tests", "--collect-only", "-q"]

@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md: every metric that a service shows."""
+"""docs/reference/metrics.md: every metric that a service exports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ not check whether they exist."""
 
 
 def page(_root: Path) -> str:
-    """RocketMQ's names first, then ours, by name."""
+    """RocketMQ's metrics first, then Kourou's, by name."""
     lines = head("Metrics", ABOUT, "libs/kourou/telemetry/metric_table.py")
     lines += ["Every sample also has labels for its origin:", ""]
     lines += table(

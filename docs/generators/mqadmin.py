@@ -1,4 +1,4 @@
-"""docs/mqadmin.md's table of RocketMQ's own commands: which of them its tool ran against Kourou."""
+"""docs/mqadmin.md: the table of RocketMQ's commands that mqadmin ran against Kourou."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENT = "mqadmin-commands"
 
 
 def page(root: Path) -> str:
-    """The page with its table as the results say."""
+    """The page with its table according to the results."""
     results = json.loads((root / RESULTS).read_text(encoding="utf-8"))
     commands = re.findall(r"^== (\w+)$", (root / HELP).read_text(encoding="utf-8"), re.MULTILINE)
     text = (root / PAGE).read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ def page(root: Path) -> str:
 
 
 def commands_run(commands: list[str], told: dict[str, Any]) -> list[str]:
-    """A row for each command, and below them which Kourou was asked."""
+    """A row for each command; below them the tested version of Kourou."""
     known = told["kourou"]
     passed: dict[str, bool] = known["passed"]
     words = {True: "run: ✓", False: "run: ✗", None: "not in 4.9.8"}

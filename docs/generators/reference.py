@@ -1,4 +1,4 @@
-"""docs/reference/: which pages there are, and their list."""
+"""docs/reference/: the list of pages and their generators."""
 
 from __future__ import annotations
 

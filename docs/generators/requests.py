@@ -1,4 +1,4 @@
-"""docs/reference/requests.md: every request, its header, its answer, and who may send it."""
+"""docs/reference/requests.md: every request with header, reply and permission."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GENERAL = (
     Code.SERVICE_NOT_AVAILABLE,
     Code.DEADLINE_PASSED,
 )
-"""What a service says before, or instead of, looking into a request."""
+"""Codes that a service returns before, or instead of, handling a request."""
 
 _TYPES: dict[object, str] = {
     str: "text",
@@ -68,7 +68,7 @@ _BODIES = {
 
 
 def page(_root: Path) -> str:
-    """All requests by code, then each conversation with its requests by code."""
+    """All requests by code, then each topic area with its requests by code."""
     sources = ("libs/kourou/protocol/table.py", MESSAGES, "docs/generators/served.py")
     lines = head("Requests", ABOUT, *sources)
     lines += [paragraph(READING.format(general=", ".join(map(_answer, GENERAL)))), ""]
@@ -95,7 +95,7 @@ def page(_root: Path) -> str:
 
 
 def _conversations() -> dict[str, list[RequestSpec]]:
-    """Requests by the module of their header, whose first sentence is the title."""
+    """Requests by the module of their header; the first sentence of its docstring is the title."""
     found: dict[str, list[RequestSpec]] = {}
     for _, spec in sorted(REQUESTS.items()):
         module = importlib.import_module(spec.header.__module__)
@@ -115,7 +115,7 @@ def _section(spec: RequestSpec) -> list[str]:
 
 
 def _about(header: type[Header]) -> str:
-    """The docstring without the codes that stand in the heading and in the list of facts."""
+    """The docstring without the codes, which are in the heading and in the list of facts."""
     text = re.sub(r"\s*\((\d+)(, [^)]*)?\)", "", _told(header))
     text = re.sub(r"^[A-Z0-9_]+(?:(?:, | and )[A-Z0-9_]+)*[:;.,]? ?", "", text)
     if not text:
@@ -124,7 +124,7 @@ def _about(header: type[Header]) -> str:
 
 
 def _told(kind: type[Header]) -> str:
-    """The docstring with its fields as they are on the wire."""
+    """The docstring with the fields' names on the wire."""
     text = prose(kind)
     for field in msgspec.structs.fields(kind):
         text = text.replace(f"`{field.name}`", f"`{field.encode_name}`")
@@ -191,7 +191,7 @@ def _default(field: Any) -> str:
 
 
 def type_text(hint: Any) -> str:
-    """A type in words; that it may be None is said by the column of defaults."""
+    """A type in words; whether it can be None is in the column of defaults."""
     if hint in _TYPES:
         return _TYPES[hint]
     origin, inner = typing.get_origin(hint), typing.get_args(hint)

@@ -1,4 +1,4 @@
-"""Which requests are answered in this version, as the dispatch tables of the services say."""
+"""The requests that this version handles, according to the dispatch tables of the services."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from kourou_rigs.quorum import GivenQuorum
 
 
 def answered_now(spec: RequestSpec) -> set[Answerer]:
-    """Those among its answerers that answer it in this version."""
+    """The services that handle a request in this version."""
     return {who for who in spec.answered_by if _answers(who, spec)}
 
 
 def _answers(who: Answerer, spec: RequestSpec) -> bool:
     match who:
         case Answerer.NAMESRV:
-            # Changes of key-value settings do not pass the table: they wait for the database.
+            # Changes of key-value settings are not in the table, because they wait for the
+            # database.
             waiting = (PutKvConfig, DeleteKvConfig)
             desks = _name_server()._desks
             return spec.header in desks or spec.header in waiting
@@ -54,7 +55,7 @@ def _name_server() -> NamesrvCore:
 
 @cache
 def _brokers() -> tuple[BrokerCore, ...]:
-    """A broker by itself, both of a static pair, and both roles in a Raft group."""
+    """A standalone broker, both of a static pair, and both roles in a Raft group."""
     pair = Pair()
     elected = GivenQuorum(leader="n0")
     engines = (
@@ -69,7 +70,7 @@ def _brokers() -> tuple[BrokerCore, ...]:
 
 @cache
 def _registered() -> frozenset[str]:
-    """The names in `answering.on(NAME, …)` of all modules of the client."""
+    """The names in `answering.on(NAME, …)` in all modules of the client."""
     return frozenset(name for module in _client_modules() for name in _registrations(module))
 
 

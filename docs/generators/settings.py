@@ -57,10 +57,10 @@ SOURCES = (
 )
 WITHOUT_EFFECT = "*Without effect in this version.*"
 WARM = "yes"
-"""May be changed while the service runs."""
+"""The setting can be changed while the service runs."""
 
 LONG = 32
-"""A default beyond so many characters is not repeated in its row."""
+"""A default that is longer than this is not repeated in its row."""
 
 ABOUT = """\
 Settings of broker, name server, filter server, Spark service, console and client. The tables
@@ -86,7 +86,7 @@ the key, code uses the field name."""
 
 
 def page(root: Path) -> str:
-    """Keys of services by what they are about, then the fields of the clients' classes."""
+    """Settings of services by subject, then the fields of the clients' settings classes."""
     lines = head("Settings", ABOUT, *SOURCES)
     example = settings_of(BrokerSettings)[0]
     environment = f"{code(example.environment_name)} for {code(example.key)}"
@@ -229,7 +229,7 @@ def _client_row(
 
 
 def _text(default: object) -> str:
-    """A default for people."""
+    """A default as text."""
     if default is None or default in ((), {}):
         return "none"
     if isinstance(default, bool):
@@ -256,7 +256,7 @@ def _client_values(row: Mapping[str, Any], field: dataclasses.Field[Any]) -> str
 
 
 def _shown(text: str) -> str:
-    """A default: what can be typed as it is typed, and words as words."""
+    """A default; values are formatted as code, words as text."""
     if not text:
         return "empty"
     words = text == "none" or (" " in text and not re.search(r"\d", text))
@@ -264,19 +264,19 @@ def _shown(text: str) -> str:
 
 
 def _accepted(text: str) -> str:
-    """A value that a refused key may have, as it is typed."""
+    """A value that is accepted for an unsupported key, formatted as code."""
     return code(text) if text else "empty"
 
 
 def _other(text: str, ours: str, *, same: bool) -> str:
-    """Somebody else's default; a dash if there is none."""
+    """Another product's default; a dash if there is none."""
     if same:
         return "the same" if len(ours) > LONG else _shown(ours)
     return _shown(text) if text else "–"
 
 
 def missing_defaults(root: Path) -> Iterable[str]:
-    """Names in DEFAULTS that no settings class has, and settings of RocketMQ that it leaves out."""
+    """Names in DEFAULTS without a settings class or field, and missing defaults of RocketMQ."""
     listed = tomllib.loads((root / DEFAULTS).read_text(encoding="utf-8"))
     for client in CLIENTS:
         rows = {row["name"]: row for row in client.describe()}

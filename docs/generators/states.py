@@ -1,4 +1,4 @@
-"""docs/reference/states.md: what goes through states, and what the next step depends on."""
+"""docs/reference/states.md: state machines, and the conditions of their transitions."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def page(_root: Path) -> str:
 
 
 def remarks(kind: type[Enum]) -> Mapping[str, str]:
-    """What stands behind each member in the source; the comment may be missing."""
+    """The comment after each member in the source, if any."""
     source = inspect.getsource(kind)
     return dict(re.findall(r"^    ([A-Z_]+) = [^#\n]+?  # (.+)$", source, re.MULTILINE))
 
 
 def diagram(steps: Iterable[tuple[str, str, str]]) -> list[str]:
-    """(from, to, when) as a picture that GitHub draws; `[*]` is the beginning and the end."""
+    """(from, to, when) as a Mermaid diagram; `[*]` is the start and the end."""
     lines = ["```mermaid", "stateDiagram-v2"]
     for before, after, when in steps:
         told = f": {re.sub('[:;]', ',', when)}" if when else ""
@@ -49,7 +49,7 @@ def diagram(steps: Iterable[tuple[str, str, str]]) -> list[str]:
     return [*lines, "```", ""]
 
 
-# -- the life of a service ------------------------------------------------------------------------
+# -- lifecycle of a service -----------------------------------------------------------------------
 
 
 def _life() -> Iterator[str]:
@@ -125,7 +125,7 @@ def _pressure() -> DiskPressure:
 
 
 def _look(disk: DiskPressure, used_percent: int) -> list[str]:
-    """One look at a disk that is large enough never to be called small."""
+    """One measurement of a disk that is too large to be reported as small."""
     total = 100 << 40
     return disk.measured(total, total * (100 - used_percent) // 100, full=False)
 
@@ -141,7 +141,7 @@ def _levels() -> Iterator[tuple[Level, int]]:
 
 
 def _hysteresis() -> Iterator[tuple[str, str, str, str]]:
-    """(from, to, when, what is told) on the way to a full disk and back."""
+    """(from, to, when, log messages) while a disk fills up and empties again."""
     disk = _pressure()
     for percent in (*range(101), *range(99, -1, -1)):
         before = _name(disk)

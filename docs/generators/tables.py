@@ -1,4 +1,4 @@
-"""How every page of docs/reference/ begins, and how its tables look."""
+"""The common layout of the pages of docs/reference/: head, paragraphs, tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ELSEWHERE = re.compile(r"\s*\((?:fact sheet|See fact sheet)[^)]*\)|\s*Fact shee
 
 
 def head(title: str, about: str, *sources: str) -> list[str]:
-    """Title, what the page is, and what it is made from (paths from the root)."""
+    """The title, a description, and the sources (paths from the root)."""
     links = ", ".join(f"[{source}](../../{source})" for source in sources)
     return [
         f"# {title}",
@@ -26,7 +26,7 @@ def head(title: str, about: str, *sources: str) -> list[str]:
 
 
 def paragraph(text: str) -> str:
-    """A text in lines of the width of our other pages; it may be an item of a list."""
+    """A text wrapped to the width of the other pages; it may be a list item."""
     return textwrap.fill(
         " ".join(text.split()),
         WIDTH,
@@ -37,7 +37,7 @@ def paragraph(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table and an empty line; every row has a cell for every heading."""
+    """A table and an empty line; every row has one cell per heading."""
     lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
     for row in rows:
         assert len(row) == len(headings), (headings, row)
@@ -50,23 +50,23 @@ def _cell(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """As it is typed; nothing for nothing."""
+    """A value formatted as code; empty for an empty value."""
     return f"`{text}`" if f"{text}" else ""
 
 
 def anchor(heading: str) -> str:
-    """The fragment by which a heading is reached, as GitHub makes it."""
+    """The link fragment of a heading, as GitHub generates it."""
     kept = re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower())
     return "#" + kept.replace(" ", "-")
 
 
 def link(text: str, heading: str, page: str = "") -> str:
-    """A link to a heading of this page, or of another one."""
+    """A link to a heading of this page or of another one."""
     return f"[{text}]({page}{anchor(heading)})"
 
 
 def prose(documented: object) -> str:
-    """A docstring (or a text) as one paragraph, without what points out of this project."""
+    """A docstring (or a text) as one paragraph, without references to external documents."""
     text = documented if isinstance(documented, str) else inspect.getdoc(documented) or ""
     return " ".join(_ELSEWHERE.sub("", text).split())
 
@@ -78,5 +78,5 @@ def sentence(documented: object) -> str:
 
 
 def document(lines: Iterable[str]) -> str:
-    """The page's text."""
+    """The text of the page."""
     return "\n".join(lines).rstrip("\n") + "\n"

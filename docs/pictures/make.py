@@ -1,10 +1,10 @@
-"""Makes the pictures of the console that the pages of this folder show.
+"""Creates the console's screenshots for the pages of this folder.
 
     .venv/bin/python docs/pictures/make.py
 
-It takes Chromium. The pictures differ from run to run, as rates and times do.
+It requires Chromium. The pictures differ from run to run, because rates and times do.
 
-State: the two files beside it.
+State: the two files next to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-f
 
 
 def main() -> int:
-    """The exit code."""
+    """Create the pictures; returns the exit code."""
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.stderr.write("this needs Chromium: apt-get install chromium\n")
@@ -55,7 +55,10 @@ def main() -> int:
 
 
 def _trace(scene: ConsoleScene, page: Page) -> str:
-    """A payment that one group books at once, and another at the second attempt; its id."""
+    """Send a payment that one group consumes immediately and another at the second attempt.
+
+    Returns its message ID.
+    """
     attempts, pause = itertools.count(1), Event()
 
     def book(_message: Any) -> None:
@@ -74,7 +77,7 @@ def _trace(scene: ConsoleScene, page: Page) -> str:
 
 
 def _traffic(scene: ConsoleScene, page: Page) -> None:
-    """Waves of departures, for as long as the charts need."""
+    """Send departures in waves, for the time range of the charts."""
     begin = 1_000
     for step in range(STEPS):
         count = 6 + round(5 * math.sin(step / 9))

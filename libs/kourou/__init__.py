@@ -1,6 +1,6 @@
-"""Kourou: a message broker suite that stores and speaks what Apache RocketMQ stores and speaks.
+"""Kourou: a message broker suite, compatible with Apache RocketMQ's storage format and protocol.
 
-What an application needs is here by name; it is imported when it is first used, so that importing
+The names that applications need are exported here. Each is imported at first use, so that importing
 `kourou` for one of its layers costs nothing.
 """
 

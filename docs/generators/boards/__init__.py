@@ -1,1 +1,1 @@
-"""The dashboards of deploy/grafana/dashboards, a module each."""
+"""The dashboards of deploy/grafana/dashboards, one module each."""

@@ -1,8 +1,8 @@
-"""How dashboards ask: the shapes of PromQL that they share, and the usual panels.
+"""PromQL expressions that the dashboards share, and the usual panels.
 
-A counter that nothing has counted yet has no series, as a rule: where 0 is the truth then, a
-question ends in `or vector(0)`. `increase` does not see the first thing that such a counter counts,
-so `risen` is for those that services show from 0 on.
+A counter usually has no series until its first increment; where the value 0 is correct in that
+case, an expression ends with `or vector(0)`. Because `increase` misses the first increment of such
+a counter, `risen` is for counters that services export from 0 on.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from __future__ import annotations
 from generators.grafana import Panel, Query
 
 LEADS = "and on (instance) kourou_replication_leads == 1"
-"""Figures of what lies in the log: its copies tell the same, and are not added to it."""
+"""Restricts log metrics to leaders: followers export the same values, which must not be added."""
 
 
 def rate(metric: str, *by: str, of: str = "") -> str:
-    """So many a second, added up by these labels."""
+    """Rate per second, summed by these labels."""
     inner = f"rate({metric}{of}[$__rate_interval])"
     return f"sum by ({', '.join(by)}) ({inner})" if by else f"sum({inner})"
 
 
 def risen(metric: str, window: str, *by: str) -> str:
-    """By how much within this time."""
+    """The increase within a time window."""
     inner = f"increase({metric}[{window}])"
     return f"sum by ({', '.join(by)}) ({inner})" if by else f"sum({inner})"
 
 
 def quantile(share: float, metric: str, *by: str, of: str = "") -> str:
-    """What this share of a histogram's values does not exceed."""
+    """A quantile of a histogram."""
     labels = ", ".join((*by, "le"))
     inner = f"rate({metric}_bucket{of}[$__rate_interval])"
     return f"histogram_quantile({share}, sum by ({labels}) ({inner}))"
 
 
 def or_0(expression: str) -> str:
-    """The same, and 0 where there is no series."""
+    """The expression, or 0 if it has no series."""
     return f"{expression} or on() vector(0)"
 
 
@@ -45,7 +45,7 @@ def stat(
     unit: str = "short",
     about: str = "",
 ) -> Panel:
-    """One figure as it is now."""
+    """A panel with a current value."""
     return Panel(title, [Query(expression)], about, unit, "stat", 4, bad_above)
 
 
@@ -58,7 +58,7 @@ def line(
     about: str = "",
     width: int = 8,
 ) -> Panel:
-    """One expression over time."""
+    """A panel with one expression over time."""
     return Panel(title, [Query(expression, legend)], about, unit, width=width)
 
 

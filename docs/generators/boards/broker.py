@@ -1,4 +1,4 @@
-"""The dashboard `broker`: requests, the store, connections, the loop."""
+"""The dashboard `broker`: requests, store, connections, event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard `filters`: what filters let through, what they cost, which cannot judge."""
+"""The dashboard `filters`: messages passed, cost, failing filters."""
 
 from __future__ import annotations
 

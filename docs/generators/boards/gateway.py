@@ -1,4 +1,4 @@
-"""The dashboard `gateway`: what comes over HTTP, and how long it takes."""
+"""The dashboard `gateway`: HTTP requests and their latency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard `groups`: what consumers have not consumed, what they could not, what waits."""
+"""The dashboard `groups`: lag, retries, dead letters, delayed messages and transactions."""
 
 from __future__ import annotations
 

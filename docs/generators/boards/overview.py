@@ -1,4 +1,4 @@
-"""The dashboard `overview`: is all there, how much passes, how long it takes, who is behind."""
+"""The dashboard `overview`: availability, throughput, latency, lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard `replication`: who leads, how far copies are behind, the links of Raft groups."""
+"""The dashboard `replication`: leaders, replication lag, connections of Raft groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard `spark`: the queries that make tables of topics."""
+"""The dashboard `spark`: the queries that turn topics into tables."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`kourou demo`: a year of flights through real processes, counted from end to end."""
+"""`kourou demo`: a year of flights through real processes, with all counts verified."""

@@ -1,7 +1,7 @@
-"""Second act: the calls of each flight are heard in their order.
+"""Second act: the calls of each flight arrive in order.
 
-Two gates share the queues; one closes half way. A gate does not hear some calls at first, so these
-come again, before the later ones of their flight.
+Two consumers, called gates, share the queues; one is closed half-way. Some calls fail at the first
+attempt. They are redelivered before the later calls of their flight.
 
 State: soft.
 """
@@ -23,25 +23,25 @@ from kourou_demo.terms import CALLS_GROUP, CALLS_TOPIC
 
 CALLS = ("check-in", "boarding", "last call", "gate closed")
 MISSED = "boarding"
-"""The call that is not heard at first ..."""
+"""The call that fails at the first attempt ..."""
 
 MISSED_EVERY = 10
-"""... by one flight in so many."""
+"""... for one flight in so many."""
 
 SUSPEND_MS = 20
 CLOSE_AT = 0.3
-"""The second gate closes when this share of all calls was heard."""
+"""The second gate closes when this share of all calls has arrived."""
 
 
 class Call(msgspec.Struct):
-    """What is said of a flight; `row` is the flight's."""
+    """One call of a flight; `row` is the row number of the flight."""
 
     row: int
     text: str
 
 
 class Gates:
-    """What all gates heard, by the flights' rows, in the order in which they heard it."""
+    """The calls that all gates received, by the flights' row numbers, in the order of arrival."""
 
     def __init__(self, noisy: set[int]) -> None:
         self.heard: dict[int, list[str]] = defaultdict(list)
@@ -51,24 +51,24 @@ class Gates:
 
     @property
     def count(self) -> int:
-        """Calls that were heard, repeated ones included."""
+        """Number of received calls, including duplicates."""
         return sum(self.by_gate.values())
 
     @property
     def different(self) -> int:
-        """The same without repeated ones."""
+        """Number of received calls, without duplicates."""
         return sum(len(set(calls)) for calls in self.heard.values())
 
     @property
     def out_of_order(self) -> int:
-        """Flights whose calls were not heard as they were made; the same call twice is in order."""
+        """Number of flights whose calls arrived out of order; repeats of a call are in order."""
         return sum(
             tuple(call for call, _ in groupby(calls)) != CALLS[: len(set(calls))]
             for calls in self.heard.values()
         )
 
     def hear(self, gate: str, call: Call) -> None:
-        """A gate is given a call. Raises Suspend for one that is not heard at first."""
+        """Handle a call; raises Suspend for a call that fails at the first attempt."""
         if call.row in self._noisy and call.text == MISSED:
             self._noisy.remove(call.row)
             self.missed.append(call.row)
@@ -78,7 +78,7 @@ class Gates:
 
 
 async def board(stage: Stage) -> None:
-    """Play this part, and count."""
+    """Run this part and record the counts."""
     flights = stage.departed
     goal = len(flights) * len(CALLS)
     stage.view.chapter(
@@ -113,7 +113,9 @@ async def board(stage: Stage) -> None:
 
 
 async def _call(stage: Stage, flights: Sequence[Flight]) -> None:
-    """Each call of all flights, then the next one; what is of one flight goes to one queue."""
+    """Send the first call of every flight, then the next one; `order_key` selects a queue per
+    flight.
+    """
     for text in CALLS:
         await asyncio.gather(
             *(

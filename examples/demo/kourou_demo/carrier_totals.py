@@ -1,7 +1,7 @@
-"""Delays by carrier, added up twice: from the read model's rows, and by pandas from the data set.
+"""Totals of delays by carrier, computed twice: from the read model and by pandas from the data set.
 
-pandas reads the data set's own files and knows nothing of the demo's flights: had these been read
-or sent wrongly, both sums would show it. It is an extra's, and loaded when it is needed.
+pandas reads the data set's files independently of the demo's code, so errors in reading or sending
+the flights show up as differences. It comes with an extra and is imported only when needed.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 LATE_MIN = 15
-"""Who arrives more minutes late counts as late in the airlines' own statistics."""
+"""Airlines' statistics count an arrival as late from this delay on."""
 
 SUMS = (
     *("flights", "cancelled", "departed", "arrived", "late"),
     *("departure_delay_min", "arrival_delay_min", "seats", "in_rain"),
 )
-"""Of each carrier; seats are those of planes that are known, in_rain needs the hour's weather."""
+"""Totals of each carrier; seats are known for some planes only, in_rain needs weather data."""
 
 Totals = Mapping[str, Mapping[str, int]]
-"""By carrier, like UA, and then by the names in SUMS."""
+"""By carrier code, such as UA, and then by the names in SUMS."""
 
 
 def add_up(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """The totals of rows that have a carrier's `name` and SUMS, one a day."""
+    """Totals of daily rows; each row has the carrier's `name` and SUMS."""
     totals: dict[str, dict[str, int]] = {}
     for row in rows:
         total = totals.setdefault(row["name"], dict.fromkeys(SUMS, 0))
@@ -34,7 +34,7 @@ def add_up(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
 
 
 def by_pandas(folder: Path, flights: Sequence[int] | None = None) -> dict[str, dict[str, int]]:
-    """The same of the data set in `folder`; of some of its flights only, by their row numbers."""
+    """The same totals from the data set in `folder`, optionally for some row numbers only."""
     import pandas as pd
 
     every = pd.read_csv(folder / "flights.csv.zip")
@@ -66,7 +66,7 @@ def by_pandas(folder: Path, flights: Sequence[int] | None = None) -> dict[str, d
 
 
 def agreeing(ours: Totals, theirs: Totals) -> tuple[int, int]:
-    """How many totals are equal, and how many there should be: those of either."""
+    """The number of totals that are equal, and the number of all totals."""
     carriers = ours.keys() | theirs.keys()
     equal = sum(
         ours[carrier][name] == theirs[carrier][name]

@@ -1,8 +1,7 @@
-"""Second act: what fails comes again, and what never works becomes a dead letter.
+"""Second act: failed messages are retried; those that keep failing become dead letters.
 
-Flights that are late fail once, and depart when they come again. Cancelled ones fail at every
-attempt, until they are dead letters; an operator looks at them, has the program mended, and sends
-them again.
+Late flights fail once and succeed at the retry. Cancelled flights fail at every attempt and become
+dead letters. The handler is then fixed, and the dead letters are sent again.
 
 State: soft.
 """
@@ -29,7 +28,7 @@ LETTERS_SHOWN = 5
 
 
 class Ramp:
-    """Where flights depart; `rebooks` once the program knows what to do with cancelled ones."""
+    """The handler of departures; `rebooks` is true once it can handle cancelled flights."""
 
     def __init__(self) -> None:
         self.departed: set[int] = set()
@@ -38,7 +37,7 @@ class Ramp:
         self.rebooks = False
 
     def work(self, flight: Flight, attempt: int) -> None:
-        """One flight's turn. Raises RetryLater for one that cannot depart now."""
+        """Handle one flight; raises RetryLater if it cannot depart now."""
         if flight.departure_delay is None:
             if not self.rebooks:
                 raise RetryLater("the flight is cancelled", delay_level=LEVEL)
@@ -52,12 +51,12 @@ class Ramp:
 
 
 def is_late(flight: Flight) -> bool:
-    """Does it leave so late that it has to come again?"""
+    """True if the flight fails at the first attempt."""
     return flight.departure_delay is not None and flight.departure_delay > LATE_MIN
 
 
 async def depart(stage: Stage) -> None:
-    """Play this part, and count."""
+    """Run this part and record the counts."""
     flights = [*stage.departed, *stage.cancelled]
     late = [flight for flight in stage.departed if is_late(flight)]
     stage.view.chapter(
@@ -106,7 +105,7 @@ async def depart(stage: Stage) -> None:
 
 
 async def _dead(stage: Stage) -> Sequence[DeadLetter]:
-    """The group's dead letters, when as many are there as there should be."""
+    """The group's dead letters, once all expected ones exist."""
     stage.view.note(
         f"{len(stage.cancelled)} cancelled flights fail {ATTEMPTS} attempts, one second apart"
     )

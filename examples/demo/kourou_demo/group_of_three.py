@@ -1,9 +1,9 @@
 """The Raft group of the demo's fourth act: three brokers with one log, and a name server.
 
-The demo's own loop goes on while members start: they are started by a thread that lives as long as
-they do, for children end with the thread that started them.
+Members are started by a separate thread, so that the demo's event loop is not blocked. The thread
+lives as long as they do, because child processes end with the thread that started them.
 
-State: soft; the stores lie in the demo's folder.
+State: soft; the stores are in the demo's folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class GroupOfThree:
-    """Its members may be killed and started again."""
+    """The group; its members can be killed and restarted."""
 
     def __init__(self, thread: ThreadPoolExecutor, starting: asyncio.Future[LocalCluster]) -> None:
         self._thread = thread
@@ -35,8 +35,8 @@ class GroupOfThree:
         self.killed: set[str] = set()
 
     async def runs(self) -> None:
-        """Wait until it does, and has a leader. Before that nothing else may be asked."""
-        await asyncio.shield(self._starting)  # who gives up waiting must still stop it
+        """Wait until the group is up and has a leader; no other method may be called before."""
+        await asyncio.shield(self._starting)  # a cancelled caller must not cancel the start
 
     @property
     def _cluster(self) -> LocalCluster:
@@ -44,36 +44,36 @@ class GroupOfThree:
 
     @property
     def address(self) -> str:
-        """What a client of the group is given."""
+        """The address for clients of the group."""
         return self._cluster.address
 
     @property
     def members(self) -> list[Child]:
-        """In the order of their names."""
+        """The members, ordered by name."""
         return self._cluster.members
 
     async def leader(self) -> Child:
-        """Who leads, as the name server says; waits until one does."""
+        """The leader according to the name server; waits until there is one."""
         return await _on(self._thread, self._cluster.leader_of)
 
     async def kill(self, member: Child) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         self.killed.add(member.name)
         await _on(self._thread, member.kill)
 
     async def start_again(self, member: Child) -> None:
-        """On its store; returns when it takes part."""
+        """Start a killed member on its store; returns when it takes part."""
         index = self.members.index(member)
         await _on(self._thread, lambda: self._cluster.start_member(0, index))
 
     def log(self, index: int, end: int) -> bytes:
-        """What a member's files have of the log, from its beginning to `end`."""
+        """A member's log files from the beginning to `end`."""
         return log_bytes(self._cluster.member_folder(0, index), end)
 
 
 @asynccontextmanager
 async def group_of_three(folder: Path, faults: list[str]) -> AsyncIterator[GroupOfThree]:
-    """It starts while other things are done, and is stopped in the end."""
+    """Start the group in the background; it is stopped at the end of the block."""
     settings = ClusterSettings(raft=MEMBERS, broker=GROUP_SETTINGS)
     with ThreadPoolExecutor(1, "group") as thread:
         starting = _on(thread, lambda: LocalCluster(folder / FOLDER, settings))
@@ -89,7 +89,7 @@ async def group_of_three(folder: Path, faults: list[str]) -> AsyncIterator[Group
 
 
 def log_bytes(store: Path, end: int) -> bytes:
-    """The log up to `end`, as it lies in the files of a store."""
+    """The log up to `end`, read from the files of a store."""
     files = sorted((store / LOG).iterdir())
     return b"".join(path.read_bytes() for path in files)[:end]
 

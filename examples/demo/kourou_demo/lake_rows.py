@@ -1,6 +1,6 @@
-"""Is the lake what was sent? Every row of its Parquet files, by the identity of its message.
+"""Compares the rows of the lake's Parquet files with the messages that were sent.
 
-pyarrow is an extra's, and loaded when it is needed.
+pyarrow comes with an extra and is imported only when needed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 Row = tuple[str, bytes]
-"""A message's id, and its body."""
+"""The message ID and the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeCount:
     """`duplicates` are rows beyond the first of a message, `missing` messages without a row.
 
-    `strange` are messages that nobody sent, or whose body is another one.
+    `strange` are rows that do not belong to a sent message or have a different body.
     """
 
     rows: int
@@ -28,7 +28,7 @@ class LakeCount:
 
 
 def compare(sent: Mapping[str, bytes], rows: Iterable[Row]) -> LakeCount:
-    """Count rows against what was sent: id to body."""
+    """Compare rows with the bodies that were sent, by message ID."""
     count = 0
     seen: set[str] = set()
     strange: set[str] = set()
@@ -45,7 +45,7 @@ def read_rows(paths: Iterable[Path]) -> Iterator[Row]:
     from pyarrow.parquet import ParquetFile
 
     for path in paths:
-        # By the file alone: as a data set, its folder's names would be columns, too.
+        # Read the file alone: as a data set, folder names would become columns.
         with ParquetFile(path) as file:
             for batch in file.iter_batches(columns=["message_id", "value"]):
                 columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]

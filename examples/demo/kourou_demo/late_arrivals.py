@@ -1,8 +1,8 @@
-"""The demo's third act: of all flights of the year, two groups want those that came late.
+"""The demo's third act: two groups read only the late flights of the year, through filters.
 
-One filter is SQL92 over a property, and the broker evaluates it. The other one is a program over
-the body, which this process uploads: a filter server runs it in its jail. Halfway one of the two
-filter servers is killed; the group goes on through the other one.
+One filter is SQL92 on a property, evaluated by the broker. The other one is a Python program that
+inspects the body: this process uploads it, and a filter server runs it in its sandbox. Half-way one
+of the two filter servers is killed; the group continues with the other one.
 
 State: soft.
 """
@@ -30,7 +30,7 @@ Kill = Callable[[], object]
 
 @Filter.define("past-midnight", note="over two hours late, and past midnight")
 def past_midnight(message: Any, context: Any) -> bool:
-    """Did it arrive over two hours late, on the day after the one it was due?"""
+    """True for arrivals over two hours late and on the day after the scheduled one."""
     flight = message.json
     late_min = flight.get("arrival_delay", 0)
     if late_min <= 120:
@@ -41,19 +41,19 @@ def past_midnight(message: Any, context: Any) -> bool:
 
 
 class Desk:
-    """Where the flights of one group arrive, each counted once."""
+    """The flights that one group received, without duplicates."""
 
     def __init__(self) -> None:
         self.flights: dict[int, Flight] = {}
         self.body_bytes = 0
 
     def take(self, flight: Flight, body_bytes: int) -> None:
-        """One flight came."""
+        """Record a received flight."""
         self.flights[flight.row] = flight
         self.body_bytes += body_bytes
 
     def complaint(self, due: frozenset[int]) -> str:
-        """What is wrong with them, if anything is."""
+        """A description of the differences from the expected flights; empty if there are none."""
         came = self.flights.keys()
         if came == due:
             return ""
@@ -63,9 +63,9 @@ class Desk:
 async def filter_arrivals(
     stage: Stage, events: Sequence[Event], due: LateRows, lacking: str, kill: Kill
 ) -> None:
-    """Play this act, and count; `kill` ends one of the filter servers.
+    """Run this act and record the counts; `kill` kills one of the filter servers.
 
-    `lacking` says why this machine runs none.
+    `lacking` lists what this machine lacks to run filter servers.
     """
     numbers, view = stage.numbers.late_arrivals, stage.view
     numbers.late_expected, numbers.overnight_expected = len(due.late), len(due.overnight)
@@ -90,7 +90,9 @@ async def filter_arrivals(
 async def _arrive(
     stage: Stage, group: str, wanted: Sql | Filter, due: frozenset[int], kill: Kill | None = None
 ) -> Desk:
-    """Read the year through a filter; until all that is due came, and then to the queues' ends."""
+    """Read the year through a filter until all expected flights and the ends of the queues are
+    reached.
+    """
     desk = Desk()
     to_kill = kill
 
@@ -135,7 +137,7 @@ def _told(stage: Stage, desk: Desk) -> str:
 
 
 async def _tell_figures(stage: Stage) -> None:
-    """What the filter cost, as the filter servers that still live say."""
+    """Report the cost of the filter according to the remaining filter servers."""
     found = await stage.client.admin.filters.statistics(OVERNIGHT_GROUP, past_midnight.name)
     for address, figures in found.items():
         for one in figures:

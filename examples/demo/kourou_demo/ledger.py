@@ -1,9 +1,10 @@
-"""What the members of the demo's group were given, written down so that a kill loses none of it.
+"""Files in which consumers record deliveries, so that a kill loses none.
 
-A member writes a delivery down before it acknowledges it, straight into the page cache, which
-outlives the process. So a message may be in a ledger twice, but what was acknowledged is in one.
+A consumer records a delivery before it acknowledges the message, directly into the page cache,
+which survives the process. A message may therefore be recorded twice, but every acknowledged one is
+recorded.
 
-State: soft; the files go with the demo's folder.
+State: soft; the files are removed with the demo's folder.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Rows = npt.NDArray[np.uint32]
 
 
 class LedgerWriter:
-    """Appends to one member's ledger."""
+    """Appends to the ledger of one consumer."""
 
     __slots__ = ("_descriptor",)
 
@@ -30,11 +31,11 @@ class LedgerWriter:
         self._descriptor = os.open(path, flags, 0o644)
 
     def add(self, rows: Sequence[int]) -> None:
-        """Write deliveries down, all or none of them."""
+        """Record deliveries, all or none of them."""
         os.write(self._descriptor, np.array(rows, dtype="<u4").tobytes())
 
     def close(self) -> None:
-        """No more deliveries."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -45,7 +46,7 @@ class LedgerWriter:
 
 
 class Ledger:
-    """Reads one member's ledger while it may still grow."""
+    """Reads the ledger of one consumer while it may still grow."""
 
     __slots__ = ("path",)
 
@@ -54,11 +55,11 @@ class Ledger:
 
     @property
     def count(self) -> int:
-        """Deliveries so far."""
+        """Number of deliveries so far."""
         return self.path.stat().st_size // ROW_BYTES if self.path.exists() else 0
 
     def rows(self, start: int = 0) -> Rows:
-        """The deliveries from number `start` on, in their order."""
+        """The deliveries from index `start` on, in order."""
         if self.count <= start:
             return np.empty(0, dtype=np.uint32)
         count = self.count - start
@@ -67,5 +68,5 @@ class Ledger:
 
 
 def distinct(parts: Sequence[Rows]) -> Rows:
-    """The rows that occur in any of the parts, each once, sorted."""
+    """The rows that occur in any of the parts, without duplicates, sorted."""
     return np.unique(np.concatenate([np.empty(0, dtype=np.uint32), *parts]))

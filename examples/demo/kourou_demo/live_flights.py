@@ -1,15 +1,15 @@
-"""`kourou up --flights`: something to look at. Flights are sent at a steady rate and consumed.
+"""`kourou up --flights`: sample traffic. Flights are sent at a steady rate and consumed.
 
-    boards           two members; show every flight
-    duty-managers    those more than an hour late only, chosen by the broker (SQL)
-    ramp             fails for some: late flights come again, cancelled ones end as dead letters
+    boards           two consumers that receive every flight
+    duty-managers    receives only flights over an hour late, filtered by the broker (SQL)
+    ramp             fails for some: late flights are retried, cancelled ones become dead letters
 
-Message traces are on for all of them, sent by the group tower, so that the console can tell of each
-flight who had it when.
+Message traces are on for all groups, and for the producer group `tower`, so that the console can
+show who received each flight and when.
 
-It ends with `stop`: what was sent stays, and is not counted. That takes as long as the sends under
-way, which time out where a broker is offline. While a broker has no leader or is gone, it waits as
-any client does, and goes on.
+`stop` ends the traffic. Stored messages remain and are not counted. `stop` waits for the sends in
+flight, which time out if a broker is offline. While a broker has no leader or is offline, the
+traffic waits, as every client does, and then continues.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from kourou_demo.flights import Event, Flight, load_events
 from kourou_demo.terms import QUEUES, TOPIC
 
 TOWER = "tower"
-"""Who sends."""
+"""The producer group."""
 
 BOARDS, MANAGERS, RAMP = "boards", "duty-managers", "ramp"
 GROUPS = (BOARDS, MANAGERS, RAMP)
 BOARD_MEMBERS = 2
 RATE_PER_S = 20
 FLIGHTS = 20_000
-"""The first so many of the year, again and again: at this rate a quarter of an hour."""
+"""The first flights of the year, sent repeatedly: a quarter of an hour at this rate."""
 
 TURN_S = 0.25
-"""What is due is sent so often."""
+"""The interval between sends."""
 
 LATE_MIN = 60
 ATTEMPTS = 2
-"""Of the ramp: a cancelled flight is a dead letter after some ten seconds."""
+"""Attempts of the group `ramp`: a cancelled flight is a dead letter after about ten seconds."""
 
 _log = logging.getLogger("kourou.flights")
 
 
 class LiveFlights:
-    """From `start` to `stop`. `sent`, `shown`: how many, so far."""
+    """Runs from `start` to `stop`. `sent`, `shown`: the numbers of messages so far."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LiveFlights:
         rate_per_s: int = RATE_PER_S,
         on_failure: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
-        """`on_failure` is called in the flights' thread, with what ended them."""
+        """`on_failure` is called in the flights' thread with the exception that ended them."""
         self._address = address
         self._rate_per_s = rate_per_s
         self._on_failure = on_failure
@@ -73,12 +73,12 @@ class LiveFlights:
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        """Begin. The flights are read in the background."""
+        """Start; the flights are read in the background."""
         self._task = self._loop.create_task(self._fly())
         self._thread.start()
 
     def stop(self) -> None:
-        """Land; returns when all clients are closed."""
+        """Stop; returns when all clients are closed."""
         if self._task is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._task.cancel)
             self._thread.join()
@@ -90,7 +90,7 @@ class LiveFlights:
             self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             pass  # stopped
-        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever waits is told
+        except Exception as error:  # noqa: BLE001 - reported by on_failure
             self.failure = error
             _log.exception("flight generator stopped")
             self._on_failure(error)
@@ -142,12 +142,12 @@ class LiveFlights:
 
 
 async def _nod(message: ReceivedMessage) -> None:
-    """A manager knows of it now."""
+    """Consume a message and do nothing."""
     del message
 
 
 async def _handle(message: ReceivedMessage) -> None:
-    """Late flights at the second attempt; cancelled ones never."""
+    """Accept late flights at the second attempt and cancelled ones never."""
     flight: Flight = message.body
     if flight.departure_delay is None:
         raise RetryLater(f"{flight.name} of {flight.date} is cancelled")

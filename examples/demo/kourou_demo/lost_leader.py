@@ -1,7 +1,7 @@
 """The demo's fourth act: the leader of a Raft group is killed while flights are sent to it.
 
-A third of the flights are sent before the kill. The next third has to wait for another leader, and
-the last one is sent while the killed member is back and follows.
+A third of the flights are sent before the kill. The next third has to wait for a new leader, and
+the last third is sent while the killed member is back as a follower.
 
 State: soft.
 """
@@ -31,20 +31,20 @@ from kourou_demo.stage import TOPIC_QUEUES, Stage
 from kourou_demo.terms import GROUP_BROKER, RADAR_GROUP, RADAR_TOPIC
 
 LANES = 8
-"""Sends under way at once."""
+"""Sends in flight."""
 
 KILLED_AFTER, BACK_BEFORE = 1 / 3, 2 / 3
-"""Shares of the flights: the kill comes after the one, the killed member before the other."""
+"""Shares of the flights: the kill happens after the first, the restart before the second."""
 
 SEND_TIMEOUT_MS = 30_000
-"""An election takes a second or two; on a machine with much else to do more than one."""
+"""An election takes one to two seconds; on a busy machine several may be needed."""
 
 
 class Traffic:
-    """Flights on their way through the group, as who sends them and who hears them counts.
+    """Flights sent through the group, and the counts of producer and consumer.
 
-    `failover_ms`: from the kill to the first acknowledgement of a send that began when the leader
-    was gone; 0 until then.
+    `failover_ms`: from the kill to the first acknowledgement of a send that started without a
+    leader; 0 until then.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class Traffic:
 
     @property
     def redelivered(self) -> int:
-        """Deliveries beyond the first of a flight."""
+        """Deliveries beyond the first of each flight."""
         return self.heard.total() - len(self.heard)
 
     @property
     def lost(self) -> int:
-        """Acknowledged and never heard."""
+        """Flights that were acknowledged but not delivered."""
         return len(self.acknowledged - self.heard.keys())
 
     def hear(self, row: int) -> None:
-        """A flight was delivered."""
+        """Record a delivery."""
         self.heard[row] += 1
 
     def kill_begins(self) -> None:
-        """The leader is killed from now on."""
+        """Record the time of the kill."""
         self.killed_ms = self._clock.monotonic_ms()
 
     async def send(self, client: Client) -> None:
-        """All of them; the last ones when the killed member is back."""
+        """Send all flights; the last third waits until the killed member is back."""
         await asyncio.gather(*(self._lane(client) for _ in range(LANES)))
 
     async def _lane(self, client: Client) -> None:
@@ -105,14 +105,14 @@ class Traffic:
                 self.answered(flight.row, begun_without)
 
     def answered(self, row: int, begun_without: bool) -> None:
-        """A flight was acknowledged; was the leader gone when its sending began?"""
+        """Record an acknowledgement; `begun_without`: the send started when there was no leader."""
         self.acknowledged.add(row)
         if begun_without and not self.failover_ms:
             self.failover_ms = max(1, self._clock.monotonic_ms() - self.killed_ms)
 
 
 async def lose_the_leader(stage: Stage, group: GroupOfThree) -> None:
-    """Play this act, and count."""
+    """Run this act and record the counts."""
     flights = [*stage.departed, *stage.cancelled]
     stage.view.chapter(
         f"act 4, failover: the leader of three brokers is killed while {len(flights):,} flights "
@@ -133,11 +133,11 @@ async def lose_the_leader(stage: Stage, group: GroupOfThree) -> None:
         ):
             sending = tasks.create_task(traffic.send(client))
             await _Act(stage, group, client, traffic).play()
-            sending.cancel()  # for it goes on where the act was given up
+            sending.cancel()  # the act may have ended early
 
 
 def _client(group: GroupOfThree) -> Client:
-    """It sends and listens, and knows nothing of leaders."""
+    """A client that sends and consumes; it needs no configuration for failover."""
     return Client(
         group.address,
         producer=ProducerSettings(producer_group=RADAR_GROUP, send_timeout_ms=SEND_TIMEOUT_MS),
@@ -149,7 +149,7 @@ def _client(group: GroupOfThree) -> Client:
 
 
 class _Act:
-    """What happens to the group while the traffic flows."""
+    """The steps of the act while messages are sent and consumed."""
 
     def __init__(self, stage: Stage, group: GroupOfThree, client: Client, traffic: Traffic) -> None:
         self._stage = stage
@@ -159,7 +159,7 @@ class _Act:
         self._rates = Rate(), Rate()
 
     async def play(self) -> None:
-        """Each step waits for the one before; what stands still is a fault, and ends the act."""
+        """Run all steps in order; a step that makes no progress is a fault and ends the act."""
         traffic, view, numbers = self._traffic, self._stage.view, self._stage.numbers.group
         leader = await self._group.leader()
         pids = ", ".join(f"{child.name} (pid {child.pid})" for child in self._group.members)
@@ -184,7 +184,7 @@ class _Act:
         await self._count(killed)
 
     async def _lose(self) -> Child:
-        """Kill whoever leads at this moment; who that was."""
+        """Kill the current leader, and return it."""
         traffic = self._traffic
         self._stage.numbers.group.epoch_before = max(one.epoch for one in await self._members())
         leader = await self._group.leader()
@@ -198,7 +198,7 @@ class _Act:
         return leader
 
     async def _flow(self, what: str, done: Callable[[], bool]) -> bool:
-        """Let messages flow until `done`, and show it; False if it does not come to that."""
+        """Wait until `done`, showing progress; returns False if it is not reached."""
         traffic, stage = self._traffic, self._stage
 
         def moved() -> int:
@@ -247,12 +247,12 @@ class _Act:
         )
 
     async def _members(self) -> list[ReplicasTold]:
-        """What those tell who answer."""
+        """The status of all members that reply."""
         found = await self._client.admin.replicas.of(GROUP_BROKER)
         return [one.told for one in found if one.told is not None]
 
     async def _members_with_everything(self) -> int:
-        """Members that have all that the leader has, confirmed."""
+        """The number of members that have the leader's complete log, committed."""
         members = await self._members()
         ends = {one.end for one in members if one.leads}
         return sum(one.end == one.confirmed and ends == {one.end} for one in members)

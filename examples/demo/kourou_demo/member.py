@@ -1,4 +1,4 @@
-"""One member of the demo's group: a process that consumes and writes down what it was given.
+"""One consumer of the demo's group: a process that consumes and records deliveries.
 
     python -m kourou_demo.member NAMESRV LEDGER --ready-file FILE
 
@@ -25,7 +25,7 @@ from kourou_demo.terms import BATCH, COMMIT_INTERVAL_MS, GROUP, TOPIC
 
 
 class Delivered(msgspec.Struct):
-    """All that a member looks at of a flight."""
+    """The only field of a flight that the consumer decodes."""
 
     row: int
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--ready-file", type=Path, required=True)
     chosen = parser.parse_args(argv)
     stop = (signal.SIGTERM, signal.SIGINT)
-    signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # before any thread, so that none takes them
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # before threads start: none may receive them
     settings = ConsumerSettings(
         consumer_group=GROUP, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     )
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def say_ready(path: Path, facts: dict[str, Any]) -> None:
-    """Write the ready file, in one rename."""
+    """Write the ready file atomically, by a rename."""
     draft = path.with_suffix(".new")
     draft.write_text(json.dumps(facts), encoding="utf-8")
     draft.rename(path)

@@ -1,4 +1,4 @@
-"""How the demo waits for what it waits for, and when it gives up.
+"""Waiting for conditions, with a limit on the time without progress.
 
 State: soft.
 """
@@ -12,11 +12,11 @@ from kourou.clock import Clock
 
 LOOK_S = 0.1
 STUCK_AFTER_S = 40.0
-"""A wait ends when nothing has moved for so long."""
+"""A wait ends after so many seconds without progress."""
 
 
 class Patience:
-    """Waits until something is done; what stands still for too long is a fault of the demo."""
+    """Waits for conditions; a wait without progress is recorded as a fault of the demo."""
 
     def __init__(self, clock: Clock, faults: list[str]) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class Patience:
         done: Callable[[], bool],
         stuck_after_s: float = STUCK_AFTER_S,
     ) -> bool:
-        """Until `done` (True); gives up when `moved` stands still for too long (False)."""
+        """Wait until `done` (True), or until `moved` has not changed for too long (False)."""
 
         async def look() -> tuple[int, bool]:
             return moved(), done()
@@ -37,7 +37,7 @@ class Patience:
         return await self._until(what, look, stuck_after_s)
 
     async def reach(self, what: str, count: Callable[[], Awaitable[int]], goal: int) -> int:
-        """Until `count` has come to `goal`, or stands still for too long; where it stands."""
+        """Wait until `count` reaches `goal` or stops changing; returns the last count."""
         reading = 0
 
         async def look() -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""What the demo shows at one moment, as plain values."""
+"""A snapshot of the demo's progress, as plain values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class MemberPicture:
-    """One member of the group."""
+    """One consumer of the group."""
 
     name: str
     delivered: int = 0
@@ -17,7 +17,7 @@ class MemberPicture:
 
 @dataclass(slots=True)
 class TablePicture:
-    """What Spark makes of the flights."""
+    """One Spark query."""
 
     name: str
     rows: int
@@ -26,10 +26,10 @@ class TablePicture:
 
 @dataclass(slots=True)
 class Picture:
-    """How far everything is; rates are messages per second over the last second or so.
+    """The progress; rates are messages per second, averaged over about the last second.
 
-    `goal` deliveries are wanted in the end, `available` is what the group could have been given by
-    now. `publish_rate` is None where nothing is published.
+    `goal` is the final number of deliveries, `available` what the group could have received by now.
+    `publish_rate` is None while nothing is published.
     """
 
     goal: int
@@ -40,12 +40,12 @@ class Picture:
 
     @property
     def delivered(self) -> int:
-        """Deliveries to all members, redeliveries included."""
+        """Deliveries to all consumers, including redeliveries."""
         return sum(member.delivered for member in self.members)
 
     @property
     def lag(self) -> int:
-        """Available and not delivered yet; redeliveries make it look smaller than it is."""
+        """Available messages that are not yet delivered; redeliveries make it too small."""
         return max(0, self.available - self.delivered)
 
 
@@ -62,7 +62,7 @@ class Rate:
         self._rate = 0.0
 
     def read(self, at_s: float, count: int) -> float:
-        """Take a reading; the rate by now."""
+        """Add a reading; returns the current rate."""
         if self._at_s is None:
             self._at_s, self._count = at_s, count
             return 0.0

@@ -1,4 +1,4 @@
-"""Second act: delayed messages come when their time is over, and never before.
+"""Second act: delayed messages arrive after their delay, never earlier.
 
 State: soft.
 """
@@ -17,14 +17,14 @@ from kourou_demo.terms import DELAYS_S, REMINDERS_GROUP, REMINDERS_TOPIC
 
 
 class Reminder(msgspec.Struct):
-    """To be at the gate, after the delay of a level; `row` is the flight's."""
+    """A reminder to go to the gate, with a delay level; `row` is the row number of the flight."""
 
     row: int
     level: int
 
 
 class Phones:
-    """When reminders came: how much later than their delay, in ms, by the flights' rows."""
+    """How late reminders arrived compared with their delay, in ms, by row number."""
 
     def __init__(self) -> None:
         self.lateness_ms: dict[int, int] = {}
@@ -32,16 +32,16 @@ class Phones:
 
     @property
     def early(self) -> int:
-        """Reminders that came before their delay was over."""
+        """Number of reminders that arrived before their delay was over."""
         return sum(late_ms < 0 for late_ms in self.lateness_ms.values())
 
     @property
     def latest_ms(self) -> int:
-        """The greatest lateness."""
+        """The greatest lateness, in ms."""
         return max(self.lateness_ms.values(), default=0)
 
     def ring(self, reminder: Reminder, waited_ms: int) -> None:
-        """One came, so long after it was made."""
+        """Record a reminder that arrived `waited_ms` after it was sent."""
         if reminder.row in self.lateness_ms:
             self.twice += 1
             return
@@ -49,7 +49,7 @@ class Phones:
 
 
 async def remind(stage: Stage) -> None:
-    """Play this part, and count."""
+    """Run this part and record the counts."""
     reminders = plan(stage.departed)
     levels = [sum(one.level == level for one in reminders) for level in range(1, len(DELAYS_S) + 1)]
     stage.view.chapter(f"delayed messages: {len(reminders):,} reminders for passengers")
@@ -91,7 +91,7 @@ async def remind(stage: Stage) -> None:
 
 
 def plan(flights: Sequence[Flight]) -> list[Reminder]:
-    """A reminder for each flight; the later it leaves, the higher the level."""
+    """A reminder for each flight; the later the departure, the higher the level."""
     return [Reminder(flight.row, _level(flight.departure_delay or 0)) for flight in flights]
 
 

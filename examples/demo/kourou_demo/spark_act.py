@@ -1,7 +1,7 @@
-"""The demo's last act: every flight is a row of Parquet, and delays by carrier are a table.
+"""The demo's last act: every flight is a Parquet row, and a table has the delays by carrier.
 
-The service runs since before the first flight was sent. What it made is read as anybody would read
-it: the Parquet files with pyarrow, the table over HTTP.
+The service has been running since before the first flight was sent. Its results are read through
+public interfaces: the Parquet files with pyarrow, the table over HTTP.
 
 State: soft.
 """
@@ -27,7 +27,7 @@ _FIRM = re.compile(r" (Inc\.|Co\.|Corporation)$")
 
 @dataclass(frozen=True, slots=True)
 class Carriers:
-    """The read model's totals by carrier, what the carriers are called, and pandas' totals."""
+    """The read model's totals by carrier, the carriers' names, and the totals of pandas."""
 
     totals: Mapping[str, Mapping[str, int]]
     names: Mapping[str, str]
@@ -37,7 +37,7 @@ class Carriers:
 async def tell_tables(
     stage: Stage, watch: SparkWatch, events: Sequence[Event], sent: Mapping[str, bytes]
 ) -> None:
-    """Play this act, and count. `sent` are the bodies of all flights by their messages' ids."""
+    """Run this act and record the counts. `sent` has the bodies of all flights by message ID."""
     stage.view.chapter(
         f"act 5, Spark: {len(sent):,} flights as rows of Parquet, delays by carrier as tables"
     )
@@ -56,7 +56,7 @@ async def tell_tables(
 
 
 async def _drained(stage: Stage, watch: SparkWatch) -> bool:
-    """Wait until both queries have come to the ends of the queues; False if they do not."""
+    """Wait until both queries have reached the ends of the queues; False if they do not."""
     if not watch.follows:
         stage.numbers.faults += filter(None, [watch.service.ended])
         return False
@@ -82,7 +82,7 @@ async def _drained(stage: Stage, watch: SparkWatch) -> bool:
 
 
 async def _count_rows(stage: Stage, service: SparkService, sent: Mapping[str, bytes]) -> None:
-    """Hold the lake against what was sent."""
+    """Compare the lake with the messages that were sent."""
     from kourou_spark_etl.lake_files import lake_paths
 
     def read() -> tuple[LakeCount, int, int]:
@@ -123,7 +123,7 @@ def _show(stage: Stage, carriers: Carriers) -> None:
 
 
 def table_line(name: str, total: Mapping[str, int]) -> tuple[str, ...]:
-    """A carrier as the table has it; means are of those that departed and arrived."""
+    """A carrier's row for the table; means are over the flights that departed and arrived."""
     departed, arrived = max(1, total["departed"]), max(1, total["arrived"])
     return (
         _FIRM.sub("", name),

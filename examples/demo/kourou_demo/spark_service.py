@@ -1,9 +1,9 @@
-"""The Spark pipeline of the demo: the real service, as a process beside the brokers.
+"""The Spark pipeline of the demo: the real service, as a separate process.
 
-Java is a child of that process and ends a moment after it. So the end is waited for of all of them:
-nothing is left behind, and nobody writes into a folder that is being removed.
+Java is a child of that process and ends shortly after it. `end` therefore waits for all of them, so
+that no process is left and none writes into a folder that is being removed.
 
-State: soft; its checkpoints, its lake and its databases lie in the demo's folder.
+State: soft; checkpoints, lake and databases are in the demo's folder.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ TABLE = "flight_delays"
 ROWS_A_PAGE = 1_000
 ANSWER_S = 10.0
 SPARK_STUCK_S = 180.0
-"""Java takes seconds to start, and so does a first batch; on a busy machine many of them."""
+"""Java and a first batch take seconds to start; on a busy machine many."""
 
 END_S_MAX = 15.0
-"""Java ends when its input does; what does not is killed."""
+"""Java ends when its input is closed; it is killed if it takes longer than this."""
 
 JOBS = f"""
 [queries.{LAKE}]
@@ -60,23 +60,24 @@ max_offsets_per_trigger = 40_000
 window = "7 days"
 watermark = "30 days"
 """
-"""Both queries read what was stored, from the first flight on. Chunks of flights that are sent side
-by side are some days apart, and none of them may come too late for its window. By days instead of
-weeks, a batch would write a dozen thousand rows of the table anew. Batches are small enough to be
-seen one after the other."""
+"""Both queries read from the first flight on. Chunks of flights that are sent concurrently are
+several days apart, and the watermark must not drop any of them. With windows of days instead of
+weeks, a batch would rewrite about 12,000 rows of the table. Small batches make the progress
+visible.
+"""
 
 SPARK_OPTIONS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""For a short life beside others on few cores: one partition of state for each of Spark's threads,
-because every batch writes all of them, and Java's quick compiler alone, which spares a third of all
-that Spark computes here."""
+"""Options for a short run on few cores: one state partition per Spark thread, because every batch
+writes all partitions, and only Java's first compiler, which saves a third of Spark's CPU time here.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryFigures:
-    """What the service says of one query. `ends`: the offsets it has come to, added up."""
+    """The service's metrics of one query. `ends`: the sum of the offsets that it has reached."""
 
     rows: int = 0
     late: int = 0
@@ -86,7 +87,7 @@ class QueryFigures:
 
 
 class SparkService:
-    """The process; a context manager that ends it, in peace unless something was raised."""
+    """The process; as a context manager it stops it, cleanly unless an exception was raised."""
 
     def __init__(self, child: Child, folder: Path) -> None:
         self._child = child
@@ -95,7 +96,10 @@ class SparkService:
 
     @classmethod
     def start(cls, cluster: LocalCluster) -> Self:
-        """Start it for the topic of the flights, and do not wait. From a thread that lives on."""
+        """Start it for the topic of the flights, without waiting.
+
+        The calling thread must live as long as the process.
+        """
         folder = cluster.folder / NAME
         jobs = cluster.folder / f"{NAME}.toml"
         jobs.write_text(JOBS, encoding="utf-8")
@@ -127,12 +131,12 @@ class SparkService:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The process ID."""
         return self._child.pid
 
     @property
     def ended(self) -> str:
-        """How it ended, in words, and its last one if it ended by itself; empty while it runs."""
+        """How the process ended, with its last output if it failed; empty while it runs."""
         code = self._child.wait_for_exit(0)
         if code is None:
             return ""
@@ -140,7 +144,7 @@ class SparkService:
         return f"the Spark service {self._child.how_it_ended()}{last}"
 
     async def wait_until_ready(self, patience: Patience) -> bool:
-        """Until Java and Spark have started. False if the service ended, or is stuck as told."""
+        """Wait until Java and Spark have started; False if the service ended or is stuck."""
 
         def started() -> bool:
             return self._child.ready_file.exists() or not self._child.running
@@ -154,7 +158,7 @@ class SparkService:
         return True
 
     def queries(self) -> dict[str, QueryFigures]:
-        """Every query, by its name. Unavailable if the service does not answer."""
+        """Every query, by name; raises Unavailable if the service does not reply."""
         return {
             one["query"]: QueryFigures(
                 one["rows"],
@@ -167,7 +171,7 @@ class SparkService:
         }
 
     def table_rows(self, **conditions: str) -> Iterator[dict[str, Any]]:
-        """The rows of the read model's table that fit, page by page. Raises Unavailable."""
+        """The matching rows of the read model's table, page by page; raises Unavailable."""
         offset: int | None = 0
         while offset is not None:
             question = {**conditions, "limit": str(ROWS_A_PAGE), "offset": str(offset)}
@@ -191,10 +195,10 @@ class SparkService:
             connection.close()
 
     def end(self, *, in_peace: bool) -> None:
-        """End it, Java and all that they started; in peace they finish what is under way."""
+        """Stop it, Java and all their descendants; with `in_peace` they finish their work first."""
         if self._child.running:
             if not in_peace:
-                self._child.signal(signal.SIGSTOP)  # so that it starts nothing more meanwhile
+                self._child.signal(signal.SIGSTOP)  # prevent it from starting more processes
             self._held += hold_descendants(self._child.pid)
         if in_peace:
             self._child.stop()
@@ -209,11 +213,11 @@ class SparkService:
 
 
 def quick_home(folder: Path) -> dict[str, str]:
-    """A home for Spark, in which its Python processes start sooner, as a variable.
+    """A SPARK_HOME in which Spark's Python processes start faster, as an environment variable.
 
-    Spark puts a zip of its Python before all else, and what lies in a zip is compiled at each
-    start. Without that zip they take what is installed, which is compiled already. Nothing where
-    somebody has said which home to take.
+    Spark puts a zip of its Python package first on the path, and modules in a zip are compiled at
+    each start. Without the zip, the installed package is used, which is already compiled. Empty if
+    SPARK_HOME is already set.
     """
     spec = importlib.util.find_spec("pyspark")
     if "SPARK_HOME" in os.environ or spec is None or not spec.submodule_search_locations:
@@ -226,10 +230,10 @@ def quick_home(folder: Path) -> dict[str, str]:
 
 
 def why_not(*, wanted: bool | None, called_as: str) -> str:
-    """Why the demo leaves Spark out, with the line to type; empty if it does not.
+    """Why the demo skips Spark, with the command to type; empty if it does not.
 
-    None runs it where Java and the packages are installed. Raises ConfigError where it is `wanted`
-    and cannot run: MissingPackages among them, so that the launcher fetches them first.
+    With `wanted` None, Spark runs if Java and the packages are installed. Raises ConfigError if it
+    is `wanted` and cannot run, including MissingPackages, so that the launcher installs them first.
     """
     if wanted is False:
         return "--no-spark"
@@ -243,7 +247,7 @@ def why_not(*, wanted: bool | None, called_as: str) -> str:
 
 
 def _reached(end_offsets: str) -> int:
-    """The sum of a topic's offsets, by which a batch ended: {"flights": {"broker-a": {"0": 9}}}."""
+    """The sum of a topic's end offsets of a batch: {"flights": {"broker-a": {"0": 9}}}."""
     if not end_offsets:
         return 0
     by_topic = msgspec.json.decode(end_offsets, type=dict[str, dict[str, dict[str, int]]])

@@ -1,4 +1,4 @@
-"""How far the Spark pipeline has come, looked at now and then while the story goes on.
+"""Polls the progress of the Spark pipeline while the demo runs.
 
 State: soft.
 """
@@ -24,11 +24,11 @@ from kourou_demo.spark_service import (
 LOOK_S = 0.5
 RUNNING = "running"
 NAMES = {LAKE: "Parquet", DELAYS: "tables"}
-"""Of the queries, as the pictures call them."""
+"""Names of the queries in the view."""
 
 
 class SparkWatch:
-    """What the service said last; nothing at first."""
+    """The last reported status of the service; empty at first."""
 
     def __init__(self, service: SparkService, clock: Clock) -> None:
         self.service = service
@@ -39,7 +39,7 @@ class SparkWatch:
         self._following: asyncio.Task[None] | None = None
 
     async def wait_until_runs(self, patience: Patience) -> float | None:
-        """Until both queries run; the seconds since the beginning. None: they do not."""
+        """Wait until both queries run; returns the seconds since the start, or None."""
         if not await self.service.wait_until_ready(patience):
             return None
         self._following = asyncio.create_task(self._follow())
@@ -53,7 +53,7 @@ class SparkWatch:
         return None if self.service.ended else self._seconds_since(self._began_ms)
 
     async def wait_for_rows(self, count: int, patience: Patience) -> float | None:
-        """Until both queries have written so many rows; the seconds it took. None: they do not."""
+        """Wait until both queries have written `count` rows; returns the seconds, or None."""
         if not self.follows:
             return None
         began_ms = self._clock.monotonic_ms()
@@ -67,23 +67,23 @@ class SparkWatch:
 
     @property
     def follows(self) -> bool:
-        """Has the service started?"""
+        """True once the service has started."""
         return self._following is not None
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         if self._following is not None:
             self._following.cancel()
 
     async def _follow(self) -> None:
         while not self.service.ended:
-            with suppress(Unavailable):  # what a busy service does not tell now, it tells later
+            with suppress(Unavailable):  # a busy service may not reply; poll again later
                 self.queries = await asyncio.to_thread(self.service.queries)
             await asyncio.sleep(LOOK_S)
 
     @property
     def reached(self) -> int:
-        """Offsets that both queries have come to, added up over all queues."""
+        """The sum of the offsets that both queries have reached, over all queues."""
         return min(one.ends for one in self._known())
 
     @property
@@ -93,11 +93,11 @@ class SparkWatch:
 
     @property
     def moved(self) -> int:
-        """A figure that changes as long as something goes on."""
+        """A number that changes while there is progress."""
         return sum(one.rows + one.ends for one in self._known())
 
     def pictures(self) -> list[TablePicture]:
-        """For the view."""
+        """The snapshots for the view."""
         now_s = self._clock.monotonic_ms() / 1_000
         return [
             TablePicture(name, query.rows, rate.read(now_s, query.rows))

@@ -1,4 +1,4 @@
-"""What every part of the demo's second act has at hand.
+"""The context that all parts of the demo's second act share.
 
 State: soft.
 """
@@ -25,7 +25,7 @@ TOPIC_QUEUES = 4
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The tower's client, the flights of the day, and who is told.
+    """The producer's client, the flights of the day, and the recipients of progress and results.
 
     `departed` and `cancelled` are the day's flights. `folder` is the demo's own.
     """
@@ -43,11 +43,11 @@ class Stage:
     followed: Followed = field(default_factory=Followed)
 
     async def create_topic(self, topic: str) -> None:
-        """A topic of a part."""
+        """Create the topic of a part."""
         await self.client.admin.topics.create(topic, queues=TOPIC_QUEUES)
 
     def member(self, group: str, *, attempts_max: int | None = None) -> Client:
-        """A client of a group, to be opened; its group begins at the first message."""
+        """A client of a group, not yet open; the group starts at the first message."""
         settings = ConsumerSettings(
             consumer_group=group,
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
@@ -56,17 +56,17 @@ class Stage:
         return Client(self.address, consumer=settings)
 
     async def joined(self, group: str, count: int) -> None:
-        """Wait until the broker knows so many members of a group."""
+        """Wait until the broker knows `count` consumers of a group."""
 
         async def known() -> int:
             try:
                 return len(await self.client.admin.groups.members(group))
             except Rejected:
-                return 0  # nobody has joined yet
+                return 0  # no consumer has joined yet
 
         await self.patience.reach(f"the group {group}", known, count)
 
     async def stored(self, topic: str) -> int:
-        """How many messages the queues of a topic hold."""
+        """The number of messages in the queues of a topic."""
         stats = await self.client.admin.topics.stats(topic)
         return sum(queue.max_offset - queue.min_offset for queue in stats.values())

@@ -1,4 +1,4 @@
-"""The first act of the demo: publish, lose a member, find one aircraft's day, go back in time.
+"""The first act of the demo: publish, kill a consumer, query the day of an aircraft, reset offsets.
 
 State: soft.
 """
@@ -28,27 +28,29 @@ from kourou_demo.verdict import Numbers
 from kourou_demo.view import View
 
 CHUNK = 1_000
-"""Messages handed to the client at once."""
+"""Messages per call of the client."""
 
 CHUNKS_UNDER_WAY = 4
 FIRST = 200
-"""Flights that are sent before all others."""
+"""Number of flights that are sent before all others."""
 
 NEXT = 10_000
-"""So many are waited for as rows, too, if they are a small part: batches of a usual size."""
+"""Number of flights that must also be rows before the rest is sent, if they are a small part of
+all; they give Spark batches of a usual size.
+"""
 
 KILL_AT = 0.3
-"""The second member dies when the group has had this share of all events."""
+"""The second consumer is killed when the group has received this share of all events."""
 
 REPLAY_FROM = 0.8
-"""The hour to go back to is the one in which this share of the year had passed."""
+"""The offsets are reset to the hour in which this share of the year had passed."""
 
 KEY_RESULTS_MAX = 64
 
 
 @dataclass(slots=True)
 class Member:
-    """A member as the story sees it: its ledger, and how to kill it."""
+    """A consumer as the story sees it: its ledger, and how to kill it."""
 
     name: str
     ledger: Ledger
@@ -59,12 +61,12 @@ class Member:
 
     @property
     def delivered(self) -> int:
-        """Deliveries of this part of the story."""
+        """Deliveries in this part of the story."""
         return self.ledger.count - self.base
 
 
 class Story:
-    """Tells it once."""
+    """Runs the first act; usable once."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class Story:
         self._patience = Patience(clock, self.numbers.faults)
 
     async def tell(self) -> Numbers:
-        """Every part in its order; the numbers it came to."""
+        """Run all parts in order; returns the counts."""
         await self._fly()
         await self._find_one_day()
         await self._go_back()
@@ -97,7 +99,7 @@ class Story:
 
     @property
     def sent(self) -> dict[str, bytes]:
-        """The bodies of all flights by the ids of their messages."""
+        """The bodies of all flights by message ID."""
         return {self._ids[place]: self._events[place].body for place in self._ids}
 
     # -- publish and consume ----------------------------------------------------------------------
@@ -124,20 +126,21 @@ class Story:
         )
 
     async def _wait_until_joined(self) -> None:
-        """Until the broker knows every member, so that both get their share from the beginning."""
+        """Wait until the broker knows all consumers; then all share the queues from the start."""
 
         async def known() -> int:
             try:
                 return len(await self._client.admin.groups.members(GROUP))
             except Rejected:
-                return 0  # nobody has joined yet
+                return 0  # no consumer has joined yet
 
         await self._patience.reach("the group", known, len(self._members))
 
     async def _publish_first(self) -> int:
-        """A few, and Spark's first batches of them: the ones that load and compile everything.
+        """Publish a few flights and wait for Spark's first batches, which load and compile its
+        code.
 
-        How many were sent.
+        Returns the number of flights sent.
         """
         await self._publish_chunk(0, FIRST)
         if self._spark is None:
@@ -190,7 +193,7 @@ class Story:
             self._ids[at + place] = result.message_id
 
     async def _watch_deliveries(self) -> None:
-        """Show how far everything is, kill the second member on the way, wait for the first."""
+        """Show the progress, kill the second consumer on the way, and wait for the first one."""
         goal = len(self._events)
         victim = self._members[-1]
 
@@ -248,7 +251,7 @@ class Story:
     async def _stored(self, place: int) -> ReceivedMessage:
         return await self._client.admin.messages.by_unique_key(TOPIC, self._ids[place])
 
-    # -- back in time -----------------------------------------------------------------------------
+    # -- reset of offsets -------------------------------------------------------------------------
     async def _go_back(self) -> None:
         hour = self._events[int(len(self._events) * REPLAY_FROM)].hour
         start = next(place for place, event in enumerate(self._events) if event.hour == hour)
@@ -290,7 +293,7 @@ class Story:
 
         await self._patience.reach("committing", caught_up, 0)
 
-    # -- looks ------------------------------------------------------------------------------------
+    # -- progress ---------------------------------------------------------------------------------
     def _show(self, goal: int, available: int, publish_rate: float | None) -> None:
         now_s = self._clock.monotonic_ms() / 1000
         members = [
@@ -310,7 +313,7 @@ class Story:
 
 
 def busiest_day(events: Sequence[Event]) -> tuple[str, str]:
-    """The aircraft and the day with the most flights; the earliest day of those."""
+    """The aircraft and day with the most flights; the earliest such day."""
     flights = Counter((event.tail, event.date) for event in events if event.tail)
     (tail, date), _ = min(flights.items(), key=lambda item: (-item[1], item[0][1], item[0][0]))
     return tail, date

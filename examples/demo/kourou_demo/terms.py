@@ -1,4 +1,4 @@
-"""The names and figures that the demo's processes agree on."""
+"""Names and values that the demo's processes share."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ TOPIC = "flights"
 GROUP = "boarding"
 QUEUES = 8
 BATCH = 512
-"""Messages a member takes at once."""
+"""Maximum number of messages per call of a consumer's handler."""
 
 COMMIT_INTERVAL_MS = 1_000
-"""Members commit each second instead of every five, so that a kill costs fewer redeliveries."""
+"""Consumers commit every second instead of every five, which limits redeliveries after a kill."""
 
 CALLS_TOPIC = "calls"
 CALLS_GROUP = "gates"
@@ -26,7 +26,7 @@ RADAR_TOPIC = "radar"
 RADAR_GROUP = "radar-screens"
 
 DELAYS_S = (1, 2, 3)
-"""The delays of the brokers' levels 1, 2 and 3. Usual ones go up to hours."""
+"""The delays of the brokers' levels 1, 2 and 3. The default levels go up to hours."""
 
 BROKER_SETTINGS = {
     "mappedFileSizeCommitLog": str(256 << 20),
@@ -35,8 +35,10 @@ BROKER_SETTINGS = {
     "transactionCheckInterval": "500",
     "transactionCheckMax": "1000",
 }
-"""Smaller files than the usual 1 GiB, for the demo should not need 2 GiB of disk; and what takes
-minutes as a rule takes seconds. Asking that often, the usual 15 questions would soon be over."""
+"""Smaller files than the default of 1 GiB, because the demo should not need 2 GiB of disk, and
+seconds instead of minutes for timeouts. With such frequent check-backs, the default limit of 15
+would soon be reached.
+"""
 
 GROUP_BROKER = "broker-r"
 GROUP_SETTINGS = {
@@ -44,5 +46,6 @@ GROUP_SETTINGS = {
     "mappedFileSizeCommitLog": str(8 << 20),
     "slaveTimeout": "20000",
 }
-"""Of the three brokers that have one log. How soon they miss their leader is as usual; a disk that
-stalls for long is waited for."""
+"""Settings of the three brokers that have one log. The election timeout is the default; a disk that
+stalls for long is tolerated.
+"""

@@ -1,9 +1,9 @@
-"""A ticket desk: a process that dies in the middle of its transactions.
+"""A ticket desk: a process that is killed in the middle of its transactions.
 
     python -m kourou_demo.ticket_desk NAMESRV LEDGER ROWS --ready-file FILE
 
-It begins a transaction for each of ROWS (numbers joined by commas), writes every second one into
-the ledger as booked, says nothing of how they end, and waits for its own end.
+It starts a transaction for each of ROWS (numbers joined by commas), records every second one in the
+ledger as booked, resolves none of them, and waits to be killed.
 
 State: soft; the ledger is a file.
 """
@@ -26,18 +26,18 @@ from kourou_demo.terms import DESK_GROUP, TICKETS_TOPIC
 
 
 class Ticket(msgspec.Struct):
-    """A seat in another aircraft, for the passengers of the flight of `row`."""
+    """A seat in another aircraft for the passengers of the flight with row number `row`."""
 
     row: int
 
 
 def booked_of(rows: Sequence[int]) -> list[int]:
-    """Those of a desk's tickets that it books before it dies."""
+    """The tickets of a desk that it books before it is killed."""
     return list(rows[::2])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Begin, and never end."""
+    """Start the transactions and resolve none."""
     parser = argparse.ArgumentParser()
     parser.add_argument("namesrv")
     parser.add_argument("ledger", type=Path)
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--ready-file", type=Path, required=True)
     chosen = parser.parse_args(argv)
     stop = (signal.SIGTERM, signal.SIGINT)
-    signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # before any thread, so that none takes them
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # before threads start: none may receive them
     client = Client(chosen.namesrv, group=DESK_GROUP)
     client.transaction_check(TICKETS_TOPIC)(_not_known_yet)
     with LedgerWriter(chosen.ledger) as ledger, client:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _not_known_yet(message: ReceivedMessage) -> None:
-    """It is still at work, so it tells a broker that asks nothing."""
+    """Replies nothing to a check-back, because the desk is still working."""
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Second act: a ticket exists only if its seat was booked, though a desk dies at work.
+"""Second act: a ticket message exists only if its seat was booked, even if a desk is killed.
 
-The tower books a seat for each cancelled flight: two of three are committed, the third finds no
-seat and is rolled back. A desk, a process of its own, has transactions under way when it is killed;
-the broker asks the tower instead, which finds in the desk's ledger what was booked.
+The tower books a seat for each cancelled flight: two of three transactions are committed, the third
+finds no seat and is rolled back. A ticket desk, a separate process, is killed with open
+transactions. The broker then checks back with the tower, which finds in the desk's ledger what was
+booked.
 
 State: soft.
 """
@@ -27,12 +28,12 @@ DESK = "ticket-desk"
 
 
 class NoSeat(Exception):
-    """The local part of a transaction does not work out."""
+    """Raised by a local transaction that finds no seat."""
 
 
 @dataclass(slots=True)
 class Sold:
-    """The tickets that exist, by their rows, and those of the desk that the broker asked about."""
+    """Row numbers of delivered tickets, and of the desk's tickets with a check-back."""
 
     delivered: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
@@ -40,7 +41,7 @@ class Sold:
 
 
 async def sell(stage: Stage) -> None:
-    """Play this part, and count."""
+    """Run this part and record the counts."""
     rows = [flight.row for flight in stage.cancelled]
     booked = [row for place, row in enumerate(rows) if not seatless(place)]
     desk_rows = [flight.row for flight in stage.departed[:DESK_TICKETS]]
@@ -98,12 +99,12 @@ async def sell(stage: Stage) -> None:
 
 
 def seatless(place: int) -> bool:
-    """Does the ticket at this place of the list find no seat?"""
+    """True if the ticket at this position finds no seat."""
     return place % NO_SEAT_EVERY == NO_SEAT_EVERY - 1
 
 
 async def _book(desk: Client, rows: Sequence[int], own: dict[int, bool]) -> None:
-    """The tower's own transactions, some at a time; what became of each is written into `own`."""
+    """Run the tower's own transactions concurrently; each outcome is recorded in `own`."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def book(place: int, row: int) -> None:
@@ -121,7 +122,9 @@ async def _book(desk: Client, rows: Sequence[int], own: dict[int, bool]) -> None
 
 
 async def _die(stage: Stage, sold: Sold, rows: Sequence[int]) -> None:
-    """A desk begins its transactions and is killed. None of its tickets may be there by then."""
+    """Start a desk with open transactions and kill it; none of its tickets may be delivered by
+    then.
+    """
     child = stage.children.start_module(
         DESK,
         "kourou_demo.ticket_desk",

@@ -1,6 +1,6 @@
-"""`kourou demo`: the processes around the story, and its exit code.
+"""`kourou demo`: starts the processes, runs all acts, and returns the exit code.
 
-State: soft; the folder is removed unless it was asked for.
+State: soft; the folder is removed unless the caller keeps it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ MEMBERS = ("member-1", "member-2")
 FILTER_SERVERS = 2
 
 TRACED_SHARE = 0.01
-"""Of its messages, if there is a collector."""
+"""Share of the demo's messages that are traced, if there is a collector."""
 
 NOTE_WIDTH = 90
-"""Of a list in a note: with its indent it fits a terminal of 100 columns."""
+"""Width of a list in a note: with its indent it fits a terminal of 100 columns."""
 
 
 def run_demo(
@@ -58,10 +58,10 @@ def run_demo(
     spark: bool | None = None,
     called_as: str = "kourou",
 ) -> int:
-    """Run the whole tour; 0 only if all numbers agree.
+    """Run the whole tour; returns 0 only if all counts agree.
 
-    `spark`: with the last act; None: if this machine has what Spark needs. Raises MissingPackages
-    before anything is started.
+    `spark`: include the last act; None: if this machine has what Spark needs. Raises
+    MissingPackages before anything is started.
     """
     find_data()
     no_spark = why_not(wanted=spark, called_as=called_as)
@@ -90,7 +90,7 @@ def run_demo(
 
 
 def lines_of(traced: Traced) -> list[str]:
-    """What to say of the trace, where it was collected here: its id, and who was in it."""
+    """Lines about the trace, if it was collected here: its ID and its services."""
     if not traced.services:
         return []
     services = textwrap.wrap("by " + ", ".join(traced.services), NOTE_WIDTH, break_on_hyphens=False)
@@ -139,7 +139,7 @@ def _run(
 def _spark(
     runner: asyncio.Runner, cluster: LocalCluster, *, wanted: bool
 ) -> Iterator[SparkService | None]:
-    """The flights' topic and, where it is wanted, the service that makes tables of it."""
+    """Create the flights' topic and, if `wanted`, start the Spark service for it."""
     runner.run(_create_topic(cluster.address))
     if not wanted:
         yield None
@@ -154,7 +154,7 @@ async def _create_topic(address: str) -> None:
 
 
 def too_few(found: int, wanted: int | None) -> str:
-    """What to say where more flights were asked for than there are; else nothing."""
+    """A note if more flights were requested than exist; else empty."""
     if wanted is None or found >= wanted:
         return ""
     return f"the data set has only {found:,} flights; using all of them"
@@ -209,7 +209,7 @@ async def _tell(
 
 @asynccontextmanager
 async def _watched(service: SparkService | None, clock: Clock) -> AsyncIterator[SparkWatch | None]:
-    """Spark, looked at now and then; None without it."""
+    """Poll Spark's progress during the block; None without Spark."""
     if service is None:
         yield None
         return

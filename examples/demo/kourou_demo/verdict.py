@@ -1,4 +1,4 @@
-"""Do the demo's numbers agree?"""
+"""Checks whether the demo's counts agree."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kourou_demo.followed import Traced
 
 @dataclass(slots=True)
 class WorstDay:
-    """What was counted in the second act; the `expected` ones come from the data set.
+    """The counts of the second act; the `expected` ones come from the data set.
 
-    `calls`: different calls that the gates heard, `out_of_order`: flights that heard theirs in
-    another order. `retried`: departures at a second attempt. `dead_letters`: what lay in the
+    `calls`: different calls that the gates received, `out_of_order`: flights whose calls arrived in
+    another order. `retried`: departures at a second attempt. `dead_letters`: messages in the
     dead-letter queue, `resent`: those that were consumed after they had been sent again.
-    `reminders`: delayed messages that came, `early` ones before their time. `tickets`: what the
+    `reminders`: delayed messages that arrived, `early` ones before their time. `tickets`: what the
     queues hold, `unwanted_tickets` were delivered without being booked. `asked`: transactions of
-    the dead producer that the broker asked another one about.
+    the killed producer for which the broker checked back with another one.
     """
 
     calls: int = 0
@@ -38,7 +38,7 @@ class WorstDay:
     asked_expected: int = 0
 
     def disagreements(self) -> list[str]:
-        """Every reason why it did not work."""
+        """All failures of this act, one line each."""
         dead, asked = self.dead_letters_expected, self.asked_expected
         checks = [
             (
@@ -75,11 +75,11 @@ class WorstDay:
 
 @dataclass(slots=True)
 class LateArrivals:
-    """What was counted in the third act; the `expected` ones come from the data set.
+    """The counts of the third act; the `expected` ones come from the data set.
 
-    `late`: flights that the filter over properties let through, `overnight`: those that the filter
-    over bodies did. `bytes_in_all` are those of all bodies, and others what a group was sent.
-    `lacking`: why no filter server ran; then there was no filter over bodies.
+    `late`: flights that the property filter passed, `overnight`: those that the body filter passed.
+    `bytes_in_all` is the size of all bodies, the other sizes are those of the bodies that a group
+    received. `lacking`: why no filter server ran; then there was no body filter.
     """
 
     late: int = 0
@@ -92,11 +92,11 @@ class LateArrivals:
     lacking: str = ""
 
     def saved(self, sent_bytes: int) -> float:
-        """The share of bytes that a group was not sent, in percent."""
+        """The percentage of body bytes that were not sent to a group."""
         return 100 * (1 - sent_bytes / self.bytes_in_all) if self.bytes_in_all else 0.0
 
     def disagreements(self) -> list[str]:
-        """Every reason why it did not work."""
+        """All failures of this act, one line each."""
         late, overnight = self.late_expected, self.overnight_expected
         checks = [
             (
@@ -120,12 +120,12 @@ class LateArrivals:
 
 @dataclass(slots=True)
 class GroupOfThree:
-    """What was counted in the fourth act.
+    """The counts of the fourth act.
 
-    `acknowledged` of `expected` flights were answered; of them `lost` were never heard. `stored`:
-    what the queues hold. `redelivered`: deliveries beyond the first of a flight. `failover_ms`:
-    from the leader's death to the next acknowledged send. `epoch_before` and `epoch_after` the
-    kill. `lag_bytes`: what the member furthest behind lacks in the end.
+    `acknowledged` of `expected` flights were acknowledged; `lost` of these were not delivered.
+    `stored`: what the queues hold. `redelivered`: deliveries beyond the first of a flight.
+    `failover_ms`: from the kill of the leader to the next acknowledged send. `epoch_before` and
+    `epoch_after` the kill. `lag_bytes`: replication lag of the slowest member at the end.
     """
 
     expected: int = 0
@@ -141,11 +141,11 @@ class GroupOfThree:
 
     @property
     def stored_twice(self) -> int:
-        """Stored beyond what was acknowledged."""
+        """Messages stored beyond the acknowledged ones."""
         return self.stored - self.acknowledged
 
     def disagreements(self) -> list[str]:
-        """Every reason why it did not work."""
+        """All failures of this act, one line each."""
         checks = [
             (
                 self.acknowledged == self.expected > 0,
@@ -161,7 +161,7 @@ class GroupOfThree:
         return [text for good, text in checks if not good]
 
     def as_json(self) -> dict[str, int | bool | list[int]]:
-        """For the verdict."""
+        """The values for the final report."""
         return {
             "raft_acknowledged": self.acknowledged,
             "raft_lost": self.lost,
@@ -176,12 +176,12 @@ class GroupOfThree:
 
 @dataclass(slots=True)
 class SparkTables:
-    """What was counted in the last act.
+    """The counts of the last act.
 
-    `rows`: those in the lake's Parquet files, `while_sent` those that were there when the last
-    flight was sent. `duplicates`: rows beyond the first of a message, `missing`: messages without
-    a row, `strange`: messages that nobody sent, or not so. `totals`: figures by carrier, of which
-    `totals_right` are what pandas computes. `left_out`: why there was no Spark.
+    `rows`: those in the lake's Parquet files, `while_sent` those that existed when the last flight
+    was sent. `duplicates`: rows beyond the first of a message, `missing`: messages without a row,
+    `strange`: rows without a sent message, or with a different body. `totals`: values by carrier,
+    of which `totals_right` equal those of pandas. `left_out`: why Spark was skipped.
     """
 
     rows: int = 0
@@ -195,11 +195,11 @@ class SparkTables:
 
     @property
     def aggregates_match(self) -> bool:
-        """Are there totals, and all of them right?"""
+        """True if there are totals and all of them are right."""
         return self.totals_right == self.totals > 0
 
     def disagreements(self, published: int) -> list[str]:
-        """Every reason why it did not work; `published` messages should be rows."""
+        """All failures of this act, one line each; `published` messages should be rows."""
         if self.left_out:
             return []
         checks = [
@@ -215,7 +215,7 @@ class SparkTables:
         return [text for good, text in checks if not good]
 
     def as_json(self) -> dict[str, int | bool | str | None]:
-        """For the verdict; null where there was no Spark, and the reason."""
+        """The values for the final report; if Spark was skipped, null and the reason."""
         here = not self.left_out
         return {
             "spark_rows": self.rows if here else None,
@@ -228,11 +228,11 @@ class SparkTables:
 
 @dataclass(slots=True)
 class Numbers:
-    """What was counted, each by another party than the one it is compared with.
+    """All counts; each is taken by another party than the one it is compared with.
 
     `published`: acknowledged sends. `stored`: what the queues hold. `consumed_unique` and
-    `redelivered`: by the members' ledgers. `queried` and `replayed`: what came back; the `expected`
-    ones come from the data set and from the queues.
+    `redelivered`: from the consumers' ledgers. `queried` and `replayed`: messages returned; the
+    `expected` ones come from the data set and from the queues.
     """
 
     events: int
@@ -253,11 +253,11 @@ class Numbers:
 
     @property
     def lost(self) -> int:
-        """Acknowledged and never delivered."""
+        """Messages that were acknowledged but not delivered."""
         return self.published - self.consumed_unique
 
     def disagreements(self) -> list[str]:
-        """Every reason why the demo did not work; none when all is well."""
+        """All failures of the demo, one line each; empty if it succeeded."""
         checks = [
             (self.published == self.events, f"{self.published} of {self.events} were published"),
             (self.stored == self.published, f"{self.stored} are stored, expected {self.published}"),
@@ -278,7 +278,7 @@ class Numbers:
         return first_act + acts + self.faults
 
     def as_json(self) -> str:
-        """The verdict as one line; null where this machine runs no filters, or no Spark."""
+        """The final report as one line of JSON; null for parts that were skipped."""
         arrivals = self.late_arrivals
         overnight = None if arrivals.lacking else arrivals.overnight
         return json.dumps(

@@ -1,4 +1,4 @@
-"""How the demo looks: lines for a log, or a live picture on a terminal."""
+"""The demo's output: lines for a log, or a live display on a terminal."""
 
 from __future__ import annotations
 
@@ -16,58 +16,58 @@ from kourou_demo.picture import Picture
 from kourou_demo.verdict import Numbers
 
 LINES_EVERY = 10
-"""A plain view prints one of so many pictures."""
+"""A plain view prints one of so many snapshots."""
 
 BAR_WIDTH_MAX = 44
 BAR_WIDTH_MIN = 6
 BESIDE_THE_BAR = 12 + 9 + 11 + 3
-"""Columns of a picture without its bar: name, count, rate, and one between each two."""
+"""Width of a line without its bar: name, count and rate, with a space between each two."""
 
 
 class View(Protocol):
-    """What the story tells to."""
+    """The output that the demo writes to."""
 
     def chapter(self, title: str) -> None:
-        """A new part begins."""
+        """Start a new part."""
         ...
 
     def note(self, text: str) -> None:
-        """Something happened."""
+        """Report an event."""
         ...
 
     def show(self, picture: Picture) -> None:
-        """This is how far everything is."""
+        """Show the current progress."""
         ...
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Something was found."""
+        """Show a result as a table."""
         ...
 
     def verdict(self, numbers: Numbers, seconds: float) -> None:
-        """The end."""
+        """Show the final result."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
 
 class PlainView:
-    """Lines, for logs and for people who like them."""
+    """Lines of text, for logs and dumb terminals."""
 
     def __init__(self) -> None:
         self._shown = 0
 
     def chapter(self, title: str) -> None:
-        """A line."""
+        """Print a line."""
         print(f"== {title}", flush=True)
 
     def note(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         print(f"   {text}", flush=True)
 
     def show(self, picture: Picture) -> None:
-        """A line now and then."""
+        """Print a line for some of the snapshots."""
         self._shown += 1
         if self._shown % LINES_EVERY:
             return
@@ -82,7 +82,7 @@ class PlainView:
         self.note(f"{published}{members}  lag {picture.lag:,}{tables}")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A block of aligned lines."""
+        """Print a block of aligned lines."""
         widths = [max(len(row[place]) for row in (columns, *rows)) for place in range(len(columns))]
         self.note(title)
         for row in (columns, *rows):
@@ -90,7 +90,7 @@ class PlainView:
             self.note(("  " + "  ".join(cells)).rstrip())
 
     def verdict(self, numbers: Numbers, seconds: float) -> None:
-        """The numbers and what they say."""
+        """Print the counts and the result."""
         for name, value in _figures(numbers):
             print(f"   {name:<18} {value:>9,}")
         troubles = numbers.disagreements()
@@ -103,7 +103,7 @@ class PlainView:
 
 
 class LiveView:
-    """Bars and rates that move, then tables that stay."""
+    """Live bars and rates, and tables that remain."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -111,16 +111,16 @@ class LiveView:
         self._live.start()
 
     def chapter(self, title: str) -> None:
-        """A heading that stays."""
+        """Print a heading that remains."""
         self._live.update(Text(""))
         self._console.print(f"\n[bold cyan]▸[/] [bold]{escape(title)}[/]")
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that remains."""
         self._console.print(f"  [dim]{escape(text)}[/]")
 
     def show(self, picture: Picture) -> None:
-        """The moving part."""
+        """Update the live display."""
         room = self._console.width - BESIDE_THE_BAR
         width = min(BAR_WIDTH_MAX, room) if room >= BAR_WIDTH_MIN else 0
         grid = Table.grid(padding=(0, 1))
@@ -150,7 +150,7 @@ class LiveView:
         self._live.update(Group(Text(""), grid))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table that stays."""
+        """Print a table that remains."""
         table = Table(title=title, title_justify="left", header_style="bold")
         for column in columns:
             table.add_column(column)
@@ -159,7 +159,7 @@ class LiveView:
         self._console.print(table)
 
     def verdict(self, numbers: Numbers, seconds: float) -> None:
-        """The numbers in a table, and one line in green or red."""
+        """Print a table of the counts, and one line in green or red."""
         self.close()
         troubles = numbers.disagreements()
         table = Table(show_header=False, title="Results", title_justify="left")
@@ -174,12 +174,12 @@ class LiveView:
         self._console.print(f"{word} after {seconds:.0f} s\n")
 
     def close(self) -> None:
-        """Stop moving."""
+        """Stop the live display."""
         self._live.stop()
 
 
 def open_view(*, plain: bool) -> View:
-    """The live view where there is a terminal to draw on, else lines."""
+    """The live view if the output is a terminal, else lines."""
     console = Console(highlight=False)
     return PlainView() if plain or not console.is_terminal else LiveView(console)
 

@@ -1,4 +1,4 @@
-"""The demo's second act: the day of the year on which most flights were cancelled.
+"""The demo's second act: the day of the year with the most cancelled flights.
 
 State: soft.
 """
@@ -20,11 +20,11 @@ from kourou_demo.stage import Stage
 from kourou_demo.tickets import sell
 
 LOG = "kourou.client.consume"
-"""What a client says of handlers that fail. Here they do it on purpose, hundreds of times."""
+"""The logger on which clients report failing handlers; here hundreds fail on purpose."""
 
 
 def worst_day(events: Sequence[Event]) -> tuple[str, list[Flight]]:
-    """The date on which most flights were cancelled (of several the earliest), and its flights."""
+    """The date with the most cancelled flights (the earliest of several), and its flights."""
     decode = msgspec.json.Decoder(Flight).decode
     by_date: dict[str, list[Flight]] = {}
     for event in events:
@@ -34,17 +34,17 @@ def worst_day(events: Sequence[Event]) -> tuple[str, list[Flight]]:
 
 
 def departed(flights: Sequence[Flight]) -> list[Flight]:
-    """Those that left."""
+    """The flights that departed."""
     return [flight for flight in flights if flight.departure_delay is not None]
 
 
 def cancelled(flights: Sequence[Flight]) -> list[Flight]:
-    """Those that did not."""
+    """The flights that were cancelled."""
     return [flight for flight in flights if flight.departure_delay is None]
 
 
 async def play(stage: Stage, date: str) -> None:
-    """Every part."""
+    """Run all parts of the act."""
     count = len(stage.departed) + len(stage.cancelled)
     stage.view.chapter(
         f"act 2, the worst day: {date}, {count:,} flights, {len(stage.cancelled)} cancelled"
@@ -56,7 +56,7 @@ async def play(stage: Stage, date: str) -> None:
 
 @contextmanager
 def _log_aside(path: Path) -> Iterator[None]:
-    """Let the log of consumers go to a file instead of the terminal."""
+    """Write the consumers' log to a file instead of the terminal."""
     log = logging.getLogger(LOG)
     handler = logging.FileHandler(path, encoding="utf-8")
     was = log.propagate

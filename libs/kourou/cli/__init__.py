@@ -1,1 +1,1 @@
-"""The commands of `kourou`: thin, one file a family, everything heavy imported when it is used."""
+"""The commands of `kourou`: thin, one file per family; expensive imports happen at first use."""

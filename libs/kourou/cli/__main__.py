@@ -1,4 +1,4 @@
-"""`python -m kourou.cli`: the launcher comes in here."""
+"""`python -m kourou.cli`: the entry point of the launcher."""
 
 from kourou.cli.main import run
 

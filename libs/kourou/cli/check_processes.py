@@ -1,9 +1,10 @@
-"""The processes of the checks: several at once, each with its log, and none of them outlives us.
+"""Runs the processes of the checks, several at once, and ends all of them with this process.
 
-Each process leads a group of its own. Ctrl-C reaches this process alone, which then tells every
-group once: a pytest that were told twice, by the terminal and by us, would break off its tidying.
+Each process leads its own process group. Ctrl-C therefore reaches only this process, which then
+signals every group once. A pytest that received the signal twice, from the terminal and from here,
+would abort its cleanup.
 
-State: soft, which processes run now.
+State: soft, the running processes.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from typing import IO
 from kourou.errors import Unavailable
 
 END_S_MAX = 20.0
-"""Fixtures stop their servers after a Ctrl-C, on a busy machine; what takes longer is killed."""
+"""After Ctrl-C, fixtures stop their servers; processes that take longer than this are killed."""
 
 UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
-"""Left out of their environment: hundreds of processes start in a run, and each would compile all
-of our sources once more, which is a quarter of what the start of a broker costs."""
+"""This variable is removed from their environment: a run starts hundreds of processes, and each
+would compile all sources again, a quarter of the time that the start of a broker takes.
+"""
 
 
 class CheckProcesses:
-    """A context manager; whatever is running when it is left by an exception is ended.
+    """A context manager; an exception in its block ends all running processes.
 
     `run` may be called from any thread.
     """
@@ -49,9 +51,9 @@ class CheckProcesses:
     def run(
         self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str] | None = None
     ) -> int:
-        """Run it to its end, with this in addition to our environment; its exit code.
+        """Run a command with additional environment variables, and return its exit code.
 
-        Unavailable if all was ended before it began.
+        Raises Unavailable if `end` was called before.
         """
         ours = {name: text for name, text in os.environ.items() if name != UNCOMPILED}
         with self._changed:
@@ -75,7 +77,7 @@ class CheckProcesses:
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Tell all of them as Ctrl-C does and wait; what stays, or a second Ctrl-C, kills."""
+        """Send SIGINT to all and wait; after END_S_MAX, or a second Ctrl-C, send SIGKILL."""
         try:
             with self._changed:
                 self._over = True
@@ -86,7 +88,7 @@ class CheckProcesses:
                 self._tell(signal.SIGKILL)
 
     def _tell(self, number: signal.Signals) -> None:
-        """To each group; one that has just ended needs no telling."""
+        """Signal each process group; ignores groups that have just ended."""
         for process in self._running:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)

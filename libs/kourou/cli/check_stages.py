@@ -1,4 +1,4 @@
-"""What a run of the checks consists of, as data."""
+"""The stages of the checks, as data."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ WORKERS = 2
 """Processes for large groups of tests; the tests of one file stay together."""
 
 PLACES = 4
-"""Processes that run tests at once, of all stages together: twice the two cores that a run is made
-for. Brokers that start, clients that wait, and Java leave a core idle for a third of the time and
-more; a stage beside them uses it. More processes than that take memory and give nothing."""
+"""The most test processes at once, over all stages: twice the number of cores (two) that a run is
+designed for. Broker starts, waiting clients and Java leave a core idle for a third of the time or
+more, which another stage can use. More processes need memory without being faster.
+"""
 
 SLOW_TEST_TIMEOUT_S = 3_600
-"""One fault test with all its rounds may take so long; a default run keeps pytest's own limit."""
+"""Limit for one fault test with all its rounds; a default run keeps pytest's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One step of the checks: commands to run, or folders of tests, separated by spaces.
 
-    `environment` is added to that of its process. One that is `slow` runs with --slow and --soak,
-    or when it is named.
+    `environment` is added to that of its process. A `slow` stage runs with --slow and --soak, or
+    when it is named.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Stage:
 
     @property
     def places(self) -> int:
-        """How many of the places it takes while it runs."""
+        """The number of places that the stage occupies while it runs."""
         return max(1, self.workers)
 
 
@@ -64,7 +65,8 @@ STAGES: tuple[Stage, ...] = (
         "integration", "real processes, real sockets", tests="tests/integration", workers=WORKERS
     ),
     Stage("spark", "the Spark pipeline", tests="tests/spark", workers=WORKERS),
-    # By itself: Playwright keeps an event loop running, beside which no other test could run one.
+    # A stage of its own: Playwright keeps an event loop running, next to which no other test can
+    # run one.
     Stage("browser", "every page in Chromium", tests="tests/browser"),
     Stage("interop", "RocketMQ's clients in Java, C++, JavaScript", tests="tests/interop"),
     Stage("contract", "the same tests on the fake and the real broker", tests="tests/contract"),
@@ -81,8 +83,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("architecture", "layers, tidiness, pages kept current", tests="tests/architecture"),
     Stage("simulation", "whole systems from seeds", tests="tests/simulation", workers=WORKERS),
 )
-"""In the order in which they start: first what is told within seconds, then what is long and often
-waits, at last what is short or keeps every core busy until the end."""
+"""In the order of their start: first stages that finish within seconds, then long ones that often
+wait, finally those that are short or keep all cores busy until the end.
+"""
 
 ALLOWED_SKIPS: dict[str, str] = {
     "needs root": "a test mounts a small file system: run as root",
@@ -98,9 +101,9 @@ ALLOWED_SKIPS: dict[str, str] = {
     "needs Node": "the console's functions are tested on it; install Debian's nodejs",
     "needs a peer": "a test runs `kourou bench --peers`; benchmarks/README.md says how",
 }
-"""The beginnings of the reasons a test may give for a skip; any other skip fails the run."""
+"""Prefixes of the permitted skip reasons; a skip for any other reason fails the run."""
 
 
 def may_skip(reason: str) -> bool:
-    """Is this one of the reasons that docs/testing.md lists?"""
+    """True if docs/testing.md lists this reason."""
     return any(reason.startswith(known) for known in ALLOWED_SKIPS)

@@ -1,4 +1,4 @@
-"""Where the project's own files are, when Kourou runs from a source checkout."""
+"""Locates the project's files when Kourou runs from a source checkout."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kourou.errors import ConfigError
 
 
 def find_checkout() -> Path:
-    """The folder with pyproject.toml and tests/ that this package was loaded from.
+    """The folder with pyproject.toml and tests/ from which this package was loaded.
 
-    Raises ConfigError where Kourou is installed as a package only.
+    Raises ConfigError if Kourou is installed as a package.
     """
     folder = Path(__file__).resolve().parents[3]
     if (folder / "pyproject.toml").is_file() and (folder / "tests").is_dir():
@@ -24,9 +24,9 @@ def find_checkout() -> Path:
 
 
 def load(module: str, command: str) -> ModuleType:
-    """A module of `benchmarks` or `examples`, which packages of Kourou do not contain.
+    """Import a module of `benchmarks` or `examples`, which Kourou's packages do not contain.
 
-    Raises ConfigError where Kourou is installed as a package only.
+    Raises ConfigError if Kourou is installed as a package.
     """
     try:
         return import_module(module)

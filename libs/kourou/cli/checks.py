@@ -1,6 +1,7 @@
-"""`kourou test`: every check of the project, stages side by side, with one closing line.
+"""`kourou test`: runs every check of the project, stages in parallel, and prints a summary.
 
-State: soft, in `.kourou-test/`: a log and a record a stage, and what a slow run has passed so far.
+State: soft, in `.kourou-test/`: a log and a record per stage, and what a slow run has passed so
+far.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ LOG_LINES_SHOWN = 400
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     stages: Sequence[str] = ()
     slow: bool = False
@@ -48,21 +49,21 @@ class Options:
 
     @property
     def complete(self) -> bool:
-        """Does this run say something about every feature?"""
+        """True if this run covers every feature."""
         return not self.stages and self.keyword is None and self.simulation_seed is None
 
     @property
     def places(self) -> int:
-        """How many processes of tests may run at once; a slow run has one stage after the other.
+        """How many test processes may run at once; a slow run has one stage after the other.
 
-        Its tests take an hour each, and are limited by how long they take alone.
+        Its tests take an hour each, and their time limits assume that they run alone.
         """
         return 1 if self.slow or self.soak else PLACES
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one stage, or all of them together, came to."""
+    """The result of one stage, or of all of them."""
 
     passed: int = 0
     failed: int = 0
@@ -74,13 +75,13 @@ class Outcome:
 
     rounds: dict[str, list[int]] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
-    """Tests that were skipped for a reason a run may have, and the reason: they prove nothing."""
+    """Tests that were skipped for a permitted reason, and the reason: they prove nothing."""
 
     without_engine: int = 0
-    """Tests of --compose that a run without that option left out."""
+    """The number of --compose tests that a run without that option left out."""
 
     def add(self, other: Outcome) -> None:
-        """Count the other one in."""
+        """Add the counts of another outcome."""
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
@@ -93,7 +94,7 @@ class Outcome:
 
 
 def run_checks(options: Options) -> int:
-    """Run the chosen stages and print one line for each; the exit code is 0 only if all is well."""
+    """Run the chosen stages and print one line for each; returns 0 only if everything passed."""
     root = find_checkout()
     stages = _chosen(options)
     if options.compose and CONTAINERS not in {stage.name for stage in stages}:
@@ -146,9 +147,9 @@ def _chosen(options: Options) -> list[Stage]:
 def _side_by_side(
     stages: Sequence[Stage], places: int, start: Callable[[Stage], Future[Outcome]]
 ) -> Iterator[tuple[Stage, Outcome, float]]:
-    """Start each as soon as its places are free, in the given order; what came of it and seconds.
+    """Start stages in order, each as soon as its places are free; yields outcome and seconds.
 
-    A stage that wants more places than there are runs alone. What ends first comes first.
+    A stage that needs more places than exist runs alone. Outcomes are yielded as stages finish.
     """
     waiting = list(stages)
     running: dict[Future[Outcome], tuple[Stage, float]] = {}
@@ -166,13 +167,13 @@ def _side_by_side(
 
 
 def _say_what_runs(names: Sequence[str]) -> None:
-    """For whoever looks on; the next line of a stage takes its place."""
+    """Show the running stages on a terminal; the next output overwrites the line."""
     if sys.stdout.isatty():
         print(f"\r{ERASE_LINE}… {', '.join(names)}\r", end="", flush=True)
 
 
 def _prepare_folder(root: Path, options: Options) -> Path:
-    """Where logs and records go; a slow run finds there what it passed before on the same code."""
+    """The folder of logs and records; for a slow run it has the results for the same code."""
     top = root / ".kourou-test"
     if not (options.slow or options.soak):
         folder = top / "last"
@@ -188,7 +189,7 @@ def _prepare_folder(root: Path, options: Options) -> Path:
 
 
 def _fingerprint(root: Path) -> str:
-    """Tells two states of the code apart, whether committed or not."""
+    """A hash of the code, including uncommitted changes."""
     digest = hashlib.sha256((root / "pyproject.toml").read_bytes())
     for top in ("libs", "services", "benchmarks", "examples", "tests"):
         for path in sorted((root / top).rglob("*.py")):
@@ -246,7 +247,7 @@ def _pytest_command(stage: Stage, record: Path, options: Options) -> list[str]:
 
 
 def _read_record(path: Path) -> Outcome:
-    """What a pytest run wrote about itself; nothing at all where it died too early."""
+    """The record that a pytest run wrote; empty if it ended too early."""
     if not path.exists():
         return Outcome(failed=1, remarks=["the run left no record"])
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -291,7 +292,7 @@ def _print_stage(stage: Stage, outcome: Outcome, seconds: float, folder: Path) -
 
 
 def _print_rounds(total: Outcome) -> None:
-    """Fault tests say how often they tried, since a count of one proves little."""
+    """Print how many rounds the fault tests ran, because few rounds prove little."""
     if not total.rounds:
         return
     print("\nfault tests: rounds done of rounds in a slow run")
@@ -301,7 +302,8 @@ def _print_rounds(total: Outcome) -> None:
 
 
 def _check_proofs(root: Path, folder: Path, total: Outcome, options: Options) -> int:
-    """Did this run prove every row that docs/FEATURES.md calls done, and is that page current?
+    """Check that this run proved every row that docs/FEATURES.md calls done, and that it is
+    current.
 
     A skipped test proves nothing: a row needs another proof that passed.
     """

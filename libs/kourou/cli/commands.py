@@ -1,4 +1,4 @@
-"""The commands of `kourou` and their arguments."""
+"""The commands of `kourou` and their options."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ORDER = (
     *("shutdown", "health", "keys"),
     *("bench", "doctor", "completion", "test", "version"),
 )
-"""Of the help: what a newcomer types first, then what operators do, then the project itself."""
+"""The order of the help: commands for newcomers, for operators, then for the project itself."""
 
 
 class ShownAsCalled(typer.core.TyperCommand):
-    """A command whose help has examples; they begin with what the user typed for `kourou`."""
+    """A command whose help has examples; they start with what the user typed for `kourou`."""
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """The help, with `./kourou` in a checkout."""
@@ -36,10 +36,10 @@ class ShownAsCalled(typer.core.TyperCommand):
 
 
 class InOrder(typer.core.TyperGroup):
-    """The commands as ORDER has them."""
+    """A group that lists its commands in ORDER."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All of them; one that ORDER lacks comes last."""
+        """All commands; those not in ORDER come last."""
         known = super().list_commands(ctx)
         return sorted(known, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
@@ -269,7 +269,7 @@ def up(
     )
 
 
-# -- first minutes --------------------------------------------------------------------------------
+# -- getting started -------------------------------------------------------------------------------
 @app.command(short_help="Run the demo: a year of flights in five acts.")
 def demo(
     context: typer.Context,
@@ -351,14 +351,14 @@ def tail(
     return run_tail(namesrv, topic, TailOptions(tag=tag, first=first, count=count, as_json=json))
 
 
-# -- looking back ---------------------------------------------------------------------------------
+# -- history ---------------------------------------------------------------------------------------
 app.command("history", short_help="Show configuration changes, newest first.")(history)
 app.command("stateAt", short_help="Show the configuration at a time or after an event.")(state_at)
 app.command("undo", short_help="Revert a configuration change.")(undo)
 
 
 def _add_bench() -> None:
-    """Its own group in a checkout; a command that says so where there is none."""
+    """Add the group `bench` in a checkout; elsewhere a command that explains what is missing."""
     try:
         group = load("kourou_bench.commands", "kourou bench").bench
     except ConfigError as error:
@@ -377,7 +377,7 @@ app.add_typer(admin, name="admin")
 app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
 
 
-# -- the project itself ---------------------------------------------------------------------------
+# -- the project ----------------------------------------------------------------------------------
 @app.command("test")
 def check(
     stages: Annotated[
@@ -456,9 +456,9 @@ def version() -> None:
 
 
 def app_for(name: str) -> typer.Typer:
-    """The app; without the groups of commands that `name`, a known one, does not belong to.
+    """The app, without the command groups that the known command `name` does not belong to.
 
-    To build them all takes a quarter of a second of a slow machine.
+    Building all groups takes a quarter of a second on a slow machine.
     """
     if name not in command_names():
         return app
@@ -468,7 +468,7 @@ def app_for(name: str) -> typer.Typer:
 
 
 def command_names() -> frozenset[str]:
-    """The first words that `kourou` understands."""
+    """The names of all top-level commands."""
     commands = (
         item.name or getattr(item.callback, "__name__", "") for item in app.registered_commands
     )

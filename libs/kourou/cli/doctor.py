@@ -1,4 +1,4 @@
-"""`kourou doctor`: what this machine lacks, and what to type about it."""
+"""`kourou doctor`: reports what this machine lacks, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PORTS = {
     8080: "web console",
     18380: "web console (pages)",
 }
-"""What `kourou up` listens on, if nobody adds to it."""
+"""The ports of `kourou up` with default options."""
 
 TOOLS = (
     (("chromium", "chromium-browser", "google-chrome"), "tests of the web console", "chromium"),
@@ -45,13 +45,12 @@ TOOLS = (
     (("mvn",), "tests with RocketMQ's Java client", "maven"),
     (("node",), "tests with a JavaScript client", "npm"),
 )
-"""Programs that the suite uses beside its packages: by which names one is found, what lacks without
-it, the package of Debian that has it."""
+"""Optional programs: the names to look for, what requires the program, its Debian package."""
 
 KERNEL_LINE = "sudo apt install -y gcc python3-dev, then install Kourou again"
 VENV_LINE = "sudo apt install -y python3-venv"
 USUAL = BrokerPolicy("", "")
-"""What brokers do if nobody sets anything."""
+"""The defaults of brokers."""
 
 
 SANDBOX_LINE = (
@@ -60,7 +59,7 @@ SANDBOX_LINE = (
 
 
 class Verdict(StrEnum):
-    """How a look turned out."""
+    """The result of a check."""
 
     GOOD = "ok"
     NOTE = "note"
@@ -77,7 +76,7 @@ class Finding:
 
 
 def run_doctor() -> int:
-    """Print every finding; exit code 1 when something is missing that Kourou cannot do without."""
+    """Print every finding; the exit code is 1 if something indispensable is missing."""
     findings = [finding for look in LOOKS for finding in look()]
     for finding in findings:
         print(f"{finding.verdict:<8} {finding.what}")
@@ -107,7 +106,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _kernel() -> Iterator[Finding]:
-    """Which record kernel runs: the compiled one stores and reads several times faster."""
+    """The record kernel in use; the compiled one stores and reads several times faster."""
     from kourou.protocol import kernel
 
     if kernel.NAME == "compiled":
@@ -117,7 +116,7 @@ def _kernel() -> Iterator[Finding]:
 
 
 def _spark() -> Iterator[Finding]:
-    """Java and the extra's packages: nothing but the Spark pipeline needs them."""
+    """Java and the packages of the extra; only the Spark pipeline needs them."""
     from kourou_spark_etl.machine import lacking
 
     lacks = lacking()
@@ -128,7 +127,7 @@ def _spark() -> Iterator[Finding]:
 
 
 def _tools() -> Iterator[Finding]:
-    """Programs of others: nothing that runs in production needs one of them."""
+    """Third-party programs; production use needs none of them."""
     there, lacking = [], []
     for names, use, package in TOOLS:
         found = next((name for name in names if shutil.which(name)), None)
@@ -200,12 +199,12 @@ def _ports() -> Iterator[Finding]:
 
 
 def _jail() -> Iterator[Finding]:
-    """The layers of the filters' jail; without one of them no filter server starts."""
+    """The layers of the filter sandbox; a filter server starts only if it has all of them."""
     from kourou_filter_server.layers import probe
 
     try:
         layers = probe()
-    except Unavailable as trouble:  # then no zygote could be started either
+    except Unavailable as trouble:  # a zygote could not be started either
         yield Finding(Verdict.NOTE, f"no filter server can start here; {trouble}")
         return
     lacking = [f"{layer.name} ({layer.detail})" for layer in layers if not layer.there]
@@ -236,7 +235,7 @@ LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
 
 
 def file_system_of(path: Path, mounts: str) -> str:
-    """The kind of file system a path lies on, by the text of /proc/mounts; empty if unknown."""
+    """The file system type of a path, from the text of /proc/mounts; empty if unknown."""
     best, kind = "", ""
     for line in mounts.splitlines():
         fields = line.split()

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: its processes end, its folders are removed.
+"""SIGTERM and SIGHUP end a command like Ctrl-C: it ends its processes and removes its folders.
 
 State: soft.
 """
@@ -12,14 +12,14 @@ from typing import Any, Self
 
 NUMBERS = (signal.SIGTERM, signal.SIGHUP)
 EXIT_BY_SIGNAL = 128
-"""A shell gives this and the signal's number for a process that a signal ended."""
+"""Shells report this plus the signal's number for a process that was ended by a signal."""
 
 
 class EndingSignals:
-    """`with EndingSignals() as ending:`; `ending.number` is the signal that came, if one did.
+    """`with EndingSignals() as ending:`; `ending.number` is the signal that was received, if any.
 
-    A signal that is ignored stays so (nohup). Only the first one counts: a closed terminal sends
-    several, and they must not break off the tidying that the first has begun.
+    Ignored signals stay ignored (nohup). Only the first signal counts: a closed terminal sends
+    several, which must not interrupt the cleanup that the first one started.
     """
 
     __slots__ = ("_before", "number")
@@ -29,7 +29,7 @@ class EndingSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # nobody else may set handlers
+        if threading.current_thread() is threading.main_thread():  # else handlers cannot be set
             for number in NUMBERS:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     self._before[number] = signal.signal(number, self._end)
@@ -40,16 +40,16 @@ class EndingSignals:
             signal.signal(number, handler)
 
     def exit_code(self, otherwise: int) -> int:
-        """What the process ends with."""
+        """The exit code of the process."""
         return otherwise if self.number is None else EXIT_BY_SIGNAL + self.number
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
             return
         self.number = signal.Signals(number)
-        # Whoever takes Ctrl-C now (asyncio, while a loop runs) ends what is under way in order.
+        # The current handler of Ctrl-C (asyncio, while a loop runs) ends running work in order.
         taker = signal.getsignal(signal.SIGINT)
         if callable(taker):
             taker(signal.SIGINT, frame)
             return
-        raise KeyboardInterrupt  # in the background of a script Ctrl-C is ignored
+        raise KeyboardInterrupt  # background jobs of a script ignore Ctrl-C

@@ -1,4 +1,4 @@
-"""`kourou health URL`: is a service well, as an exit code; what a container's health check runs."""
+"""`kourou health URL`: checks a service; used as the health check of containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Exit code 0 if the page answers so within {TIMEOUT_S:.0f} s, else 1 with the rea
 
 
 def run_health(arguments: Sequence[str], called_as: str = "kourou") -> int:
-    """Ask; 0 if the answer's status is 200. Unavailable says why not, ConfigError what is wrong."""
+    """Request the URL; returns 0 for status 200.
+
+    Raises Unavailable with the reason for another status or no reply, ConfigError for wrong usage.
+    """
     usage = f"{called_as} {USAGE}"
     if list(arguments) in (["-h"], ["--help"]):
         sys.stdout.write(f"{usage}\n{HELP}")
@@ -39,7 +42,7 @@ def _parsed(text: str, usage: str) -> SplitResult:
         raise ConfigError(f"{text!r} is not a URL", hint=usage)
     try:
         url = urlsplit(text)
-        url.port  # noqa: B018 - raises for what is no port
+        url.port  # noqa: B018 - raises for an invalid port
     except ValueError as error:
         raise ConfigError(f"{text!r} is not a URL: {error}", hint=usage) from None
     if url.scheme != "http" or not url.hostname:
@@ -48,7 +51,7 @@ def _parsed(text: str, usage: str) -> SplitResult:
 
 
 def _ask(url: SplitResult, shown: str) -> tuple[int, str]:
-    """Status and first line of the answer's body."""
+    """Status code and first line of the body."""
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     head = f"GET {path} HTTP/1.0\r\nHost: {url.netloc}\r\nConnection: close\r\n\r\n"
     where = (url.hostname or "", url.port or HTTP_PORT)
@@ -56,13 +59,13 @@ def _ask(url: SplitResult, shown: str) -> tuple[int, str]:
         with socket.create_connection(where, timeout=TIMEOUT_S) as connection:
             connection.sendall(head.encode("ascii"))
             answer = _read(connection)
-    except OSError as error:  # refused, timed out, no such host
+    except OSError as error:  # for example connection refused, timeout, unknown host
         raise Unavailable(f"{shown} does not answer: {error.strerror or error}") from error
     return _understood(answer, shown)
 
 
 def _read(connection: socket.socket) -> bytes:
-    """All of an answer, or as much of it as is looked at."""
+    """The reply, at most HEALTH_ANSWER_BYTES_MAX bytes or slightly more."""
     found = bytearray()
     while len(found) < HEALTH_ANSWER_BYTES_MAX:
         part = connection.recv(HEALTH_ANSWER_BYTES_MAX)

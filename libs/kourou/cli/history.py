@@ -1,6 +1,6 @@
-"""`kourou history`, `kourou stateAt`, `kourou undo`: arguments, and what is shown of the answers.
+"""`kourou history`, `kourou stateAt`, `kourou undo`: options and output.
 
-As JSON, history and undo print one object an event, stateAt one object.
+As JSON, history and undo print one object per event, stateAt one object.
 """
 
 from __future__ import annotations
@@ -143,11 +143,11 @@ def _moment_ms(text: str) -> int:
     return moment_ms(text, SystemClock().now_ms())
 
 
-# -- showing --------------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def _told(decisions: Sequence[Decision], *, as_json: bool) -> Report | None:
-    """The events as a table; printed already if they are to be JSON."""
+    """The events as a table; None if they were already printed as JSON."""
     from kourou.cli.admin.moments import as_text
     from kourou.cli.admin.report import Report
 
@@ -182,7 +182,7 @@ def _as_object(one: Decision) -> dict[str, Any]:
 
 
 def change_of(one: Decision) -> str:
-    """What an event changed, in a few words: `write_queue_nums 4 → 8`."""
+    """A short description of an event's change: `write_queue_nums 4 → 8`."""
     fields = one.fields
     before = fields.get("before")
     after = next((fields[name] for name in ("topic", "group") if _is_table(fields.get(name))), None)
@@ -206,7 +206,7 @@ def change_of(one: Decision) -> str:
 
 
 def _clean(text: str) -> str:
-    """What somebody typed elsewhere must not command this terminal."""
+    """Escape control characters: text of other users must not control this terminal."""
     return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
@@ -225,7 +225,7 @@ def _short(value: object) -> str:
 
 
 def _held(state: StateAt) -> Report:
-    """The state as a table: fields of one aggregate, or one line for each of all."""
+    """The state as a table: the fields of one aggregate, or one line for each of all."""
     from kourou.cli.admin.moments import as_text
     from kourou.cli.admin.report import Report
 

@@ -1,4 +1,4 @@
-"""`kourou keys`: pairs of CURVE keys, by which clients and services know one another.
+"""`kourou keys`: creates pairs of CURVE keys, by which clients and services authenticate.
 
 `make` is also the one-shot service of docker-compose.yml: with --keep it may run at every start.
 """
@@ -86,7 +86,7 @@ def make(
 
     Existing files are never overwritten.
     """
-    from kourou.transport import curve_keys  # ZeroMQ is loaded by those who need it
+    from kourou.transport import curve_keys  # import ZeroMQ only when needed
 
     wanted = [_parted(text) for text in folders]
     places = [_parted(text) for text in public or ()]
@@ -115,7 +115,7 @@ def make(
 def _pair(
     folder: Path, called: str, addresses: tuple[str, ...], *, mode: int, keep: bool
 ) -> tuple[KeyPair, PublicKey]:
-    """Make a pair in this folder, or keep the one that is there."""
+    """Create a key pair in this folder, or keep the existing one."""
     from kourou.transport import curve_keys
 
     secret = folder / f"{called}{curve_keys.SECRET}"
@@ -139,7 +139,7 @@ def _make_ring(name: str, made: Mapping[str, tuple[Path, KeyPair, PublicKey]]) -
 
 
 def _parted(text: str) -> tuple[Path, tuple[str, ...]]:
-    """A folder, and what is said of it behind `=`."""
+    """Split `FOLDER=ADDRESS,…` into folder and addresses."""
     folder, _, told = text.partition("=")
     if not folder:
         raise ConfigError(f"{text!r} does not name a folder")

@@ -1,10 +1,10 @@
-"""`kourou`: the way in, and the one place where an error becomes a sentence and an exit code.
+"""The entry point of `kourou`; converts every error to one sentence on stderr and an exit code.
 
-A service is started without the command line's machinery, which costs memory that it would keep for
-as long as it runs; `kourou health` without it, because it takes ten times longer than asking.
+Services start without the command line library, which would occupy memory as long as they run.
+`kourou health` starts without it, because its import takes ten times longer than the request.
 
-Exit codes: 0 done · 1 it did not work · 2 wrong usage or settings, nothing touched · 75 the store
-is faulted · 129, 130, 143 ended by SIGHUP, Ctrl-C, SIGTERM.
+Exit codes: 0 success · 1 failure · 2 wrong usage or settings, nothing was changed · 75 the store is
+faulted · 129, 130, 143 ended by SIGHUP, Ctrl-C, SIGTERM.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ EXIT_FAULTED = 75
 EXIT_INTERRUPTED = 130
 
 CALLED_AS = "KOUROU_COMMAND"
-"""By which the launcher tells what the user typed to start it."""
+"""Set by the launcher to the command that the user typed."""
 
 GROUPS = "KOUROU_GROUPS"
-"""What the launcher has just installed, or shall install: extras of pyproject.toml."""
+"""Extras of pyproject.toml that the launcher has just installed or shall install."""
 
 VERSION_OPTIONS = frozenset({"--version", "-V"})
 
@@ -44,11 +44,11 @@ VERSION_OPTIONS = frozenset({"--version", "-V"})
 def run() -> NoReturn:
     """Run this process's command line and end with its exit code."""
     hold_standard_streams()
-    launcher = os.environ.pop(CALLED_AS, "")  # a child is not called so
+    launcher = os.environ.pop(CALLED_AS, "")  # not inherited by child processes
     groups = os.environ.pop(GROUPS, "").split()
 
     def fetch(group: str) -> None:
-        """Let the launcher install the group and run the command again, in this process."""
+        """Replace this process by the launcher, which installs the group and runs the command."""
         if launcher and group not in groups:
             os.environ[GROUPS] = " ".join((*groups, group))
             os.execv(launcher, [launcher, *sys.argv[1:]])
@@ -66,10 +66,10 @@ def main(
     called_as: str = "kourou",
     fetch: Callable[[str], None] = lambda group: None,
 ) -> int:
-    """Run one command line; whatever goes wrong becomes one sentence on stderr and an exit code.
+    """Run one command line; every error becomes one sentence on stderr and an exit code.
 
-    `called_as` is how the user starts Kourou; examples and hints are shown so. `fetch` is called
-    with the group of packages that a command lacks; if it returns, the command fails.
+    `called_as` is how the user starts Kourou; examples and hints use it. `fetch` is called with the
+    group of packages that a command lacks; if it returns, the command fails.
     """
 
     def told(work: Callable[[], int]) -> int:
@@ -78,7 +78,7 @@ def main(
     arguments = _as_understood(arguments)
     if arguments[0] in SERVICES:
         return told(lambda: run_service(arguments[0], arguments[1:], called_as))
-    if arguments[0] == "health":  # runs every few seconds: nothing else is loaded
+    if arguments[0] == "health":  # runs every few seconds, so nothing else is imported
         return told(lambda: run_health(arguments[1:], called_as))
     with EndingSignals() as ending:
         code = told(lambda: _run_command(arguments, called_as))
@@ -86,7 +86,7 @@ def main(
 
 
 def _told(work: Callable[[], int], called_as: str, fetch: Callable[[str], None]) -> int:
-    """Do it; every error becomes a sentence."""
+    """Run a command; every error becomes a sentence."""
     try:
         return work()
     except MissingPackages as lack:
@@ -105,7 +105,7 @@ def _told(work: Callable[[], int], called_as: str, fetch: Callable[[str], None])
 
 
 def _as_understood(arguments: Sequence[str]) -> list[str]:
-    """Other ways to ask for help and for the version, as the commands know them."""
+    """Convert other ways to request the help and the version."""
     if not arguments:
         return ["--help"]
     if arguments[0] == "help":
@@ -131,19 +131,19 @@ def _run_command(arguments: Sequence[str], called_as: str) -> int:
             complete_var=VARIABLE,
         )
     except TyperException as wrong:
-        context = getattr(wrong, "ctx", None)  # of the command that was typed wrongly
+        context = getattr(wrong, "ctx", None)  # the context of the wrong command
         place = context.command_path if context else called_as
         sentence = wrong.format_message().rstrip(".")
         return _complain(f"{sentence}; see `{place} --help`", wrong.exit_code)
     except Abort:
         return _complain("interrupted", EXIT_INTERRUPTED)
-    if result == EXIT_INTERRUPTED:  # which is how typer hands on a Ctrl-C
+    if result == EXIT_INTERRUPTED:  # typer's way to report Ctrl-C
         return _complain("interrupted", EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
 
 
 def _set_up_logs() -> None:
-    """A command answers in sentences; the libraries' logs are for those who ask for them."""
+    """Commands print sentences; library logs appear only with KOUROU_LOG_LEVEL."""
     level = os.environ.get("KOUROU_LOG_LEVEL", "").upper()
     if level in logging.getLevelNamesMapping():
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -152,7 +152,7 @@ def _set_up_logs() -> None:
 
 
 def _for_a_shell(wrong: KourouError, called_as: str) -> str:
-    """The library's advice is for those who write programs."""
+    """An error message with hints for users; the library's own hints address programmers."""
     from kourou.client.discovery import ENVIRONMENT_NAME, NameServersDown, NoNameServer
 
     question = f"is `{called_as} up` running?"
@@ -165,7 +165,7 @@ def _for_a_shell(wrong: KourouError, called_as: str) -> str:
 
 
 def _complain_of_the_system(trouble: OSError) -> int:
-    """A file, a folder, or the output itself: what, and why not."""
+    """Report an error of a file, a folder, or the output itself."""
     output = output_trouble()
     if output is not None:
         return _complain(as_output_sentence(output), EXIT_FAILED)
@@ -180,13 +180,13 @@ def _complain_of_the_system(trouble: OSError) -> int:
 
 def _complain(sentence: str, code: int) -> int:
     if sentence:
-        with suppress(OSError):  # nobody is left to be told; the exit code still says it
+        with suppress(OSError):  # stderr is closed; the exit code still reports the error
             print(f"kourou: {sentence[:1].lower()}{sentence[1:]}", file=sys.stderr, flush=True)
     return code
 
 
 def _short_name(called_as: str) -> str:
-    """As the user has to type it again: the bare name where the shell finds it by that."""
+    """The command as the user has to type it: the bare name if it is on PATH."""
     if not called_as:
         return "kourou"
     import shlex

@@ -1,6 +1,6 @@
-"""`kourou send`: messages from the command line or from stdin.
+"""`kourou send`: sends messages from the command line or from stdin.
 
-Bodies are bytes: what a shell or a pipe hands over is sent as it is, whatever its encoding.
+Bodies are bytes: the input is sent unchanged, whatever its encoding.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kourou.sync import Client
 
 GROUP = "kourou-send"
 CHUNK = 500
-"""Lines of stdin that travel together, if they are there."""
+"""The most lines of stdin that are sent together."""
 
 LINE_BYTES_MAX = BODY_SIZE_BYTES_MAX + len(b"\r\n")
 
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """What all messages of one command have in common."""
+    """Options that apply to all messages of a command."""
 
     tag: str | None = None
     keys: Sequence[str] = ()
@@ -37,7 +37,7 @@ class SendOptions:
     as_json: bool = False
 
     def message(self, topic: str, body: bytes) -> Message:
-        """One message with them."""
+        """A message with these options."""
         given = dict(_split(entry) for entry in self.properties)
         return Message(topic, body, self.tag, tuple(self.keys), given)
 
@@ -45,10 +45,10 @@ class SendOptions:
 def run_send(
     namesrv: str | None, topic: str, bodies: Sequence[str] | None, options: SendOptions
 ) -> int:
-    """Send each body, or each line of stdin; print where each one went.
+    """Send each body, or each line of stdin, and print where each was stored.
 
-    Of an empty stdin, which has no line, it says so on stderr. That is no failure: what is filtered
-    into it may have been nothing, and all of it was sent.
+    An empty stdin is reported on stderr but is not a failure: a filter in the pipe may have passed
+    nothing.
     """
     sent = 0
     with Client(namesrv, group=GROUP) as client:
@@ -71,11 +71,12 @@ def _typed_in() -> Iterator[list[bytes]]:
 
 
 def arriving(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Lines as they come: those that are there already, together; none is kept waiting.
+    """Yield lines as they arrive: available lines together, without waiting for more.
 
-    Raises ConfigError if the stream is closed, MessageIllegal if a line is longer than a body.
+    Raises ConfigError if the stream is closed, MessageIllegal if a line is longer than a body may
+    be.
     """
-    # Bounded, so that a long file is read as fast as it is sent and not into memory.
+    # Bounded, so that a long file is read no faster than it is sent.
     waiting: queue.Queue[bytes | Exception | None] = queue.Queue(2 * CHUNK)
 
     def read() -> None:
@@ -83,7 +84,7 @@ def arriving(stream: BinaryIO) -> Iterator[list[bytes]]:
             for line in _lines(stream):
                 waiting.put(line)
             waiting.put(None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised where it is seen
+        except Exception as error:  # noqa: BLE001 - re-raised by the reader
             waiting.put(error)
 
     threading.Thread(target=read, name="kourou-stdin", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The services, run by name in this process."""
+"""Runs a service by name in this process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SERVICES = ("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "co
 
 
 PRINTS = {"-h", "--help", "-m", "-p"}
-"""Options with which a service prints something and ends."""
+"""Options with which a service prints something and exits."""
 
 
 def run_service(name: str, arguments: Sequence[str], called_as: str = "kourou") -> int:
-    """Run a service until it is told to stop; its exit code. Its help shows `called_as`."""
+    """Run a service until it is stopped; returns its exit code. Its help shows `called_as`."""
     relax()
     if name == "namesrv":
         from kourou_namesrv.app import run as run_namesrv
@@ -33,7 +33,7 @@ def run_service(name: str, arguments: Sequence[str], called_as: str = "kourou") 
         from kourou_spark_etl.machine import check_machine
 
         if arguments[:1] == ["run"] and not PRINTS & set(arguments):
-            check_machine()  # here and not only there: the launcher can still fetch the packages
+            check_machine()  # here, too, because the launcher can still install packages
         return run_command(arguments, called_as)
     if name == "console":
         from kourou_console.app import run as run_console

@@ -1,6 +1,6 @@
-"""`kourou shutdown SERVICE`: stop this user's process of a service on this machine.
+"""`kourou shutdown SERVICE`: stops this user's process of a service on this machine.
 
-Of several processes, which may belong to several clusters, none is stopped unless they are chosen.
+If several run, which may belong to different clusters, none is stopped unless they are chosen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kourou.service.process_names import Running, find_running
 
 SERVICES = ("broker", "ha-replica", "namesrv", "filter-server", "console")
 PIPELINE = "spark-etl"
-"""It has a folder with a lock, and a command of its own that knows whose it is."""
+"""Not covered: it has a lock in its folder and its own command that identifies the owner."""
 
 WAIT_S = 45
 """A service drains for at most 20 s and stops within 10 s more."""
@@ -30,10 +30,11 @@ def run_shutdown(
     as_json: bool = False,
     clock: Clock | None = None,
 ) -> int:
-    """Ask it to end and wait for it; with `pids` these processes, with `every` all.
+    """Stop the service and wait for it; with `pids` these processes, with `every` all.
 
-    Raises BadRequest for a service or a pid that is none and when several run of which none is
-    chosen, Unavailable when none runs, TimedOut when one has not ended in time (it goes on ending).
+    Raises BadRequest for an unknown service or PID, and if several run and none is chosen;
+    Unavailable if none runs; TimedOut if a process has not ended in time (it continues to shut
+    down).
     """
     if service not in SERVICES:
         raise BadRequest(

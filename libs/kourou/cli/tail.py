@@ -1,6 +1,6 @@
-"""`kourou tail`: messages as they arrive, for a person or a pipe.
+"""`kourou tail`: prints messages as they arrive.
 
-Nothing is committed: who looks on leaves no trace in anybody's progress.
+Nothing is committed, so the offsets of all groups stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BODY_CHARACTERS_SHOWN = 400
 
 @dataclass(frozen=True, slots=True)
 class TailOptions:
-    """What to show; `count` None means until interrupted."""
+    """What to show; a `count` of None means until interrupted."""
 
     tag: str = "*"
     first: bool = False
@@ -35,9 +35,9 @@ class TailOptions:
 
 
 def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
-    """Print messages until the count is reached, Ctrl-C is pressed, or the output's reader ends.
+    """Print messages until the count is reached, Ctrl-C is pressed, or the reader of the pipe ends.
 
-    Returns 1 if the reader ended, as every command whose output is a closed pipe.
+    Returns 1 if the reader ended, as every command with a closed output pipe does.
     """
     show = as_json_line if options.as_json else as_text_line
 
@@ -60,7 +60,9 @@ def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
 
 
 def _end_with_reader() -> None:
-    """Cancel this task when the reader of a pipe, such as `head`, ends; a write may be far off."""
+    """Cancel this task when the reader of the pipe, such as `head`, ends, even before the next
+    write.
+    """
     output = _output_pipe()
     if output is None:
         return
@@ -71,20 +73,20 @@ def _end_with_reader() -> None:
         if task is not None:
             task.cancel()
 
-    loop.add_reader(output, end)  # a pipe's writing end reports nothing but that
+    loop.add_reader(output, end)  # the writing end of a pipe reports no other event
 
 
 def _output_pipe() -> int | None:
-    """The descriptor of standard output if that is a pipe."""
+    """The descriptor of standard output if it is a pipe."""
     try:
         number = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):  # closed, or an object of a test or a notebook
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by a test or a notebook
         return None
     return number if stat.S_ISFIFO(os.fstat(number).st_mode) else None
 
 
 def _say_that_it_waits(topic: str, options: TailOptions) -> None:
-    """An empty screen looks like a program that hangs."""
+    """Tell the user that the command is waiting and not hanging."""
     if sys.stdout.isatty() and sys.stderr.isatty():
         since = "from the oldest on" if options.first else "that come from now on"
         print(f"messages of {topic} {since}; Ctrl-C ends", file=sys.stderr, flush=True)
@@ -106,7 +108,7 @@ async def _messages(
 
 
 def as_text_line(message: ReceivedMessage) -> str:
-    """One line: when, where, tag, keys, body; what does not print is escaped."""
+    """One line: time, queue and offset, tag, keys, body; unprintable characters are escaped."""
     moment = datetime.fromtimestamp(message.store_timestamp / 1000).astimezone()
     place = f"{message.queue.broker_name}/{message.queue.queue_id}@{message.offset}"
     parts = [moment.strftime("%H:%M:%S.%f")[:-3], place]
@@ -118,7 +120,7 @@ def as_text_line(message: ReceivedMessage) -> str:
 
 
 def as_json_line(message: ReceivedMessage) -> str:
-    """One object; a body that is no UTF-8 goes into `body_base64`."""
+    """One JSON object; a body that is not UTF-8 goes into `body_base64`."""
     facts: dict[str, Any] = {
         "topic": message.queue.topic,
         "broker": message.queue.broker_name,
@@ -152,7 +154,7 @@ def _text(body: bytes) -> str:
 
 
 def _printable(text: str) -> str:
-    """No control character reaches the terminal: a body must not be able to command it."""
+    """Escape control characters: a body must not control the terminal."""
     return "".join(
         character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
     )

@@ -1,6 +1,6 @@
-"""`--trace`: spans of what a command starts, to the collector that OpenTelemetry's variables name.
+"""`--trace`: exports spans to the collector that OpenTelemetry's environment variables name.
 
-State: none; the environment is changed, and what the user has set in it stays.
+State: none; variables are added to the environment, and those that the user has set are kept.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from kourou.service.packages import require_group
 
 LOCAL_COLLECTOR = "http://127.0.0.1:4318"
-"""Where a collector, or Jaeger, listens by default."""
+"""The default endpoint of a local collector or Jaeger."""
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _EXPORTER, _SAMPLER, _RATIO = (
@@ -23,10 +23,10 @@ _EXPORTER, _SAMPLER, _RATIO = (
 def trace_from_here(
     environment: MutableMapping[str, str], *, asked: bool, ratio: float | None = None
 ) -> str:
-    """Prepare the environment for tracing; where spans go, in words, or "" if there are none.
+    """Prepare the environment for tracing; returns the endpoint, or "" if tracing is disabled.
 
-    An endpoint in the environment is enough; `asked` without one means the local collector. `ratio`
-    holds for traces that begin here unless the environment names a sampler.
+    An endpoint in the environment is sufficient; `asked` without one selects the local collector.
+    `ratio` applies to traces that start here, unless the environment names a sampler.
     """
     endpoint = next((environment[name] for name in _ENDPOINTS if environment.get(name)), "")
     if not endpoint:

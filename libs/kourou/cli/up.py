@@ -1,13 +1,12 @@
-"""`kourou up`: name server, brokers and the other services on this machine, until Ctrl-C.
+"""`kourou up`: runs name server, brokers and other services on this machine until Ctrl-C.
 
-All services start at once; each prints a line when it is ready. One rule holds for every service
-that dies: it is reported at once and started again; if it dies again within RESTART_S seconds, it
-stays down and the others go on. A service that ended with exit code 0 was asked to stop, and stays
-down.
+All services start at once; each prints a line when it is ready. A service that dies is reported
+immediately and restarted. If it dies again within RESTART_S seconds, it stays down and the others
+continue. A service that exits with code 0 was stopped on purpose and stays down.
 
 Exit codes: 0 stopped by Ctrl-C or SIGTERM, everything drained · 1 a service failed to start or to
-stop cleanly · 2 wrong usage, a taken port, a folder in use · 130 interrupted before all was ready,
-or killed by a second Ctrl-C.
+stop cleanly · 2 wrong usage, a port or folder in use · 130 interrupted before all were ready, or
+killed by a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_ad
 from kourou.service.processes import POLL_S, Child
 
 FILTER_SERVERS = 1
-"""A broker, unless --filter-servers says how many."""
+"""Filter servers per broker, unless --filter-servers is given."""
 
 GROUP_SIZES = (3, 5)
-"""Of a Raft group: a majority must live, so an even number adds nothing."""
+"""Sizes of a Raft group: a quorum is a majority, so an even number adds no fault tolerance."""
 
 WITH_FLIGHTS = "kourou up --flights"
 FLIGHTS_LINE = "sent and consumed all the time, by the groups boards, duty-managers, ramp"
@@ -44,10 +43,10 @@ JOB_FILE = "spark-etl.toml"
 """In the folder: the queries of the Spark pipeline, unless --jobs names another file."""
 
 RESTART_S = 60.0
-"""A service that dies again so soon after a restart is not started a second time."""
+"""A service that dies within this time after a restart is not restarted again."""
 
 TAKEN = re.compile(r"port (\d+)\b.*(?:already in use|is taken)", re.DOTALL)
-"""What a service reports of a port that is in use; its own advice names settings."""
+"""Matches the log of a service whose port is in use; the service's own hint names settings."""
 
 
 def run_until_stopped(
@@ -65,15 +64,15 @@ def run_until_stopped(
     flights: bool = False,
     called_as: str = "kourou",
 ) -> int:
-    """Start, print where everything listens, supervise until Ctrl-C or SIGTERM, drain, stop.
+    """Start, print addresses, supervise until Ctrl-C or SIGTERM, drain, stop.
 
-    Without `filter_servers` there is one a broker; none where this machine lacks a layer of the
-    sandbox, which is reported. With `raft` every broker is a group of so many members, which elect
-    their leader, and has no filter servers.
+    By default there is one filter server per broker, or none if this machine lacks a layer of the
+    sandbox, which is reported. With `raft` every broker is a Raft group of so many members, which
+    elect their leader, and has no filter servers.
 
-    `spark`: the queries of the job file `jobs`, or of one in the folder, run as well. `console`:
-    the web console, too. `flights`: some are sent and consumed all the time. Packages, Java and
-    files that these need are checked before anything starts.
+    `spark`: also run the queries of the job file `jobs`, or of the one in the folder. `console`:
+    also run the web console. `flights`: send and consume sample traffic. Packages, Java and files
+    that these need are checked before anything starts.
     """
     began, interruption = time.monotonic(), Interruption()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -122,7 +121,7 @@ def run_until_stopped(
 
 
 def _require_flights(wanted: bool) -> None:
-    """MissingPackages before anything is started."""
+    """Raises MissingPackages before anything is started."""
     if wanted:
         load("kourou_demo.flights", WITH_FLIGHTS).find_data()
 
@@ -130,8 +129,8 @@ def _require_flights(wanted: bool) -> None:
 class Interruption:
     """A signal handler: SIGINT and SIGTERM raise KeyboardInterrupt.
 
-    Python prints and drops an exception that is raised in a callback of a fork, that is, while a
-    service is started. The handler raises none there; `check` raises it afterwards.
+    Python prints and drops an exception that is raised in a fork callback, that is, while a service
+    is being started. The handler raises none in that case; `check` raises it afterwards.
     """
 
     forking = False
@@ -140,21 +139,21 @@ class Interruption:
         self.asked = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Note the signal and interrupt whatever runs."""
+        """Record the signal and interrupt the running code."""
         self.asked = True
         if not Interruption.forking:
             raise KeyboardInterrupt
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal came and was not dealt with."""
+        """Raise KeyboardInterrupt if a signal has not been handled yet."""
         if self.asked:
             raise KeyboardInterrupt
 
     def wait(self, pids: Iterable[int]) -> None:
-        """Wait until one of these child processes has ended; it is not reaped.
+        """Wait until one of these child processes has ended, without reaping it.
 
-        A signal raises KeyboardInterrupt, also one that comes just before the wait begins: the
-        system does not end a wait for that, but Python writes each signal to a pipe.
+        A signal raises KeyboardInterrupt, even if it arrives just before the wait starts: the
+        system does not interrupt the wait then, but Python writes every signal to a pipe.
         """
         with ExitStack() as stack:
             told, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -176,7 +175,7 @@ def _note_fork(*, under_way: bool) -> None:
     Interruption.forking = under_way
 
 
-# The last one registered: its first call precedes those of other modules, its second follows them.
+# Registered last: the first callback runs before those of other modules, the second after them.
 os.register_at_fork(
     before=partial(_note_fork, under_way=True), after_in_parent=partial(_note_fork, under_way=False)
 )
@@ -187,9 +186,9 @@ def _print(line: str) -> None:
 
 
 class Watch:
-    """Supervises the processes of a cluster that has started.
+    """Supervises the processes of a running cluster.
 
-    `down`: the names of those that stay down, and have been reported.
+    `down`: the names of services that stay down and have been reported.
     """
 
     def __init__(
@@ -208,12 +207,12 @@ class Watch:
         self.down: set[str] = set()
 
     def run(self) -> None:
-        """Until no service runs, or an exception such as KeyboardInterrupt ends it."""
+        """Supervise until no service runs, or until an exception such as KeyboardInterrupt."""
         while self.step():
             self._wait()
 
     def step(self) -> bool:
-        """Report what has changed; False if no service is left."""
+        """Report changes; returns False if no service is left."""
         for child in self._cluster.all:
             if child.name not in self.down and not child.running:
                 self._ended(child)
@@ -224,7 +223,7 @@ class Watch:
         return any(child.name not in self.down for child in self._cluster.all)
 
     def _wait(self) -> None:
-        """Until a child has ended; or a moment, where one is starting."""
+        """Wait until a child has ended, or for a short time if one is starting."""
         self._interruption.check()
         if self._starting:
             self._starting[0].wait_for_exit(POLL_S)
@@ -258,7 +257,7 @@ class Watch:
 
 @contextmanager
 def _flights(address: str, called_as: str, *, wanted: bool) -> Iterator[None]:
-    """They end before the brokers drain: nothing is sent to a broker that stops."""
+    """Run the sample traffic; it stops before the brokers drain."""
     live = take_off(address, called_as) if wanted else None
     try:
         yield
@@ -268,17 +267,17 @@ def _flights(address: str, called_as: str, *, wanted: bool) -> Iterator[None]:
 
 
 class Flights(Protocol):
-    """Flights that are sent and consumed in the background."""
+    """Sample traffic that runs in the background."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
 
     def stop(self) -> None:
-        """End; returns when all clients are closed."""
+        """Stop; returns when all clients are closed."""
 
 
 def take_off(address: str, called_as: str) -> Flights:
-    """Flights, from now on."""
+    """Start the sample traffic."""
 
     def report(failure: BaseException) -> None:
         why = str(failure) if isinstance(failure, KourouError) else repr(failure)
@@ -295,7 +294,7 @@ def take_off(address: str, called_as: str) -> Flights:
 
 
 def check_folder(place: Path) -> None:
-    """Refuse a path on which a file is in the way of the folder."""
+    """Raises ConfigError if a file is in the place of the folder."""
     for part in (place, *place.parents):
         if part.exists() and not part.is_dir():
             raise ConfigError(
@@ -305,7 +304,7 @@ def check_folder(place: Path) -> None:
 
 
 def check_group(members: int) -> None:
-    """Refuse a Raft group of a size that is of no use; 0 is none."""
+    """Raises ConfigError for an unsupported size of a Raft group; 0 means no Raft group."""
     if members and members not in GROUP_SIZES:
         raise ConfigError(f"--raft {members}: a Raft group has 3 members, or 5")
 
@@ -328,7 +327,7 @@ def _started(place: Path, settings: ClusterSettings, interruption: Interruption)
 
 
 def line_of(child: Child) -> str:
-    """One service: its address, its name, how long it took to start."""
+    """The line about a started service: address, name, start time."""
     ready = child.ready
     address = str(ready.get("http") or ready.get("admin") or "")
     more = ""
@@ -343,7 +342,7 @@ def line_of(child: Child) -> str:
 
 
 def log_of(child: Child) -> str:
-    """Where a process's log is, and how it ends."""
+    """The location of a process's log, and its last lines."""
     tail = child.log_tail()
     lines = [f"; its log is {child.log_path}"]
     if tail:
@@ -352,16 +351,17 @@ def log_of(child: Child) -> str:
 
 
 def start_again(child: Child, called_as: str) -> str:
-    """The command that starts such a process once more, with the settings that it had."""
+    """The command that starts such a process again with the same settings."""
     module, *arguments = child.command[child.command.index("-m") + 1 :]
     service = module.removeprefix("kourou_").replace("_", "-")
     return f"{called_as} {shlex.join([service, *arguments])}"
 
 
 def spark_settings(place: Path, jobs: Path | None) -> dict[str, str]:
-    """What the pipeline is told: its job file, which is checked; at first one is made in `place`.
+    """The settings of the pipeline: its job file, which is checked; the first run creates one in
+    `place`.
 
-    ConfigError, before anything is started, where it could not run: with the one line to type.
+    Raises ConfigError, with the command to type, before anything is started, if it cannot run.
     """
     from kourou_spark_etl.job_file import USUAL_JOBS, load_job_file
     from kourou_spark_etl.machine import check_machine
@@ -376,12 +376,12 @@ def spark_settings(place: Path, jobs: Path | None) -> dict[str, str]:
 
 
 def layers_lacking() -> tuple[str, ...]:
-    """What this machine lacks of the filters' jail, and why that is known; empty if nothing."""
+    """The layers of the filter sandbox that this machine lacks, with details; empty if none."""
     from kourou_filter_server.layers import missing
 
     try:
         return tuple(f"{layer.name} ({layer.detail})" for layer in missing())
-    except Unavailable as trouble:  # not even tried: then no zygote could be started either
+    except Unavailable as trouble:  # not tested: a zygote could not be started either
         return (str(trouble),)
 
 
@@ -393,7 +393,7 @@ def introduction(
     *,
     flights: bool = False,
 ) -> list[str]:
-    """Where to look, what does not run and why, and what to type now."""
+    """Addresses to open, services that do not run and why, and commands to try."""
     lines = [""]
     if lacking:
         lines.append("no filter servers: this machine lacks layers of their sandbox")

@@ -1,4 +1,4 @@
-"""A public kit for tests: clocks, disks and brokers that do what a test tells them.
+"""A public kit for tests of applications: clocks, disks and brokers that a test controls.
 
-Production code imports nothing from here.
+Production code does not import this package.
 """

@@ -1,13 +1,13 @@
-"""`kourou_chaos`: what goes wrong in production, ordered by a test.
+"""`kourou_chaos`: lets a test inject failures that happen in production.
 
-    kourou_chaos.drop_answers("send")      the message is stored, and its sender does not know
-    kourou_chaos.kill()                    the broker is gone; restart() brings it back
-    kourou_chaos.fill_disk()               sends are refused until mend_disk()
+    kourou_chaos.drop_answers("send")      the message is stored, but its producer gets no reply
+    kourou_chaos.kill()                    the broker ends; restart() starts it again
+    kourou_chaos.fill_disk()               sends are rejected until mend_disk()
 
-A fault of the network is met on the broker's side, by every client alike. Where no broker is named,
-all of them are meant; `kill` and `restart` want a name if there are several.
+Network faults are injected on the broker's side and affect all clients alike. Without a broker
+name, faults apply to all brokers; `kill` and `restart` require a name if there are several.
 
-State: none; brokers, wires and disks have it.
+State: none; brokers, connections and disks have it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from kourou.testing.faulty_server import Fate, Fault, What, codes_of
 from kourou.testing.memory_disk import MemoryDisk
 
 LOOK_S = 1.1
-"""A broker looks at its disk once a second."""
+"""A broker checks its disk once a second."""
 
 PATIENCE_S = 20.0
 
 
 class Chaotic(Protocol):
-    """The cluster, as far as it is needed here."""
+    """The part of the cluster that faults need."""
 
     @property
     def everyone(self) -> Sequence[ClusterBroker]:
-        """All brokers and their followers, up or down."""
+        """All brokers and their followers, whether they run or not."""
         ...
 
     async def start_broker(self, broker: ClusterBroker) -> None:
-        """Start one that is down."""
+        """Start a broker that is down."""
         ...
 
     async def until(self, satisfied: Callable[[], bool], within_s: float) -> bool:
-        """Wait until `satisfied`; False if it is late."""
+        """Wait until `satisfied` returns True; returns False after `within_s` seconds."""
         ...
 
 
 class Chaos:
-    """The faults of one cluster."""
+    """Injects faults into one cluster."""
 
     def __init__(self, thread: ClusterThread, cluster: Chaotic, clock: ClusterClock) -> None:
         self._thread = thread
@@ -63,11 +63,11 @@ class Chaos:
         cut: bool = False,
         broker: str | None = None,
     ) -> Fault:
-        """The next `times` requests never reach the broker (None: all, until `heal`).
+        """Drop the next `times` requests to the broker (None: all until `heal`).
 
-        `what` is "send", "pull", "commit", "heartbeat", a request type or None for any. The client
-        learns it by its deadline, or at once with `cut`, which ends its connection. The fault
-        returned counts in `met`.
+        `what` is "send", "pull", "commit", "heartbeat", a request type, or None for any request.
+        The client gets a timeout, or with `cut` a lost connection at once. The returned fault
+        counts the dropped requests in `met`.
         """
         return self._order(Fault(_lost(cut=cut), codes_of(what), False, times), broker)
 
@@ -79,7 +79,7 @@ class Chaos:
         cut: bool = False,
         broker: str | None = None,
     ) -> Fault:
-        """The broker does what it is asked, and the answer is lost; else as `drop_requests`."""
+        """Let the broker handle requests, but drop its replies; otherwise like `drop_requests`."""
         return self._order(Fault(_lost(cut=cut), codes_of(what), True, times), broker)
 
     def delay_requests(
@@ -90,7 +90,7 @@ class Chaos:
         times: int | None = None,
         broker: str | None = None,
     ) -> Fault:
-        """Requests reach the broker so much later, by the cluster's clock; until `heal`."""
+        """Delay requests to the broker by `seconds` of the cluster's clock, until `heal`."""
         return self._order(Fault(Fate.LATE, codes_of(what), False, times, seconds), broker)
 
     def delay_answers(
@@ -101,11 +101,11 @@ class Chaos:
         times: int | None = None,
         broker: str | None = None,
     ) -> Fault:
-        """Answers leave the broker so much later, by the cluster's clock; until `heal`."""
+        """Delay replies of the broker by `seconds` of the cluster's clock, until `heal`."""
         return self._order(Fault(Fate.LATE, codes_of(what), True, times, seconds), broker)
 
     def cut_connections(self, broker: str | None = None) -> int:
-        """End every connection now; clients come back by themselves. How many those were."""
+        """Close all connections now and return their number; clients reconnect automatically."""
 
         async def cut() -> int:
             standing = [one for one in self._named(broker) if one.is_up]
@@ -124,15 +124,17 @@ class Chaos:
     # -- processes --------------------------------------------------------------------------------
 
     def kill(self, broker: str | None = None) -> None:
-        """End a broker as SIGKILL does: its files stay as they are, its clients lose it."""
+        """End a broker as SIGKILL does: its files are unchanged, its clients lose their
+        connections.
+        """
         self._thread.run(self._only(broker).kill())
 
     def restart(self, broker: str | None = None) -> None:
-        """Start a broker that is down, on its store and at its port; returns when it serves."""
+        """Start a broker that is down, with its store and port; returns when it serves clients."""
         self._thread.run(self._cluster.start_broker(self._only(broker)))
 
     def power_loss(self, broker: str | None = None) -> None:
-        """Kill a broker and lose what its disk had not synced; wants a cluster in memory."""
+        """Kill a broker and lose what its disk had not synced; requires storage="memory"."""
         one = self._only(broker)
 
         async def lose() -> None:
@@ -143,7 +145,7 @@ class Chaos:
         self._thread.run(lose())
 
     def wait_for_end(self, broker: str | None = None, *, within_s: float = PATIENCE_S) -> None:
-        """Wait until a broker has ended by itself, as it does when its disk fails."""
+        """Wait until a broker ends by itself, as it does when its disk fails."""
         one = self._only(broker)
         if not self._thread.run(self._cluster.until(lambda: not one.is_up, within_s)):
             raise AssertionError(f"{one.name} still serves after {within_s:g} s")
@@ -151,7 +153,9 @@ class Chaos:
     # -- disks ------------------------------------------------------------------------------------
 
     def fill_disk(self, broker: str | None = None) -> None:
-        """No byte is free any more; returns when the broker refuses messages because of it."""
+        """Leave no free space on the disk; returns when the broker rejects messages for that
+        reason.
+        """
 
         def fill(disk: MemoryDisk) -> None:
             disk.full = True
@@ -160,9 +164,9 @@ class Chaos:
         self._until_seen(self._named(broker), refusing=True)
 
     def break_disk(self, broker: str | None = None) -> None:
-        """From now on nothing becomes durable: the next flush fails, and the broker ends.
+        """Let all syncs of the disk fail from now on: the broker ends at its next flush.
 
-        It flushes when something was sent: at once with SYNC_FLUSH, else within half a second.
+        The next send causes a flush, immediately with SYNC_FLUSH, else within half a second.
         """
 
         def break_it(disk: MemoryDisk) -> None:
@@ -171,12 +175,12 @@ class Chaos:
         self._disks(broker, break_it)
 
     def mend_disk(self, broker: str | None = None) -> None:
-        """Undo `fill_disk` and `break_disk`. A broker that ended is started by `restart`."""
+        """Undo `fill_disk` and `break_disk`. A broker that has ended also needs `restart`."""
         self._disks(broker, MemoryDisk.mend)
         self._until_seen(self._named(broker), refusing=False)
 
     def _until_seen(self, brokers: Sequence[ClusterBroker], *, refusing: bool) -> None:
-        """Wait until every broker that is up has looked at its disk, which it does in a thread."""
+        """Wait until every running broker has checked its disk, which happens in a thread."""
 
         def seen() -> bool:
             standing = [one.service.desks.pressure for one in brokers if one.is_up]
@@ -194,7 +198,7 @@ class Chaos:
     # -- all of it --------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Take everything back: wires, disks, and brokers that are down."""
+        """End all faults: repair connections and disks, and start brokers that are down."""
         ailing = [one for one in self._cluster.everyone if one.disk and one.disk.ailing]
         for one in ailing:
             _memory(one).mend()

@@ -1,15 +1,16 @@
-"""A whole cluster in this process: a name server and brokers, real ones, on sockets of loopback.
+"""A complete cluster in this process: a name server and brokers, on sockets of the loopback
+interface.
 
     with Cluster(folder, brokers=2) as cluster:
         with cluster.client("checkout") as mq:
             mq.send("orders", b"...")
         cluster.chaos.kill("broker-a")
 
-It is the code that runs as processes: the services' own wiring, with a clock that can be moved and,
-unless storage is "disk", a disk in memory. Everything runs on one thread of its own and so is there
-in well under 200 ms; what a service needs is imported when the first cluster is made.
+It runs the code of the real services, with a clock that can be advanced and, unless storage is
+"disk", a disk in memory. Everything runs on one separate thread and starts in well under 200 ms.
+Modules that only a service needs are imported when the first cluster is created.
 
-State: soft; what brokers store lies on their disks.
+State: soft; the messages of brokers are on their disks.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ from kourou_namesrv.config import NamesrvSettings
 
 BROKERS_MAX = 26
 COMMIT_INTERVAL_MS = 100
-"""Consumers of these clients commit so often; 5 s otherwise."""
+"""How often consumers of these clients commit; the default is 5 s."""
 
 TOPIC_QUEUES = 4
 ELECTION_S_MAX = 20.0
-"""An election takes a second or two; on a machine with much else to do more than one."""
+"""An election takes one to two seconds; on a busy machine several may be needed."""
 
 GROUP_STEP_MS_MAX = 100
-"""So far the clock moves at once where members listen for heartbeats: less than one of theirs."""
+"""The largest clock step with a Raft group; it is less than the heartbeat interval."""
 
 SETTLE_ROUNDS = 2
 SETTLE_MS_MAX = 60_000
@@ -68,14 +69,20 @@ _numbers = count(1)
 class Cluster:
     """A name server and `brokers` brokers, named broker-a, broker-b and so on.
 
-    `settings` are a broker's, under RocketMQ's names as in broker.conf. `storage` "disk" keeps
-    stores as files below `folder`, "memory" nearly nothing. Every broker gets `filter_servers`,
-    with `filter_settings` as in filter-server.conf; they run filters in the real jail, in processes
-    of their own, and are refused where the machine lacks what that needs. Every broker gets
-    `replicas` followers, named broker-a-s1 and so on, with its settings but the role; questions
-    about what is sent are put to leaders. With `raft` every broker is a group of so many members,
-    named broker-a-n0 and so on, which elect their leader by the cluster's clock: `leader` tells
-    which. Use it as a context manager, or `start` and `stop` it. All methods may be called from any
+    `settings` are broker settings with RocketMQ's names, as in broker.conf. With `storage` "disk"
+    stores are files below `folder`; with "memory" there are almost no files.
+
+    `filter_servers` is their number per broker; `filter_settings` are as in filter-server.conf.
+    Filters run in the real sandbox, in separate processes; start fails on machines that lack what
+    the sandbox needs.
+
+    `replicas` is the number of followers per broker, named broker-a-s1 and so on, with the same
+    settings except the role. `kourou_sent` reads from leaders.
+
+    With `raft` every broker is a Raft group of so many members, named broker-a-n0 and so on, which
+    elect their leader by the cluster's clock; `leader` returns its name.
+
+    Use it as a context manager, or call `start` and `stop`. All methods may be called from any
     thread.
     """
 
@@ -107,11 +114,11 @@ class Cluster:
             GROUP_STEP_MS_MAX if raft else STEP_MS_MAX,
         )
         self.chaos = Chaos(self._thread, self, self.clock)
-        # A cluster for tests sleeps at once: its clients share its thread.
+        # No busy polling, because clients share the cluster's thread.
         given = {"busyPollMicros": "0"}
         given |= {name: str(value) for name, value in (settings or {}).items()}
         self._raft = raft
-        #: Of each group, where its members meet; empty where brokers lead alone.
+        # The ports of each Raft group; empty without Raft.
         self._groups = [GroupPorts(raft) for _ in range(brokers if raft else 0)]
         self._names = [f"broker-{chr(ord('a') + number)}" for number in range(brokers)]
         self.members: Sequence[ClusterBroker] = [
@@ -143,7 +150,7 @@ class Cluster:
     def _followers(
         self, given: Mapping[str, str], replicas: int, storage: Storage
     ) -> list[ClusterBroker]:
-        """So many of each broker, with its settings but the role."""
+        """`replicas` followers of each broker, with its settings except the role."""
         return [
             ClusterBroker(
                 name := f"{leader.name}-s{number}",
@@ -164,7 +171,7 @@ class Cluster:
         ]
 
     def _members(self) -> list[tuple[str, Mapping[str, str]]]:
-        """Every broker, or every member of every group, and the settings that are its own."""
+        """Every broker, or every member of every Raft group, with its individual settings."""
         if not self._raft:
             return [(name, {}) for name in self._names]
         return [
@@ -173,10 +180,10 @@ class Cluster:
             for index in range(self._raft)
         ]
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start everything; returns when clients may come."""
+        """Start everything; returns when clients can connect."""
         try:
             self._thread.run(self._start())
             self._thread.lend(self._address)
@@ -186,7 +193,7 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """Stop everything; nothing is left but files below `folder`."""
+        """Stop everything; only files below `folder` remain."""
         if self._stopped:
             return
         self._stopped = True
@@ -217,7 +224,7 @@ class Cluster:
         await namesrv.recover(_name_server_failed)
         self._address = (await namesrv.serve())["zmq"]
         self._probe = ZmqConnection(self._address, clock=self._thread.clock)
-        for broker in self.everyone:  # one by one: Alembic migrates one database at a time
+        for broker in self.everyone:  # sequentially: Alembic migrates one database at a time
             await broker.start(self._address)
         for server in self.filter_servers:
             await server.start()
@@ -238,33 +245,33 @@ class Cluster:
                 group.release()
 
     async def start_broker(self, broker: ClusterBroker) -> None:
-        """Start one that is down; on the cluster's thread. For tests: `chaos.restart`."""
+        """Start a broker that is down; on the cluster's thread. Tests use `chaos.restart`."""
         await broker.start(self._address)
 
     def start_filter_server(self, number: int) -> None:
-        """Start the filter server of this number in `filter_servers` again."""
+        """Start the filter server `filter_servers[number]` again."""
         self._thread.run(self.filter_servers[number].start())
 
     def stop_filter_server(self, number: int) -> None:
-        """Stop the filter server of this number: it leaves its broker, and consumers go on."""
+        """Stop `filter_servers[number]`: it unregisters, and consumers continue without it."""
         self._thread.run(self.filter_servers[number].stop())
 
     # -- for tests --------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        """What an application's own clients are given as it stands: the name server's address."""
+        """The name server's address; pass it to an application's own clients unchanged."""
         return self._address
 
     @property
     def brokers(self) -> list[str]:
-        """The names of all brokers, as routes and queues have them."""
+        """The names of all brokers, as in routes and queues."""
         return list(self._names)
 
     def leader(self, broker: str = "broker-a") -> str:
-        """Which member of a Raft group leads; waits until one does, and clients find it.
+        """The name of a Raft group's leader; waits until there is one that clients find.
 
-        Raises Unavailable if none does in time, BadRequest where there is no group of that name.
+        Raises Unavailable if there is none in time, BadRequest if there is no group of that name.
         """
         if not self._raft or broker not in self._names:
             raise BadRequest(f"there is no Raft group {broker!r}", hint="known: Cluster(raft=3)")
@@ -273,7 +280,7 @@ class Cluster:
     async def _led(self, name: str) -> str:
         if not await self.until(lambda: self._leading(name) is not None, ELECTION_S_MAX):
             raise Unavailable(f"{name} has no leader after {ELECTION_S_MAX:g} s")
-        late = time.monotonic() + ELECTION_S_MAX  # the machine's: patience is not simulated
+        late = time.monotonic() + ELECTION_S_MAX  # real time, because timeouts are not simulated
         while time.monotonic() < late:
             leading = self._leading(name)
             if leading is not None and await self._is_registered(name, leading):
@@ -290,7 +297,7 @@ class Cluster:
         )
 
     def _leading(self, name: str) -> ClusterBroker | None:
-        """The member that leads, as it says itself; the newest of several."""
+        """The member that considers itself leader; of several, the one with the highest epoch."""
         place = self._names.index(name) * self._raft
         found = [
             one
@@ -306,22 +313,22 @@ class Cluster:
         return [*self.members, *self.replicas]
 
     def is_up(self, broker: str) -> bool:
-        """Does this broker, or follower, serve? Raises BadRequest for a name that nobody has."""
+        """True if this broker or follower is running; raises BadRequest for an unknown name."""
         names = [one.name for one in self.everyone]
         if broker not in names:
             raise BadRequest(f"there is no broker {broker!r}", hint=f"known: {', '.join(names)}")
         return any(one.is_up for one in self.everyone if one.name == broker)
 
     def client(self, group: str = "tests", **options: Any) -> Client:
-        """A `kourou.sync.Client` to be opened by `with`; `options` are its own.
+        """A `kourou.sync.Client` to be opened by `with`; `options` are the client's.
 
-        It differs from one of an application: a new group begins at the first message, and commits
-        every 100 ms.
+        Two defaults differ from those of applications: a new group starts at the first message, and
+        offsets are committed every 100 ms.
         """
         return Client(self._address, **self._defaults(group, options))
 
     def async_client(self, group: str = "tests", **options: Any) -> AsyncClient:
-        """A `kourou.Client` to be opened by `async with`; else as `client`."""
+        """A `kourou.Client` to be opened by `async with`; otherwise like `client`."""
         return AsyncClient(self._address, **self._defaults(group, options))
 
     def _defaults(self, group: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -337,7 +344,7 @@ class Cluster:
         }
 
     def create_topic(self, topic: str | None = None, *, queues: int = TOPIC_QUEUES) -> str:
-        """A topic with `queues` queues at every broker; with a name of its own if none is given."""
+        """Create a topic with `queues` queues on every broker; the default name is unique."""
         if topic is None:
             topic = unique_name("topic")
         if self._own is None:
@@ -346,17 +353,17 @@ class Cluster:
         return topic
 
     def sent(self) -> Sent:
-        """Questions about what is sent from now on."""
+        """Checks for messages that are sent from now on."""
         return Sent(self._thread, Ledger(self))
 
     def async_sent(self) -> AsyncSent:
-        """The same, to be awaited."""
+        """Like `sent`, with methods to be awaited."""
         return AsyncSent(self._thread, Ledger(self))
 
     # -- for the rest of the kit, on the cluster's thread -----------------------------------------
 
     def each(self) -> Mapping[str, Desks]:
-        """What every broker knows, by name. Raises Unavailable if one is down, or nobody leads."""
+        """The state of every broker by name; raises Unavailable if one is down or has no leader."""
         if not self._raft:
             return {one.name: one.service.desks for one in self.members}
         found: dict[str, Desks] = {}
@@ -368,17 +375,19 @@ class Cluster:
         return found
 
     def found(self) -> Mapping[str, Sequence[int]]:
-        """Where the log ended that each start of a broker found, by name.
+        """The ends of the log that each start of a broker found, by broker name.
 
-        What a group has answered no start loses.
+        Empty for Raft groups, where a restart loses no acknowledged message.
         """
         if self._raft:
             return dict.fromkeys(self._names, ())
         return {one.name: one.found for one in self.members}
 
     async def until(self, satisfied: Callable[[], bool], within_s: float) -> bool:
-        """Wait until `satisfied`, asked again after whatever brokers do; False if it is late."""
-        late = time.monotonic() + within_s  # the machine's: patience is not simulated
+        """Wait until `satisfied`, which is evaluated after each action of a broker; False after a
+        timeout.
+        """
+        late = time.monotonic() + within_s  # real time, because timeouts are not simulated
         while not satisfied():
             left_s = late - time.monotonic()
             if left_s <= 0:
@@ -389,7 +398,7 @@ class Cluster:
         return True
 
     def _next_due_ms(self) -> int | None:
-        """When the next delayed message is due at any broker that is up."""
+        """The time at which the next delayed message of any running broker is due."""
         serving = [one.service for one in self.members if one.is_up]
         due = [one.desks.delays.next_due_ms() for one in serving if one.leads]
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
@@ -401,11 +410,11 @@ class Cluster:
                 waiter.set_result(None)
 
     async def _settle(self) -> None:
-        """Let everything that is under way on sockets of this process arrive.
+        """Wait until all data in flight on this process's sockets has arrived.
 
-        They share one thread of the library, which takes them in turn: when a question that was
-        asked now is answered, what others sent before has arrived as well; a second one lets their
-        answers arrive.
+        All sockets share one ZeroMQ thread, which serves them in turn. When a request that is sent
+        now has its reply, earlier data of other sockets has arrived as well; a second request lets
+        the replies to it arrive.
         """
         if self._probe is None:
             return
@@ -414,7 +423,7 @@ class Cluster:
 
 
 def unique_name(stem: str) -> str:
-    """A name for a topic or a group that begins like `stem` and that nobody else has."""
+    """A unique name for a topic or a group that begins with `stem`."""
     legal = re.sub(r"[^a-zA-Z0-9_-]+", "-", stem).strip("-")[:NAME_LENGTH_MAX]
     return f"{legal}-{next(_numbers)}"
 

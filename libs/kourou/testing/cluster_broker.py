@@ -1,6 +1,6 @@
-"""One broker of a cluster in this process: started, killed, started again on the same store.
+"""One broker of a cluster in this process, which can be started, killed and restarted on its store.
 
-State: soft; messages lie on the disk.
+State: soft; messages are on the disk.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SMALL: Mapping[str, str] = {
     "maxIndexNum": "20000",
     "adminEnable": "false",
 }
-"""What differs from a broker's defaults: files small enough for a test, no pages for operators."""
+"""Settings that differ from the defaults: small files for tests, and no admin pages."""
 
 
 class ClusterBroker:
-    """A broker by its name. All coroutines belong on the cluster's thread.
+    """A broker by its name. All coroutines run on the cluster's thread.
 
-    `kind` is the class of its settings, a follower's own. `found` has the end of the log that each
-    start found, the first one's too.
+    `kind` is the class of its settings, which differs for followers. `found` has the end of the log
+    at each start, including the first one.
     """
 
     def __init__(
@@ -71,26 +71,26 @@ class ClusterBroker:
 
     @property
     def is_up(self) -> bool:
-        """Does it serve?"""
+        """True if it is running."""
         return self._service is not None
 
     @property
     def service(self) -> MortalBroker:
-        """The service that runs; Unavailable if none does."""
+        """The running service; raises Unavailable if there is none."""
         if self._service is None:
             why = f": {self.failure}" if self.failure else ""
             raise Unavailable(f"{self.name} is down{why}", hint="start it again: chaos.restart()")
         return self._service
 
     async def start(self, name_server: str) -> None:
-        """Start it on its store, always at the same port."""
+        """Start it on its store; the port is the same at every start."""
         if self._service is not None:
             raise BadRequest(f"{self.name} is up already")
         settings = replace(self._settings(name_server), zmq_port=self._port)
         await until_free(self._port)
         if settings.raft_port is not None:
             await until_free(settings.raft_port)
-        # The event store is a file of the machine, whatever disk the messages lie on.
+        # The event store is a real file, even if the messages are on a disk in memory.
         (self._folder / "kourou").mkdir(parents=True, exist_ok=True)
         self.failure = None
         disk: Disk | None = self.disk
@@ -105,7 +105,7 @@ class ClusterBroker:
         self._service = service
 
     async def stop(self) -> None:
-        """Drain and stop it, as its process would at SIGTERM."""
+        """Drain and stop it, as SIGTERM does."""
         await self._ended()
         service, self._service = self._service, None
         if service is not None:
@@ -123,7 +123,7 @@ class ClusterBroker:
             self._moved()
 
     def _failed(self, error: BaseException) -> None:
-        """Its life is over, as that of a process that exits with code 70 or 75."""
+        """End it after a failure that would end a process with exit code 70 or 75."""
         if self.failure is None:
             self.failure = error
             self._ending = asyncio.get_running_loop().create_task(self._end())
@@ -158,7 +158,7 @@ class ClusterBroker:
 
 
 def _kind_of(settings: BrokerSettings) -> type[MortalBroker]:
-    """A broker, or a member of a group; the latter is imported when somebody wants one."""
+    """The class of a broker, or of a member of a Raft group; the latter is imported on demand."""
     if not settings.raft_enabled:
         return MortalBroker
     from kourou.testing.mortal_member import MortalMember
@@ -167,9 +167,9 @@ def _kind_of(settings: BrokerSettings) -> type[MortalBroker]:
 
 
 async def until_free(port: int) -> None:
-    """Wait until a closed listener's port can be bound: ZeroMQ closes it on a thread of its own.
+    """Wait until the port of a closed listener can be bound: ZeroMQ closes it asynchronously.
 
-    ConfigError if it does not become free in time.
+    Raises ConfigError if it does not become free in time.
     """
     late = time.monotonic() + PORT_WAIT_S
     while True:

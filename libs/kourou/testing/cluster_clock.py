@@ -1,12 +1,12 @@
-"""`kourou_clock`: let hours pass for a cluster and its clients, in milliseconds of the machine.
+"""`kourou_clock`: advances the time of a cluster and its clients; hours take milliseconds.
 
-    kourou_clock.advance(minutes=30)     all that happens within 30 minutes happens, in its order
-    kourou_clock.leap(hours=72)          it is 72 hours later at once, as after a suspended machine
+    kourou_clock.advance(minutes=30)     everything due within 30 minutes happens, in order
+    kourou_clock.leap(hours=72)          it is immediately 72 hours later, as after a suspend
 
-`advance` goes in steps, and after each lets what it set off settle: heartbeats go out and are
-answered before the next step, so nobody is taken for dead. A step is a fiftieth of the way, 20 ms
-at least and 2 s at most, which is less than any default timeout: a request that is under way while
-the clock is advanced is not given up. A step ends early where a delayed message is due.
+`advance` moves the clock in steps and waits after each until its effects are complete: heartbeats
+are sent and answered before the next step, so no client or broker expires. A step is one fiftieth
+of the way, at least 20 ms and at most 2 s, which is less than any default timeout: requests in
+flight do not time out. A step ends early when a delayed message is due.
 
 State: none; the clock has it.
 """
@@ -23,15 +23,15 @@ STEPS = 50
 STEP_MS_MIN = 20
 STEP_MS_MAX = 2_000
 STEP_S_MAX = 0.1
-"""What a step may take of the machine's time, on average; it takes less than a millisecond."""
+"""The limit for the average real time of a step, which usually takes less than a millisecond."""
 
 Settle = Callable[[], Awaitable[None]]
 NextDue = Callable[[], int | None]
-"""The wall time in ms at which the next delayed message is due; None if none waits."""
+"""The wall time in ms at which the next delayed message is due; None if there is none."""
 
 
 class ClusterClock:
-    """The time of one cluster, and of all clients that were given its address as it stands."""
+    """The time of one cluster, and of all clients that use its address unchanged."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class ClusterClock:
 
     @property
     def now_ms(self) -> int:
-        """Wall time of the cluster: milliseconds since the epoch."""
+        """Wall time of the cluster in milliseconds since the epoch."""
         return self._clock.now_ms()
 
     @property
     def now(self) -> datetime:
-        """The same as a moment in UTC."""
+        """Wall time of the cluster as a datetime in UTC."""
         return datetime.fromtimestamp(self.now_ms / 1_000, UTC)
 
     def advance(
@@ -65,11 +65,11 @@ class ClusterClock:
         hours: float = 0,
         days: float = 0,
     ) -> None:
-        """Let so much time pass, with everything that happens meanwhile.
+        """Advance the time; everything that is due in between happens.
 
-        An hour takes about half a second, and most of a minute where there is a Raft group, whose
-        heartbeats must not be missed. What runs in your own threads, or on your own event loop,
-        may still be at work when this returns; `kourou_sent` waits for its results.
+        An hour takes about half a second, or most of a minute with a Raft group, whose heartbeats
+        must not be missed. Code in your own threads, or on your own event loop, may still be
+        running when this returns; `kourou_sent` waits for its results.
         """
         way_ms = _milliseconds(seconds, minutes, hours, days)
         step_ms = min(max(way_ms // STEPS, STEP_MS_MIN), self._step_ms_max)
@@ -84,10 +84,11 @@ class ClusterClock:
         hours: float = 0,
         days: float = 0,
     ) -> None:
-        """Be so much later at once: nothing happened meanwhile, and everything is due.
+        """Jump to a later time: nothing happens in between, and everything that is then due
+        follows.
 
-        What is under way on sockets arrives first; a request that is held, or lost, times out, and
-        brokers may have given up clients, which then join again.
+        Data in flight on sockets arrives first. Parked pulls and lost requests time out, and
+        brokers may have expired clients, which then join again.
         """
         self._thread.run(self._leap(_milliseconds(seconds, minutes, hours, days)))
 
@@ -105,8 +106,9 @@ class ClusterClock:
             await self._settle()
 
     async def _leap(self, way_ms: int) -> None:
-        # A broker may have heard a heartbeat whose answer is still on its way: whoever waits for
-        # it would give up, and the broker forget a member that a test has just seen there.
+        # A broker may have received a heartbeat whose reply is still in flight. Without this wait,
+        # the client would time out, and the broker would drop a consumer that the test has just
+        # seen.
         await self._settle()
         self._clock.move(way_ms)
         await self._settle()

@@ -1,7 +1,7 @@
-"""One filter server of a cluster in this process: started, stopped, started again.
+"""One filter server of a cluster in this process, which can be started, stopped and restarted.
 
-The service runs on the cluster's thread; the filters run where they always run, in jailed processes
-that a zygote forks. The service is imported when the first one starts.
+The service runs on the cluster's thread; filters run in sandboxed processes that a zygote forks, as
+in production. The service is imported when the first one starts.
 
 State: soft.
 """
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 
 
 class ClusterFilterServer:
-    """A filter server by its broker and index. All coroutines belong on the cluster's thread."""
+    """A filter server by its broker and index. All coroutines run on the cluster's thread."""
 
     def __init__(
         self, broker: ClusterBroker, index: int, settings: Mapping[str, str], clock: TravelClock
@@ -39,19 +39,19 @@ class ClusterFilterServer:
 
     @property
     def is_up(self) -> bool:
-        """Does it serve?"""
+        """True if it is running."""
         return self._service is not None and self.failure is None
 
     @property
     def address(self) -> str:
-        """Where clients find it, as routes have it. Raises Unavailable while it is down."""
+        """The address of its clients, as in routes; raises Unavailable while it is down."""
         if not self.is_up:
             why = f": {self.failure}" if self.failure else ""
             raise Unavailable(f"the filter server {self.name} is down{why}")
         return self._address.removeprefix("tcp://")
 
     async def start(self) -> None:
-        """Start it. Raises ConfigError where the machine lacks a layer of the jail."""
+        """Start it; raises ConfigError if the machine lacks a layer of the sandbox."""
         from kourou_filter_server.app import FilterServerService
         from kourou_filter_server.config import FilterServerSettings
 
@@ -77,7 +77,7 @@ class ClusterFilterServer:
         self._service = service
 
     async def stop(self) -> None:
-        """Drain and stop it, as its process would at SIGTERM."""
+        """Drain and stop it, as SIGTERM does."""
         service, self._service = self._service, None
         if service is not None:
             await service.drain()

@@ -1,7 +1,7 @@
-"""The thread on which the services of a cluster run, and the clients of its address with them.
+"""The thread on which the services of a cluster and the clients of its address run.
 
-It is the I/O thread that clients would otherwise make for themselves (kourou.client.io_thread),
-with a loop whose time can be moved; so services and clients live by one clock.
+It is the I/O thread that clients would otherwise create themselves (kourou.client.io_thread), with
+an event loop whose time can be advanced. Services and clients therefore share one clock.
 
 State: soft.
 """
@@ -21,11 +21,11 @@ from kourou.testing.travel import TravelClock, TravelLoop
 
 T = TypeVar("T")
 WORK_S_MAX = 60.0
-"""So long a piece of work may take; more is a bug, and a test should say so and not hang."""
+"""Time limit of one piece of work; exceeding it is a bug, so the test fails instead of hanging."""
 
 
 class ClusterThread:
-    """A thread with a loop of its own; `lend` lets clients run on it."""
+    """A thread with its own event loop; `lend` lets clients run on it."""
 
     def __init__(self) -> None:
         self.clock = TravelClock()
@@ -33,13 +33,15 @@ class ClusterThread:
         self._lent = False
 
     def lend(self, address: str) -> None:
-        """Let every client that is given this name server's address run here."""
+        """Let every client of this name server address run on this thread."""
         self._io.key = address
         io_thread.lend(self._io)
         self._lent = True
 
     def run(self, work: Coroutine[Any, Any, T], within_s: float = WORK_S_MAX) -> T:
-        """Run there and wait here. Raises TimeoutError, and cancels, when it takes too long."""
+        """Run a coroutine on the thread and wait; raises TimeoutError, and cancels it, after a
+        timeout.
+        """
         if self.is_this_thread:
             work.close()
             raise AssertionError("a cluster is used from your own threads, not from its own")
@@ -53,20 +55,20 @@ class ClusterThread:
             raise
 
     async def run_async(self, work: Coroutine[Any, Any, T], within_s: float = WORK_S_MAX) -> T:
-        """Run there and await it on the current loop."""
+        """Run a coroutine on the thread and await it on the current loop."""
         async with asyncio.timeout(within_s):
             return await self._io.run(work)
 
     @property
     def is_this_thread(self) -> bool:
-        """Is the caller on it?"""
+        """True if the caller runs on this thread."""
         try:
             return asyncio.get_running_loop() is self._io.loop
         except RuntimeError:
             return False
 
     def stop(self) -> None:
-        """End it. Clients that were left open end with it, and a warning says so."""
+        """Stop the thread. Clients that are still open are closed with a warning."""
         left = io_thread.reclaim(self._io) if self._lent else 0
         self._io.stop()
         if left:
@@ -78,13 +80,13 @@ class ClusterThread:
 
 
 def run_elsewhere(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a new loop in a new thread, whatever runs in this one, and wait for it."""
+    """Run a coroutine on a new loop in a new thread and wait for it, even if a loop runs here."""
     done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def run() -> None:
         try:
             done.set_result(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - re-raised in the waiting thread
             done.set_exception(error)
 
     thread = threading.Thread(target=run, name="kourou-elsewhere", daemon=True)

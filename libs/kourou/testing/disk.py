@@ -1,16 +1,17 @@
-"""A file system in memory that loses power, fails and fills up by seed.
+"""A file system in memory that simulates power loss, failures and a full disk, determined by a
+seed.
 
-State: soft. Everything is a function of the seed and of the calls made.
+State: soft. Everything is a function of the seed and of the calls.
 
-What a power loss leaves (`crash`): of every 512-byte sector written since the file's last fdatasync
-some earlier version, perhaps with a part of the next one (torn) or with noise in what was being
-written (garbled); of every name made, moved or removed since the directory's last sync either the
-old state or the new one, each by its own coin. What was synced stays. Bytes of a sector that nobody
-was writing stay too: disks promise that a sector is written whole or not at all, and the torn and
-garbled ones here already go beyond what they do.
+After a power loss (`crash`), each 512-byte sector that was written since the file's last fdatasync
+has some earlier version, possibly combined with a part of the next one (torn) or with noise in the
+written range (garbled). Each name that was created, moved or removed since the directory's last
+sync has either the old or the new state, chosen independently. Synced data survives. Bytes of a
+sector that were not being written survive, too: disks promise that a sector is written completely
+or not at all, and torn and garbled sectors are already worse than that.
 
-A failing fdatasync behaves as Linux does: the pages count as clean afterwards, so the next
-fdatasync succeeds while the disk never got the data.
+A failing fdatasync behaves as in Linux: the pages are considered clean afterwards, so the next
+fdatasync succeeds although the data was never written to the disk.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ BLOCK = 4096
 
 
 class PowerLost(Exception):
-    """The power went off in the middle of a call; what is left is `SimDisk.crash()`."""
+    """The power failed during a call; `SimDisk.crash()` returns what survived."""
 
 
 class _Inode:
-    """Content of a file: as programs see it, as the platter has it, and what lies between.
+    """The content of a file: as programs see it, as it is on the disk, and the pending writes.
 
-    Up to `created`, its first size, the platter has zeros behind the end of `durable`.
+    Up to `created`, the initial size, the disk has zeros after the end of `durable`.
     """
 
     __slots__ = ("blocks", "created", "data", "durable", "modified_ms", "pending", "reserved")
@@ -48,11 +49,11 @@ class _Inode:
         self.modified_ms = 0
 
     def space(self) -> int:
-        """Bytes it takes on the disk."""
+        """The bytes that it occupies on the disk."""
         return len(self.data) if self.reserved else BLOCK * len(self.blocks)
 
     def platter(self) -> bytearray:
-        """A copy of what is durable, in its whole length."""
+        """A copy of the durable content in its full length."""
         return self.durable.ljust(self.created, b"\0")
 
 
@@ -66,7 +67,7 @@ class SimFile:
         self._inode = inode
 
     def pread(self, size: int, at: int) -> bytes:
-        """Up to `size` bytes from byte `at`; fewer only at the end of the file."""
+        """Read up to `size` bytes from byte `at`; fewer only at the end of the file."""
         return bytes(self._inode.data[at : at + size])
 
     def pwrite(self, data: Buffer, at: int) -> None:
@@ -78,7 +79,7 @@ class SimFile:
         self._disk.write(self._inode, b"".join(pieces), at)
 
     def fdatasync(self) -> None:
-        """Make everything written durable, or fail as it was told to."""
+        """Make all writes durable, or fail if a failure is due."""
         self._disk.sync(self._inode)
 
     def size(self) -> int:
@@ -86,7 +87,7 @@ class SimFile:
         return len(self._inode.data)
 
     def next_data(self, at: int) -> int | None:
-        """The start of the first block at or behind `at` that has a non-zero byte."""
+        """The start of the first block at or after `at` that has a non-zero byte."""
         data = self._inode.data
         while at < len(data):
             end = (at // BLOCK + 1) * BLOCK
@@ -96,7 +97,7 @@ class SimFile:
         return None
 
     def written_ranges(self) -> list[tuple[int, int]]:
-        """The blocks that have a non-zero byte, neighbours joined."""
+        """The blocks that have a non-zero byte; adjacent ones are joined."""
         ranges: list[tuple[int, int]] = []
         at = self.next_data(0)
         while at is not None:
@@ -113,7 +114,7 @@ class SimFile:
         return memoryview(self._inode.data).toreadonly()
 
     def forget_cached(self) -> None:
-        """Show what the platter has, with what is still to be written to it."""
+        """Reload the content from the disk, including the pending writes."""
         inode = self._inode
         platter = inode.platter()
         inode.data[: len(platter)] = platter
@@ -121,11 +122,11 @@ class SimFile:
             _put(inode.data, at, data)
 
     def modified_ms(self) -> int:
-        """What the test set with `SimDisk.set_modified_ms`, else 0."""
+        """The time set with `SimDisk.set_modified_ms`, else 0."""
         return self._inode.modified_ms
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 class SimLock:
@@ -138,12 +139,12 @@ class SimLock:
         self._path = path
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._held.discard(self._path)
 
 
 class SimDisk:
-    """A disk whose fate is decided by `seed`; `capacity_bytes` bounds what it takes."""
+    """A disk whose behaviour is determined by `seed`; `capacity_bytes` limits its content."""
 
     def __init__(self, seed: int = 0, *, capacity_bytes: int = 1 << 40) -> None:
         self.capacity_bytes = capacity_bytes
@@ -151,7 +152,7 @@ class SimDisk:
         self._rng = random.Random(seed)
         self._fail_sync_at = 0
         self._cut_power_at = 0
-        # Names are strings, a directory's value is None; hashing a Path costs ten times more.
+        # Names are strings, and a directory's value is None; hashing a Path takes ten times longer.
         self._names: dict[str, _Inode | None] = {"/": None}
         self._durable: dict[str, _Inode | None] = {"/": None}
         self._children: dict[str, set[str]] = {"/": set()}
@@ -162,24 +163,24 @@ class SimDisk:
     # -- faults -----------------------------------------------------------------------------------
 
     def fail_sync(self, nth: int) -> None:
-        """Let the nth fdatasync or sync_dir from now on fail with EIO, once."""
+        """Let the nth fdatasync or sync_dir from now on fail once with EIO."""
         self._fail_sync_at = self.syncs + nth
 
     def cut_power(self, nth: int) -> None:
-        """Let the nth fdatasync or sync_dir from now on raise PowerLost, and all that follow."""
+        """Let the nth fdatasync or sync_dir from now on, and all later ones, raise PowerLost."""
         self._cut_power_at = self.syncs + nth
 
     def kill(self) -> SimDisk:
-        """The process dies, the machine goes on: locks are free, nothing written is lost.
+        """Simulate the end of the process: locks are released, and no written data is lost.
 
-        Faults that were ordered and have not come are off.
+        Faults that have not occurred yet are cancelled.
         """
         self._locked.clear()
         self._fail_sync_at = self._cut_power_at = 0
         return self
 
     def copy(self) -> SimDisk:
-        """The same files once more on a disk of its own, all durable, with locks free."""
+        """A copy of all files on a new disk, all durable, without locks."""
         after = SimDisk(self._rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
         for name in sorted(self._names):
             inode = self._names[name]
@@ -191,7 +192,7 @@ class SimDisk:
         return after
 
     def crash(self) -> SimDisk:
-        """Cut the power now; return the disk that is found afterwards, with its locks free."""
+        """Cut the power now; returns the disk as it is found afterwards, without locks."""
         after = SimDisk(self._rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
         keep = self._rng.choice((0.0, 0.3, 0.7, 0.95, 1.0))
         names = dict(self._names)
@@ -234,7 +235,7 @@ class SimDisk:
         return left
 
     def _settle(self, data: bytearray, versions: list[tuple[int, bytes]], keep: float) -> None:
-        """Decide which of the versions of one sector is found on the platter."""
+        """Choose the version of one sector that is found on the disk."""
         rng = self._rng
         kept = len(versions) if rng.random() < keep else rng.randrange(len(versions) + 1)
         for at, piece in versions[:kept]:
@@ -258,7 +259,7 @@ class SimDisk:
         return bytes(self._inode(path).data)
 
     def overwrite(self, path: Path, data: bytes, at: int) -> None:
-        """Change bytes behind everybody's back, durably: a rotten or foreign disk."""
+        """Change bytes on the disk directly and durably, to simulate corruption."""
         inode = self._inode(path)
         inode.data[at : at + len(data)] = data
         _put(inode.durable, at, data)
@@ -272,7 +273,7 @@ class SimDisk:
     # -- what files call --------------------------------------------------------------------------
 
     def write(self, inode: _Inode, data: bytes, at: int) -> None:
-        """Take a write into the page cache, if there is space."""
+        """Write to the page cache, if there is space."""
         if not data:
             return
         end = at + len(data)
@@ -284,7 +285,7 @@ class SimDisk:
         inode.pending.append((at, data))
 
     def sync(self, inode: _Inode) -> None:
-        """Make the pending writes durable; when told to fail, forget them instead."""
+        """Make the pending writes durable; a due failure discards them instead."""
         try:
             self._count_sync()
         except OSError:
@@ -311,7 +312,7 @@ class SimDisk:
     def open(
         self, path: Path, *, create_size: int | None = None, allocate: bool = False
     ) -> SimFile:
-        """Open for reading and writing, created first if missing and `create_size` is given."""
+        """Open for reading and writing; a missing file is created if `create_size` is given."""
         name = str(path)
         inode = self._names.get(name)
         if inode is None:
@@ -337,7 +338,7 @@ class SimDisk:
         return sorted(child.rpartition("/")[2] for child in self._children.get(name, ()))
 
     def make_dirs(self, path: Path) -> None:
-        """Make a directory and its parents."""
+        """Create a directory and its parents."""
         name = str(path)
         if name in self._children:
             return
@@ -347,7 +348,7 @@ class SimDisk:
         self._link(name, None)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Put `source` in the place of `target`, atomically."""
+        """Rename `source` to `target` atomically, replacing it."""
         inode = self._inode(source)
         replaced = self._names.get(str(target))
         if replaced is not None:
@@ -356,14 +357,14 @@ class SimDisk:
         self._link(str(target), inode)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
         inode = self._names.get(str(path))
         if inode is not None:
             self._used -= inode.space()
             self._unlink(str(path))
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all below it."""
+        """Remove a directory with its content."""
         name = str(path)
         self.clear_dir(path)
         if name in self._children:
@@ -371,7 +372,7 @@ class SimDisk:
             del self._children[name]
 
     def clear_dir(self, path: Path) -> None:
-        """Remove all that a directory has."""
+        """Remove the content of a directory."""
         for child in sorted(self._children.get(str(path), ())):
             if child in self._children:
                 self.remove_tree(Path(child))
@@ -396,7 +397,7 @@ class SimDisk:
         return self.capacity_bytes, self.capacity_bytes - self._used
 
     def lock(self, path: Path) -> SimLock:
-        """Take the exclusive lock; BlockingIOError if it is taken."""
+        """Acquire the exclusive lock; raises BlockingIOError if it is held."""
         name = str(path)
         if name in self._locked:
             raise BlockingIOError(errno.EAGAIN, "another process holds it", name)
@@ -427,7 +428,7 @@ class SimDisk:
 
 
 def disk_with(folder: Path, seed: int = 0) -> SimDisk:
-    """A disk with this folder, which no power loss takes away."""
+    """A disk with this folder, which survives power losses."""
     disk = SimDisk(seed)
     disk.make_dirs(folder)
     for path in (folder, *folder.parents):
@@ -436,7 +437,7 @@ def disk_with(folder: Path, seed: int = 0) -> SimDisk:
 
 
 def _settled(inode: _Inode) -> _Inode:
-    """A copy whose every byte is durable."""
+    """A copy with all bytes durable."""
     copied = _Inode(0, reserved=inode.reserved)
     copied.data = bytearray(inode.data)
     copied.durable = bytearray(inode.data)

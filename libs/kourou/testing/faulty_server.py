@@ -1,9 +1,10 @@
-"""A broker's listener on whose wire requests and answers get lost, late or cut off.
+"""A broker's listener that drops, delays or disconnects requests and replies for a test.
 
-A frame is judged on the broker's side, where it has left the network: what is dropped was sent, and
-what is answered into a cut was done. So clients of every kind meet the same faults.
+Faults apply on the broker's side, after a request has left the network: a dropped request was sent,
+and a dropped reply belongs to a request that was handled. Clients of all kinds therefore see the
+same faults.
 
-State: soft. Everything runs on the broker's loop.
+State: soft. Everything runs on the broker's event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
 
 What = str | type[Request] | None
-"""What a fault is about: a word of WORDS, a type of request, or None for everything."""
+"""The requests that a fault affects: a word of WORDS, a request type, or None for all."""
 
 WORDS: dict[str, tuple[type[Request], ...]] = {
     "send": (SendRecords, SendMessage),
@@ -38,7 +39,7 @@ WORDS: dict[str, tuple[type[Request], ...]] = {
 
 
 def codes_of(what: What) -> frozenset[int] | None:
-    """The request codes that are meant; None for all. Raises BadRequest for an unknown word."""
+    """The affected request codes, None for all; raises BadRequest for an unknown word."""
     if what is None:
         return None
     if isinstance(what, str):
@@ -51,18 +52,18 @@ def codes_of(what: What) -> frozenset[int] | None:
 
 
 class Fate(Enum):
-    """What becomes of a frame."""
+    """What happens to a frame."""
 
     LOST = "lost"
-    CUT = "cut"  # lost, and the connection with it
+    CUT = "cut"  # lost, and its connection is closed
     LATE = "late"
 
 
 @dataclass(slots=True)
 class Fault:
-    """An ordered fault. `times` counts down, None is for ever; `late_s` counts by the loop's clock.
+    """A fault. `times` counts down, None is unlimited; `late_s` is in time of the event loop.
 
-    `answers` False is about requests on their way in, True about the answers to them.
+    With `answers` False it affects incoming requests, with True the replies to them.
     """
 
     fate: Fate
@@ -73,7 +74,7 @@ class Fault:
     met: int = 0
 
     def meets(self, code: int, *, answer: bool) -> bool:
-        """Does it strike this frame? Counts if so."""
+        """True if the fault affects this frame, which it then counts."""
         if answer is not self.answers or self.times == 0:
             return False
         if self.codes is not None and code not in self.codes:
@@ -85,7 +86,7 @@ class Fault:
 
 
 class FaultyServer(ZmqServer):
-    """A ZmqServer with faults. Without any it is one."""
+    """A ZmqServer with faults; without faults it is a plain one."""
 
     def __init__(
         self,
@@ -102,14 +103,14 @@ class FaultyServer(ZmqServer):
         self._late: set[asyncio.TimerHandle] = set()
 
     def cut_connections(self) -> int:
-        """End every connection that stands; how many those were."""
+        """Close all open connections; returns their number."""
         links = list(self._links.values())
         for link in links:
             self._cut_off(link, "ordered by a test")
         return len(links)
 
     def close(self) -> None:
-        """Unbind; what was late never comes."""
+        """Unbind; delayed frames are dropped."""
         for timer in self._late:
             timer.cancel()
         self._late.clear()
@@ -141,14 +142,14 @@ class FaultyServer(ZmqServer):
         self._pass_on([inbound])
 
     def _note(self, peer: Peer, frame: Frame) -> None:
-        """Remember what was asked: an answer has only the number of its question."""
+        """Remember the code of the request, because a reply has only its correlation number."""
         if frame.kind is Kind.REQUEST and peer.id in self._links:
             self._asked[peer.id][frame.correlation] = frame.code
 
     # -- out --------------------------------------------------------------------------------------
 
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
-        """Send one message, unless a fault strikes it."""
+        """Send one message unless a fault affects it."""
         frame = decode_frame([parts[0]])
         if frame.kind is Kind.REPLY:
             code = self._asked[peer.id].pop(frame.correlation, 0)

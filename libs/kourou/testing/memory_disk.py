@@ -1,4 +1,4 @@
-"""A disk in memory that several threads may use, broken and filled while a broker runs on it.
+"""A disk in memory for several threads, which can fail and fill up while a broker uses it.
 
 State: soft.
 """
@@ -12,14 +12,14 @@ from pathlib import Path
 from kourou.testing.disk import SimDisk, SimFile, _Inode
 
 CAPACITY_BYTES = 64 << 30
-"""Nobody fills it by accident, and no broker finds it small."""
+"""Too large to be filled by accident, or to be considered small by a broker."""
 
 
 class MemoryDisk(SimDisk):
-    """A SimDisk whose calls exclude each other.
+    """A SimDisk with serialized calls.
 
-    While `broken`, nothing becomes durable: every sync fails with EIO. While `full`, there is no
-    free byte, whatever is deleted: somebody else takes it. `mend` ends both.
+    While `broken`, every sync fails with EIO. While `full`, there is no free space, even after
+    files are deleted. Both last until the disk is repaired.
     """
 
     def __init__(self, seed: int = 0, *, capacity_bytes: int = CAPACITY_BYTES) -> None:
@@ -29,29 +29,29 @@ class MemoryDisk(SimDisk):
         self.full = False
 
     def have(self, path: Path) -> None:
-        """Have this directory, and those above it, for long: a power loss leaves them."""
+        """Create this directory and its parents; they survive a power loss."""
         self.make_dirs(path)
         for directory in (path, *path.parents):
             self.sync_dir(directory)
 
     def mend(self) -> None:
-        """Working, and empty enough, again."""
+        """End both kinds of failure."""
         self.broken = self.full = False
 
     @property
     def ailing(self) -> bool:
-        """Is it broken or full?"""
+        """True if it is broken or full."""
         return self.broken or self.full
 
     def lose_power(self) -> MemoryDisk:
-        """Cut the power now; the disk that is found afterwards, in order again."""
+        """Cut the power now; returns the disk as it is found afterwards, without faults."""
         with self._mutex:
             after = MemoryDisk(self._rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
             after.take_over(self.crash())
         return after
 
     def take_over(self, disk: SimDisk) -> None:
-        """Have the files of another disk, which is not used any more."""
+        """Take over the files of another disk, which is then no longer used."""
         self._names, self._durable = disk._names, disk._durable
         self._children, self._changed = disk._children, disk._changed
         self._used = disk._used
@@ -59,7 +59,7 @@ class MemoryDisk(SimDisk):
     # -- what files and the store call ------------------------------------------------------------
 
     def write(self, inode: _Inode, data: bytes, at: int) -> None:
-        """Take a write into the page cache, if there is space."""
+        """Write to the page cache, if there is space."""
         with self._mutex:
             super().write(inode, data, at)
 
@@ -87,7 +87,7 @@ class MemoryDisk(SimDisk):
     def open(
         self, path: Path, *, create_size: int | None = None, allocate: bool = False
     ) -> SimFile:
-        """Open for reading and writing, created first if missing and `create_size` is given."""
+        """Open for reading and writing; a missing file is created if `create_size` is given."""
         with self._mutex:
             return super().open(path, create_size=create_size, allocate=allocate)
 
@@ -97,22 +97,22 @@ class MemoryDisk(SimDisk):
             return super().list_dir(path)
 
     def make_dirs(self, path: Path) -> None:
-        """Make a directory and its parents."""
+        """Create a directory and its parents."""
         with self._mutex:
             super().make_dirs(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Put `source` in the place of `target`, atomically."""
+        """Rename `source` to `target` atomically, replacing it."""
         with self._mutex:
             super().rename(source, target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
         with self._mutex:
             super().unlink(path)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all below it."""
+        """Remove a directory with its content."""
         with self._mutex:
             super().remove_tree(path)
 

@@ -1,4 +1,4 @@
-"""A real broker that can be killed inside a living process.
+"""A real broker that can be killed without ending the process.
 
 State: soft.
 """
@@ -21,9 +21,9 @@ from kourou.testing.faulty_server import Fault, FaultyServer
 
 
 class MortalBroker(BrokerService):
-    """A BrokerService that calls `moved` after every turn in which something was handled.
+    """A BrokerService that calls `moved` after each loop iteration in which it handled an input.
 
-    `faults` are those of its wire; the list may be changed at any time, on the loop.
+    `faults` are those of its connections; the list may be changed at any time on the event loop.
     """
 
     server_type = FaultyServer
@@ -42,7 +42,7 @@ class MortalBroker(BrokerService):
 
     @property
     def server(self) -> FaultyServer:
-        """Its listener, once it listens."""
+        """Its listener, once it is listening."""
         server = self._listening.zmq.server()
         assert isinstance(server, FaultyServer)
         return server
@@ -55,26 +55,26 @@ class MortalBroker(BrokerService):
 
     @property
     def desks(self) -> Desks:
-        """What it knows, once it has recovered."""
+        """Its state, once it has recovered."""
         assert self._tenure is not None
         return self._tenure.desks
 
     @property
     def leads(self) -> bool:
-        """Does it take what clients send, as far as it knows?"""
+        """True if it accepts sends, as far as it knows."""
         tenure = self._tenure
         return tenure is not None and tenure.leads and not tenure.over
 
     async def serve(self) -> Mapping[str, str]:
-        """Serve, with faults."""
+        """Serve with faults."""
         self.server.faults = self._faults
         return await super().serve()
 
     async def die(self) -> None:
-        """End as a killed process does: nobody is told, the store is not closed properly.
+        """End like a killed process: no client is notified, and the store is not closed properly.
 
-        What threads have begun is finished, as the machine would for a process that dies a moment
-        later.
+        Operations that other threads have started are completed, as for a process that dies
+        slightly later.
         """
         self._ready = False
         if self._tenure is not None:
@@ -88,11 +88,12 @@ class MortalBroker(BrokerService):
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
-    # -- word to those who wait -------------------------------------------------------------------
+    # -- notifications
+    # ------------------------------------------------------------------------------
 
     def _admit(self, tenure: Tenure, received: list[Received]) -> None:
         super()._admit(tenure, received)
-        tenure.project()  # tests look at its store
+        tenure.project()  # tests read its store
         self._moved()
 
     def _post(self, item: Input) -> None:

@@ -1,4 +1,4 @@
-"""A member of a Raft group that can be killed inside a living process.
+"""A member of a Raft group that can be killed without ending the process.
 
 State: soft.
 """
@@ -10,10 +10,10 @@ from kourou.testing.mortal_broker import MortalBroker
 
 
 class MortalMember(MortalBroker, RaftService):
-    """A RaftService that calls `moved` as a MortalBroker does, and when its role has changed."""
+    """A RaftService that calls `moved` like a MortalBroker, and after each change of its role."""
 
     async def die(self) -> None:
-        """End as a killed process does; a change of its role that is under way is finished."""
+        """End like a killed process; a change of role in progress is completed."""
         self._stopping = True
         await self._group.stop()
         await self._renewed()

@@ -1,11 +1,11 @@
-"""The pytest plugin: a real broker in a test, without a process, a container or a wait.
+"""The pytest plugin: fixtures with a real broker, without a process, a container or a wait.
 
     def test_a_paid_order_is_announced(kourou_broker, kourou_sent):
         checkout(kourou_broker.address, "A-1")          # your code
         assert kourou_sent.one("orders", tag="paid").keys == ("A-1",)
 
-It is found by its entry point; pytest is all it needs. No fixture is a coroutine, so async tests
-work with pytest-asyncio, with anyio, and with `asyncio.run`.
+pytest finds it by its entry point; it requires only pytest. No fixture is a coroutine, so async
+tests work with pytest-asyncio, with anyio, and with `asyncio.run`.
 
 State: soft.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MakeCluster(Protocol):
-    """What `kourou_cluster` is."""
+    """The type of the fixture `kourou_cluster`."""
 
     def __call__(
         self,
@@ -41,13 +41,15 @@ class MakeCluster(Protocol):
         replicas: int = 0,
         raft: int = 0,
     ) -> Cluster:
-        """A running cluster; it ends with the test. Two brokers, or one Raft group."""
+        """Start a cluster that is stopped after the test; by default two brokers, or one Raft
+        group.
+        """
         ...
 
 
 @pytest.fixture(scope="session")
 def kourou_settings() -> Mapping[str, object]:
-    """Settings of `kourou_broker` under RocketMQ's names; override this fixture in conftest.py."""
+    """Settings of `kourou_broker` with RocketMQ's names; override this fixture in conftest.py."""
     return {}
 
 
@@ -55,7 +57,7 @@ def kourou_settings() -> Mapping[str, object]:
 def kourou_broker(
     kourou_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """A name server and one broker for the whole session; give clients its `address`."""
+    """A name server and one broker for the whole session; pass `address` to your clients."""
     from kourou.testing.cluster import Cluster
 
     with Cluster(tmp_path_factory.mktemp("kourou"), settings=kourou_settings) as cluster:
@@ -64,7 +66,7 @@ def kourou_broker(
 
 @pytest.fixture
 def kourou_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeCluster]:
-    """`kourou_cluster(brokers=2)` starts a cluster for this test alone."""
+    """A factory: `kourou_cluster(brokers=2)` starts a cluster for this test alone."""
     from kourou.testing.cluster import Cluster
 
     with ExitStack() as running:
@@ -96,7 +98,7 @@ def kourou_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeClu
 
 @pytest.fixture
 def kourou_topic(kourou_broker: Cluster, request: pytest.FixtureRequest) -> str:
-    """A topic of `kourou_broker` that no other test uses, named after the test."""
+    """A topic of `kourou_broker` that only this test uses, named after the test."""
     return kourou_broker.create_topic(_named_after(request))
 
 
@@ -124,7 +126,7 @@ def kourou_async_client(
 
 @pytest.fixture
 def kourou_sent(kourou_broker: Cluster) -> Sent:
-    """Questions about what was sent to `kourou_broker` in this test; they wait by themselves."""
+    """Checks for messages sent to `kourou_broker` during this test; they wait as needed."""
     return kourou_broker.sent()
 
 
@@ -136,13 +138,13 @@ def kourou_async_sent(kourou_broker: Cluster) -> AsyncSent:
 
 @pytest.fixture
 def kourou_clock(kourou_broker: Cluster) -> ClusterClock:
-    """The time of `kourou_broker` and its clients, which can be advanced; it never goes back."""
+    """The clock of `kourou_broker` and its clients; it can be advanced but never goes back."""
     return kourou_broker.clock
 
 
 @pytest.fixture
 def kourou_chaos(kourou_broker: Cluster) -> Iterator[Chaos]:
-    """Faults of `kourou_broker`; all are taken back after the test."""
+    """Fault injection for `kourou_broker`; all faults end after the test."""
     yield kourou_broker.chaos
     kourou_broker.chaos.heal()
 

@@ -1,13 +1,13 @@
-"""`kourou_sent`: what an application under test has sent, and what its consumers have consumed.
+"""`kourou_sent`: checks what the application under test has sent and what consumers have consumed.
 
     order = kourou_sent.one("orders", tag="paid", body_type=Order)
     kourou_sent.none("refunds")
     kourou_sent.consumed("orders", group="billing")
 
-Answers come from the brokers' own stores, up to what a consumer would be shown, and count from the
-moment the fixture was made: what earlier tests sent is not looked at. A question that waits is
-asked again whenever a broker has done something, never by the clock; only its patience (`within_s`)
-is time, the machine's own.
+The results come from the brokers' stores, up to the position that is visible to consumers. Messages
+from before the creation of the fixture, such as those of earlier tests, are ignored. A check that
+waits is repeated after each action of a broker, not by a timer; only its timeout (`within_s`) is
+measured, in real time.
 
 State: none; brokers have it.
 """
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 class Which(TypedDict, total=False):
-    """Which messages are meant; all that is given must fit.
+    """Conditions for messages; all that are given must match.
 
-    `body` is compared with the body decoded as `body_type`, or encoded as a send would do it when
-    there is none; `where` is called with the message.
+    `body` is compared with the body decoded as `body_type`, or, without a type, with the body that
+    a send would encode; `where` is called with the message.
     """
 
     tag: str
@@ -52,30 +52,32 @@ class Which(TypedDict, total=False):
 
 
 class Looked(Protocol):
-    """The brokers of a cluster, as far as these questions need them; used on its thread."""
+    """The part of a cluster that checks need; used on its thread."""
 
     def each(self) -> Mapping[str, Desks]:
-        """What every broker knows, by name. Raises Unavailable if one is down."""
+        """The state of every broker, by name; raises Unavailable if one is down."""
         ...
 
     def found(self) -> Mapping[str, Sequence[int]]:
-        """Where the log ended that each start of a broker found, by name."""
+        """The ends of the log that each start of a broker found, by broker name."""
         ...
 
     async def until(self, satisfied: Callable[[], bool], within_s: float) -> bool:
-        """Wait until `satisfied`, asked again after whatever brokers do; False if it is late."""
+        """Wait until `satisfied`, which is evaluated after each action of a broker; False after a
+        timeout.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Messages of one topic, described."""
+    """Conditions for messages of one topic."""
 
     topic: str
     which: Which
 
     def __post_init__(self) -> None:
-        """A misspelt word would fit everything."""
+        """Reject unknown names, because a misspelt condition would match every message."""
         unknown = sorted(set(self.which) - Which.__optional_keys__)
         if unknown:
             known = ", ".join(sorted(Which.__optional_keys__))
@@ -83,12 +85,12 @@ class Wanted:
 
     @property
     def decode(self) -> Decode | None:
-        """What makes bodies of bytes; None leaves bytes."""
+        """The decoder of bodies; None leaves them as bytes."""
         kind = self.which.get("body_type")
         return None if kind is None else body_decoder(kind)
 
     def fits(self, message: ReceivedMessage) -> bool:
-        """Is this one of them? A body that is no `body_type` is not."""
+        """True if the message matches; a body that is not a valid `body_type` does not match."""
         which = self.which
         if "tag" in which and message.tag != which["tag"]:
             return False
@@ -118,14 +120,14 @@ class Wanted:
 
 
 class Ledger:
-    """Answers questions on the cluster's thread, about what was stored since `begin`."""
+    """Runs checks on the cluster's thread, for messages stored since `begin`."""
 
     def __init__(self, brokers: Looked) -> None:
         self._brokers = brokers
         self._since: dict[str, tuple[int, int]] = {}
 
     async def begin(self) -> None:
-        """What is there by now is not looked at."""
+        """Ignore all messages that are stored by now."""
         found = self._brokers.found()
         for name, desks in self._brokers.each().items():
             self._since[name] = desks.view.log_range()[1], len(found[name])
@@ -133,15 +135,16 @@ class Ledger:
     def _begun(self, name: str) -> int:
         """The position from which on a broker's messages are new.
 
-        A power loss may have shortened the log since then, and what came next is new as well.
+        If a power loss has shortened the log since `begin`, the messages after its new end are new
+        as well.
         """
         position, starts = self._since[name]
         return min([position, *self._brokers.found()[name][starts:]])
 
     def messages(self, topic: str, decode: Decode | None = None) -> list[ReceivedMessage]:
-        """What was stored in a topic since then, in the order in which it was stored.
+        """The messages stored in a topic since `begin`, in the order of storage.
 
-        Between brokers that order is known to a millisecond.
+        Across brokers that order has a resolution of one millisecond.
         """
         found: list[ReceivedMessage] = []
         for name, desks in self._brokers.each().items():
@@ -156,7 +159,7 @@ class Ledger:
         return [one for one in self.messages(wanted.topic, wanted.decode) if wanted.fits(one)]
 
     async def at_least(self, wanted: Wanted, count: int, within_s: float) -> list[ReceivedMessage]:
-        """Wait for so many; AssertionError if fewer came in time."""
+        """Wait for at least `count` messages; raises AssertionError after a timeout."""
         found: list[ReceivedMessage] = []
 
         def enough() -> bool:
@@ -171,7 +174,9 @@ class Ledger:
         return found
 
     async def exactly(self, wanted: Wanted, count: int, within_s: float) -> list[ReceivedMessage]:
-        """Wait for so many; AssertionError if fewer came in time, or more are there."""
+        """Wait for exactly `count` messages; raises AssertionError after a timeout, or if there are
+        more.
+        """
         found = await self.at_least(wanted, count, within_s)
         if len(found) > count:
             raise AssertionError(
@@ -180,11 +185,11 @@ class Ledger:
         return found
 
     async def now(self, wanted: Wanted) -> list[ReceivedMessage]:
-        """What is there."""
+        """The matching messages that are stored now."""
         return self._fitting(wanted)
 
     async def consumed(self, topic: str, group: str, within_s: float) -> None:
-        """Wait until the group has committed all there is; AssertionError if it did not in time."""
+        """Wait until the group has committed all messages; raises AssertionError on timeout."""
         if not await self._brokers.until(lambda: not self._unread(topic, group), within_s):
             lines = "".join(f"\n  {line}" for line in self._unread(topic, group))
             raise AssertionError(
@@ -218,7 +223,7 @@ class Ledger:
 def _read(
     desks: Desks, queue: MessageQueue, since: int, decode: Decode | None
 ) -> list[ReceivedMessage]:
-    """One queue from position `since` on, as far as it is confirmed."""
+    """Read one queue from position `since` up to the committed position."""
     view, topic, queue_id = desks.view, queue.topic, queue.queue_id
     offset = view.offset_at(topic, queue_id, since)
     found: list[ReceivedMessage] = []
@@ -236,9 +241,9 @@ def _read(
             codes=None,
             below=desks.confirmations.confirmed,
         )
-        if read.next_offset <= offset:  # what follows is not confirmed yet
+        if read.next_offset <= offset:  # later messages are not committed yet
             return found
-        # Copied: the views are of files that may be gone before the test looks at its messages.
+        # Copied, because the views may become invalid before the test reads its messages.
         body = b"".join(read.records)
         found += decode_pull(
             body, queue, from_offset=offset, next_offset=read.next_offset, decode=decode
@@ -247,7 +252,7 @@ def _read(
 
 
 class Sent:
-    """The questions, for a test that is a plain function."""
+    """The checks, for tests that are plain functions."""
 
     def __init__(self, thread: ClusterThread, ledger: Ledger) -> None:
         self._thread = thread
@@ -255,7 +260,7 @@ class Sent:
         thread.run(ledger.begin())
 
     def _answer(self, question: Coroutine[Any, Any, T]) -> T:
-        """Ask there. A failure is shown at the test's own line, without the way there and back."""
+        """Run a check; a failure is reported at the test's line, without internal frames."""
         __tracebackhide__ = True
         try:
             return self._thread.run(question)
@@ -265,7 +270,7 @@ class Sent:
     def one(
         self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
     ) -> ReceivedMessage:
-        """The one message there is; waits for it. AssertionError for none, and for several."""
+        """Wait for exactly one matching message; raises AssertionError for none or several."""
         __tracebackhide__ = True
         return self._answer(self._ledger.exactly(Wanted(topic, which), 1, within_s))[0]
 
@@ -277,7 +282,7 @@ class Sent:
         within_s: float = PATIENCE_S,
         **which: Unpack[Which],
     ) -> list[ReceivedMessage]:
-        """All messages there are by now; with `count`, waits until they are exactly so many."""
+        """All matching messages that are stored now; with `count`, wait for exactly so many."""
         __tracebackhide__ = True
         wanted = Wanted(topic, which)
         if count is None:
@@ -285,25 +290,25 @@ class Sent:
         return self._answer(self._ledger.exactly(wanted, count, within_s))
 
     def none(self, topic: str, **which: Unpack[Which]) -> None:
-        """No such message is there by now. Ask when whatever might send has ended."""
+        """Check that no message matches now; call it when everything that might send has ended."""
         __tracebackhide__ = True
         self._answer(self._ledger.exactly(Wanted(topic, which), 0, 0))
 
     def eventually(
         self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
     ) -> list[ReceivedMessage]:
-        """Waits until there are `count` messages or more; all of them."""
+        """Wait until at least `count` messages match; returns all of them."""
         __tracebackhide__ = True
         return self._answer(self._ledger.at_least(Wanted(topic, which), count, within_s))
 
     def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
-        """Waits until `group` has committed everything that is in the topic."""
+        """Wait until `group` has committed all messages of the topic."""
         __tracebackhide__ = True
         self._answer(self._ledger.consumed(topic, group, within_s))
 
 
 class AsyncSent:
-    """The same for a test that is a coroutine: its own loop goes on while a question waits."""
+    """The checks, for async tests; the test's event loop keeps running during a check."""
 
     def __init__(self, thread: ClusterThread, ledger: Ledger) -> None:
         self._thread = thread

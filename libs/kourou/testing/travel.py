@@ -1,10 +1,10 @@
-"""Time that passes when a test says so, for real services and clients on one event loop.
+"""A clock and an event loop whose time a test can advance, for real services and clients.
 
-Every timer of the loop (`call_later`, `asyncio.sleep`, `asyncio.timeout`) counts by the clock, so
-what waits for an hour is due as soon as the clock was moved by an hour. Between moves time passes
-as it always does. What sleeps elsewhere, in threads or on other loops, does not notice.
+Every timer of the loop (`call_later`, `asyncio.sleep`, `asyncio.timeout`) uses the clock: a timer
+of one hour is due as soon as the clock has been advanced by one hour. Between advances time passes
+normally. Sleeps in other threads or on other loops are not affected.
 
-Invariant: neither time ever steps back.
+Invariant: neither the wall time nor the monotonic time goes backwards.
 
 State: soft.
 """
@@ -18,7 +18,7 @@ from kourou.clock import SystemClock
 
 
 class TravelClock:
-    """The machine's clocks, ahead of them by `ahead_ms`; may be read in any thread."""
+    """The machine's clocks, advanced by `ahead_ms`; readable from any thread."""
 
     __slots__ = ("_machine", "ahead_ms")
 
@@ -35,18 +35,18 @@ class TravelClock:
         return self._machine.monotonic_ms() + self.ahead_ms
 
     def move(self, milliseconds: int) -> None:
-        """Be so much later at once; call it on the loop whose timers follow this clock."""
+        """Advance the clock; call it on the loop whose timers use it."""
         assert milliseconds >= 0, milliseconds
         self.ahead_ms += milliseconds
 
 
 class TravelLoop(asyncio.SelectorEventLoop):
-    """An event loop that lives by a TravelClock."""
+    """An event loop that uses a TravelClock."""
 
     def __init__(self, clock: TravelClock) -> None:
         super().__init__()
         self._travel = clock
 
     def time(self) -> float:
-        """Seconds, monotonic."""
+        """Monotonic time in seconds."""
         return time.monotonic() + self._travel.ahead_ms / 1_000

@@ -1,4 +1,4 @@
-"""Test rigs: fake peers, failing disks, simulated networks, nemeses, and servers of other projects.
+"""Test rigs: fake peers, failing disks, simulated networks, fault injection, third-party servers.
 
 Tests, benchmarks and page generators of a checkout use them; no wheel contains them.
 """

@@ -1,14 +1,14 @@
-"""A real `ha-replica` process whose disk and wall clock do what a file says, while it runs.
+"""A real `ha-replica` process whose disk and wall clock a test controls through a file.
 
     python -m kourou_rigs.ailing_member --orders orders.json -c broker.conf -n 127.0.0.1:19876
 
-    give_orders(path, Orders(sync_delay_ms=200))       every flush of the log takes so much longer
-    give_orders(path, Orders(full=True))               no byte is free any more
+    give_orders(path, Orders(sync_delay_ms=200))       every flush of the log takes 200 ms longer
+    give_orders(path, Orders(full=True))               the disk has no free space
     give_orders(path, Orders(fail_sync=True))          the next flush of the log fails
     give_orders(path, Orders(clock_step_ms=-3_600_000))  its wall clock is an hour late
-    give_orders(path, Orders())                        all is well
+    give_orders(path, Orders())                        no faults
 
-Monotonic time is the machine's own: no order touches it.
+Monotonic time is not affected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WELL = Faults()
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What a member is to suffer from."""
+    """The faults of a member; the default is none."""
 
     sync_delay_ms: int = 0
     full: bool = False
@@ -45,14 +45,14 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 def give_orders(path: Path, orders: Orders) -> None:
-    """In one rename: nobody reads half of them."""
+    """Write the orders atomically, by a rename."""
     new = path.with_suffix(".new")
     new.write_bytes(msgspec.json.encode(orders))
     new.replace(path)
 
 
 class OrderBook:
-    """The orders as they are now; read again when the file is another one."""
+    """Reads the current orders; the file is read again when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,7 +60,7 @@ class OrderBook:
         self._orders = Orders()
 
     def read(self) -> Orders:
-        """None given is none."""
+        """The current orders; without a file, none."""
         try:
             stat = self._path.stat()
             if (stat.st_ino, stat.st_mtime_ns) != self._seen:
@@ -72,9 +72,9 @@ class OrderBook:
 
 
 class AilingDisk(FailingDisk):
-    """A FailingDisk with no fault but those that are ordered meanwhile.
+    """A FailingDisk whose only faults are the current orders.
 
-    That it is full is noticed where a service looks how full it is, and where a file is made.
+    A full disk has an effect when a service queries the free space, and when a file is created.
     """
 
     __slots__ = ("_book", "_never")
@@ -92,15 +92,15 @@ class AilingDisk(FailingDisk):
         return super().open(path, create_size=create_size, allocate=allocate)
 
     def usage(self, path: Path) -> tuple[int, int]:
-        """(total, free) bytes; nothing is free while it is full."""
+        """(total, free) bytes; nothing is free while the disk is full."""
         self._look()
         return super().usage(path)
 
     def fails_now(self) -> bool:
-        """As ordered now; and a sync of the log may take its time."""
+        """True if this sync fails by the current orders; delays it if they say so."""
         orders = self._book.read()
         if orders.sync_delay_ms:
-            self._never.wait(orders.sync_delay_ms / 1_000)  # in a thread of the store's own
+            self._never.wait(orders.sync_delay_ms / 1_000)  # runs in a thread of the store
         return super().fails_now() or orders.fail_sync
 
     def _look(self) -> None:
@@ -108,7 +108,7 @@ class AilingDisk(FailingDisk):
 
 
 class SteppedClock(SystemClock):
-    """The machine's clocks; wall time is off by what is ordered."""
+    """The machine's clocks, with the wall time shifted by the current orders."""
 
     __slots__ = ("_book",)
 
@@ -116,12 +116,12 @@ class SteppedClock(SystemClock):
         self._book = book
 
     def now_ms(self) -> int:
-        """Wall time, as this process sees it."""
+        """Wall time as this process sees it."""
         return super().now_ms() + self._book.read().clock_step_ms
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the member; its exit code."""
+    """Run the member; returns its exit code."""
     parser = argparse.ArgumentParser(prog=MODULE, allow_abbrev=False, add_help=False)
     parser.add_argument("--orders", type=Path, required=True)
     ordered, rest = parser.parse_known_args(list(argv))

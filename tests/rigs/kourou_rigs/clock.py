@@ -1,4 +1,4 @@
-"""A clock that moves when it is told to.
+"""A clock that a test advances.
 
 State: soft.
 """
@@ -24,11 +24,11 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass: both clocks move on."""
+        """Advance both clocks."""
         assert milliseconds >= 0
         self._now_ms += milliseconds
         self._monotonic_ms += milliseconds
 
     def step_wall(self, milliseconds: int) -> None:
-        """Somebody sets the wall clock, forwards or backwards; monotonic time does not notice."""
+        """Set the wall clock forwards or backwards; monotonic time does not change."""
         self._now_ms += milliseconds

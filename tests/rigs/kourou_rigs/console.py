@@ -1,11 +1,11 @@
-"""The console over a cluster of this process, and a small HTTP client for it.
+"""The console for a cluster of this process, and a small HTTP client for it.
 
     with Cluster(folder) as cluster, ConsoleHere(cluster) as console:
         answer = console.post("/v1/topics/orders/messages", body=b"hello")
         assert answer.status == 200
         answer.json["message_id"]
 
-It is the service's own wiring on a loop and a thread of its own, with real HTTP on loopback.
+It is the real service on its own event loop and thread, with real HTTP on the loopback interface.
 
 State: soft.
 """
@@ -35,12 +35,12 @@ from kourou_console.gateway import Gateway
 
 T = TypeVar("T")
 WAIT_S = 60.0
-"""Longer than anything takes; a test that hangs ends with it."""
+"""Longer than any operation takes; ends a test that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """One answer. Names of headers are in small letters; of several of a name the last."""
+    """One response. Header names are in lower case; of repeated headers the last value is kept."""
 
     status: int
     headers: Mapping[str, str]
@@ -72,9 +72,9 @@ class Event:
 
 
 class HttpClient:
-    """Requests to `address` (host:port). `token` is sent with each, unless headers say another.
+    """Requests to `address` (host:port). `token` is sent with each unless headers contain one.
 
-    A request has a connection of its own, so it may be used by several threads.
+    Each request has its own connection, so several threads may use the client.
     """
 
     def __init__(self, address: str, token: str = "") -> None:
@@ -91,7 +91,9 @@ class HttpClient:
         body: bytes | None = None,
         headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
     ) -> HttpAnswer:
-        """Ask, and wait for the whole answer. A query's value may be a list, which is repeated."""
+        """Send a request and wait for the complete response. Lists in `query` are repeated
+        parameters.
+        """
         connection, answer = self._asked(method, path, query, json, body, headers)
         try:
             content = answer.read()
@@ -122,7 +124,7 @@ class HttpClient:
         return self.request("DELETE", path, **options)
 
     def events(self, path: str, **options: Any) -> EventStream:
-        """Follow a stream of server-sent events; use it by `with`, and iterate."""
+        """Open a stream of server-sent events; use it by `with`, and iterate."""
         connection, answer = self._asked(
             "GET",
             path,
@@ -168,7 +170,7 @@ class HttpClient:
 
 
 class EventStream:
-    """A stream of events; `status` is that of the answer."""
+    """A stream of events; `status` is that of the response."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse
@@ -184,7 +186,7 @@ class EventStream:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._answer.close()
         self._connection.close()
 
@@ -208,7 +210,7 @@ class EventStream:
 
 
 def _clients(cluster: Cluster) -> Callable[..., Client]:
-    """Clients as the console makes them, which commit as often as the cluster's others."""
+    """Creates clients like the console, which commit as often as the cluster's other clients."""
 
     def make(*, settings: ClientSettings | None = None, **options: Any) -> Client:
         if settings is not None:
@@ -223,8 +225,8 @@ def _clients(cluster: Cluster) -> Callable[..., Client]:
 class ConsoleHere(HttpClient):
     """The console of a cluster, or of any `namesrv_addr`; use it by `with`.
 
-    `settings` are ConsoleSettings' attributes, above those chosen here. `static` is another folder
-    of web pages.
+    `settings` are attributes of ConsoleSettings that override the defaults here. `static` is
+    another folder of web pages.
     """
 
     def __init__(
@@ -252,15 +254,17 @@ class ConsoleHere(HttpClient):
 
     @property
     def gateway(self) -> Gateway:
-        """The service's own; its client is bound to the console's loop: see `run`."""
+        """The service's gateway; its client is bound to the console's loop: see `run`."""
         return self.service.gateway
 
     def run(self, work: Coroutine[Any, Any, T], within_s: float = WAIT_S) -> T:
-        """Run something on the console's loop and wait for it: a handler, a call of its client."""
+        """Run a coroutine, such as a handler or a client call, on the console's loop and wait for
+        it.
+        """
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(within_s)
 
     def start(self) -> Self:
-        """Start it; returns when it answers."""
+        """Start the console; returns when it serves requests."""
         self._thread.start()
         try:
             listening = self.run(self._start())
@@ -276,7 +280,7 @@ class ConsoleHere(HttpClient):
         return await self.service.serve()
 
     def stop(self) -> None:
-        """Drain and stop it."""
+        """Drain and stop the console."""
         if not self._thread.is_alive():
             return
         try:

@@ -1,11 +1,11 @@
-"""A suite in which there is something on every page of the console.
+"""A suite with data for every page of the console.
 
     with ConsoleScene(folder) as scene:
         scene.console.address      # host:port of the web pages and the API
-        scene.sent                 # id of a message that was traced and consumed
+        scene.sent                 # ID of a message that was traced and consumed
 
-Two brokers with a replica each, clients and the console, all in this process. A filter is there if
-the machine can run filters in their jail; else the page of filters is empty.
+Two brokers with a replica each, clients and the console, all in this process. There is a filter if
+the machine can run the filter sandbox; otherwise the page of filters is empty.
 
 State: soft.
 """
@@ -30,7 +30,7 @@ from kourou_rigs.console import ConsoleHere
 
 WAIT_S = 60.0
 HALF_AN_HOUR = 16
-"""Delay level."""
+"""A delay level."""
 
 DEPARTURES = 120
 AIRPORTS = ("CDG", "LIS", "ARN", "VIE", "OSL", "DUB")
@@ -43,7 +43,7 @@ def match(message, context):
 
 
 class ConsoleScene:
-    """Use it by `with`. `console` options are those of ConsoleHere."""
+    """Use it by `with`. `console` are options of ConsoleHere."""
 
     def __init__(
         self, folder: Path, *, brokers: int = 2, replicas: int = 1, **console: Any
@@ -54,7 +54,7 @@ class ConsoleScene:
         self.cluster = Cluster(
             folder, brokers=brokers, replicas=replicas, filter_servers=int(self.filters)
         )
-        #: Id of a message that was consumed.
+        #: ID of a message that was consumed.
         self.sent = ""
 
     def __enter__(self) -> Self:
@@ -65,7 +65,7 @@ class ConsoleScene:
             self.console = self._stack.enter_context(ConsoleHere(self.cluster, **self._options))
             self._departures()
             self._failures()
-            for tag in ("cabin", "hold"):  # two members that do not want the same
+            for tag in ("cabin", "hold"):  # two consumers with different subscriptions
                 self.listen("carousel", "baggage", lambda _message: None, tag)
             self._waiting()
             self._decisions()
@@ -76,7 +76,7 @@ class ConsoleScene:
         self._stack.close()
 
     def send(self, count: int, begin: int = 0) -> Sequence[str]:
-        """So many departures; their ids."""
+        """Send `count` departures; returns their message IDs."""
         ids = []
         for number in range(begin, begin + count):
             airport = AIRPORTS[number % len(AIRPORTS)]
@@ -93,12 +93,12 @@ class ConsoleScene:
         return ids
 
     def listen(self, group: str, topic: str, handler: Callable[[Any], Any], tag: str = "*") -> None:
-        """One more member of a group, until the scene ends."""
+        """Add a consumer to a group until the scene ends."""
         client = self._stack.enter_context(self._client(group))
         self._stack.enter_context(client.listen(topic, handler, tag))
 
     def _client(self, group: str, **consuming: Any) -> Client:
-        """One that writes message traces, as producer and as consumer."""
+        """A client that writes message traces, as producer and as consumer."""
         return self.cluster.client(
             group,
             producer=ProducerSettings(producer_group=group, message_trace=True),
@@ -115,7 +115,7 @@ class ConsoleScene:
             self.cluster.create_topic(topic)
 
     def _departures(self) -> None:
-        """A group that keeps up, and one that left early."""
+        """A group without lag, and one that stopped early."""
         shown, all_shown = itertools.count(1), Event()
 
         def show(_message: Any) -> None:
@@ -134,7 +134,7 @@ class ConsoleScene:
         assert all_shown.wait(WAIT_S)
 
     def _failures(self) -> None:
-        """A group that gives up on some bookings, and one that tries again later."""
+        """A group with dead letters and with retries."""
         seen, all_seen = itertools.count(1), Event()
         count = 9
 
@@ -156,7 +156,7 @@ class ConsoleScene:
         assert all_seen.wait(WAIT_S)
 
     def _waiting(self) -> None:
-        """Delayed messages, and a transaction that nobody ends."""
+        """Delayed messages, and an unresolved transaction."""
         for number in range(3):
             self.producer.send(
                 "departures", b"boarding call %d" % number, delay_level=HALF_AN_HOUR, tag="call"
@@ -164,13 +164,13 @@ class ConsoleScene:
 
         @self.producer.transaction_check("payments")
         def check(_message: Any) -> None:
-            """Nobody knows yet."""
+            """Leaves the transaction unresolved."""
 
         with self.producer.transaction("payments", b'{"amount": 120}', keys="p-1") as payment:
             payment.unknown()
 
     def _decisions(self) -> None:
-        """A filter, and changes with reasons."""
+        """A filter, and configuration changes with reasons."""
         admin = self.producer.admin
         if self.filters:
             admin.filters.put("board", "north-only", FILTER, note="northern boards only")

@@ -1,4 +1,4 @@
-"""A broker's mind without hands: the real core over a store in memory, driven by a test's clock."""
+"""A broker's core without executors: the real core over a store in memory, with a test's clock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
 
 class MemoryChunk(NamedTuple):
-    """Log bytes from `position`; the log goes on at `end`."""
+    """Log bytes from `position`; the log continues at `end`."""
 
     position: int
     data: memoryview
@@ -47,7 +47,7 @@ class MemoryChunk(NamedTuple):
 
 
 class MemoryStore:
-    """Records in one dictionary by position; queues as lists of positions."""
+    """Records in a dictionary by position; queues as lists of positions."""
 
     def __init__(self, segment_size: int = 1 << 20) -> None:
         self.segment_size = segment_size
@@ -60,7 +60,7 @@ class MemoryStore:
         self._pending: list[bytes] = []
 
     def append(self, effect: Append) -> None:
-        """Take the bytes of one append."""
+        """Store the bytes of one append."""
         for position, data in effect.pieces:
             at = 0
             raw = bytes(data)
@@ -72,7 +72,7 @@ class MemoryStore:
         self.end = effect.end
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> MemoryChunk:
-        """Whole records of one segment, as kourou.store.chunks has them."""
+        """Whole records of one segment, as from kourou.store.chunks."""
         limit = min(limit, self.end)
         segment_end = position - position % self.segment_size + self.segment_size
         at = position
@@ -89,7 +89,7 @@ class MemoryStore:
         return MemoryChunk(position, memoryview(b"".join(found)), at)
 
     def append_chunk(self, position: int, data: Buffer) -> int:
-        """Take a leader's bytes; returns where the log ends now."""
+        """Append a leader's bytes; returns the end of the log."""
         assert position == self.end, (position, self.end)
         raw, at = bytes(data), 0
         while at < len(raw):
@@ -106,7 +106,7 @@ class MemoryStore:
         return self.end
 
     def dispatch(self) -> list[tuple[str, int, int]]:
-        """Project what was appended; returns the queues that grew."""
+        """Project appended records; returns the queues with new messages."""
         grown: dict[tuple[str, int], int] = {}
         for raw in self._pending:
             stored = decode_record(raw, decompress=False)
@@ -124,7 +124,9 @@ class MemoryStore:
         return [(topic, queue_id, high) for (topic, queue_id), high in grown.items()]
 
     def cut(self, end: int) -> MemoryStore:
-        """The store that a log cut off at position `end` leaves: a record at the cut is gone."""
+        """The store after truncation at position `end`; a record that spans the position is
+        removed.
+        """
         left = MemoryStore(self.segment_size)
         for position in sorted(self.records):
             if position + len(self.records[position]) > end:
@@ -136,11 +138,11 @@ class MemoryStore:
         return left
 
     def drop(self, topic: str) -> None:
-        """Forget the queues of a topic."""
+        """Remove the queues of a topic."""
         for lane in [lane for lane in self.queues if lane[0] == topic]:
             del self.queues[lane]
 
-    # -- the engine's read port ---------------------------------------------------------------
+    # -- the store interface of the engine ----------------------------------------------------
 
     def newest_ms(self) -> int:
         """The store time of the last record; 0 for an empty log."""
@@ -265,13 +267,13 @@ class MemoryStore:
         return found[:max_count]
 
     def is_recent(self, position: int) -> bool:
-        """Whether a record counts as in memory: the test says."""
+        """True if a record counts as in memory, as set by the test."""
         return self.recent and position >= 0
 
 
 @dataclass
 class Engine:
-    """The core, its store, and what it said. Times move only when the test moves them."""
+    """The core, its store, and its outputs. Time advances only when the test advances it."""
 
     sync_flush: bool = False
     policy: BrokerPolicy = field(default_factory=lambda: BrokerPolicy("DefaultCluster", "broker-a"))
@@ -280,17 +282,17 @@ class Engine:
     now_ms: int = 1_000
     wall_ms: int = 1_700_000_000_000
     left: MemoryStore | None = None
-    """The store on which a broker ran before: its decisions are read back from its log."""
+    """The store of an earlier broker; its control events are read back from its log."""
     delays: Mapping[int, int] = field(default_factory=dict)
-    """The progress of the delay levels as another broker left it."""
+    """The progress of the delay levels that an earlier broker left."""
     name_servers: bool = True
-    """Do they answer? Otherwise who makes a topic waits."""
+    """Whether name servers reply; otherwise the creator of a topic waits."""
     role: Role | None = None
     leads: bool = False
-    """Followers may attach; `role` is then made here."""
+    """Followers may attach; `role` is then created here."""
     sync: bool = False
     ack_on_flush: bool = False
-    """And senders wait for their copies, perhaps until those are on the followers' disks."""
+    """Senders also wait for followers, which acknowledge after a flush if this is set."""
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.segment_size) if self.left is None else self.left
@@ -342,13 +344,13 @@ class Engine:
         self.flush()
 
     def peer(self, number: int) -> Peer:
-        """A connection; equal numbers are the same one."""
+        """A connection; equal numbers denote the same one."""
         return Peer(number, "local", ("127.0.0.1", 40_000 + number))
 
     def send(
         self, request: Request, *body: Buffer, peer: int = 1, deadline_ms: int = 0
     ) -> tuple[int, int]:
-        """Let a request arrive; returns the name under which `replies` will have its answer."""
+        """Deliver a request; returns the key of its reply in `replies`."""
         name, received = self.received(request, *body, peer=peer, deadline_ms=deadline_ms)
         self.handle(received)
         return name
@@ -356,16 +358,16 @@ class Engine:
     def received(
         self, request: Request, *body: Buffer, peer: int = 1, deadline_ms: int = 0
     ) -> tuple[tuple[int, int], Received]:
-        """A request as an input, for turns with several; and the name of its answer."""
+        """The key of the reply, and the request as an input, for iterations with several inputs."""
         to = ReplyTo(self.peer(peer), next(self._correlations))
         return (peer, to.correlation), Received(to, request, list(body), self.wall_ms, deadline_ms)
 
     def ask(self, request: Request, *body: Buffer, peer: int = 1) -> Reply:
-        """Let a request arrive and return its answer, which must be there at once."""
+        """Deliver a request and return its reply, which must be available immediately."""
         return self.replies[self.send(request, *body, peer=peer)]
 
     def handle(self, *inputs: Input) -> None:
-        """One turn of the loop, and the turns that follow from it."""
+        """Run one loop iteration with these inputs, and the iterations that follow from it."""
         for one in inputs:
             if isinstance(one, Received):
                 self._asked[one.to.peer.id, one.to.correlation] = one.request
@@ -383,15 +385,15 @@ class Engine:
         return self.stored(CONTROL_TOPIC)
 
     def flush(self) -> None:
-        """The disk catches up."""
+        """Report everything as flushed."""
         self.handle(Flushed(self.store.end))
 
     def perform(self, effects: Sequence[Effect]) -> None:
-        """Do what a test made the desks ask for."""
+        """Execute effects that a test caused in the request handlers."""
         self._perform(effects)
 
     def advance(self, ms: int) -> None:
-        """Time passes."""
+        """Advance the time."""
         self.now_ms += ms
         self.wall_ms += ms
         self.handle(Tick(self.wall_ms))

@@ -1,4 +1,4 @@
-"""A real broker process whose disk fails, dies or fills up as ordered.
+"""A real broker process whose disk fails, fills up or ends the process, as ordered.
 
 python -m kourou_rigs.failing_broker --fail-sync 7 -c broker.conf -n 127.0.0.1:19876
 """
@@ -21,9 +21,9 @@ MODULE = "kourou_rigs.failing_broker"
 
 
 def arguments_of(faults: Faults, root: Path | None = None) -> list[str]:
-    """What this module is to be started with, before the broker's own arguments.
+    """The arguments of this module, to be followed by the broker's own.
 
-    `root` is the folder that `capacity_bytes` is about; else the store.
+    `root` is the folder that `capacity_bytes` limits; the default is the store.
     """
     given = {
         "--within": faults.within,
@@ -36,7 +36,7 @@ def arguments_of(faults: Faults, root: Path | None = None) -> list[str]:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the broker; its exit code."""
+    """Run the broker; returns its exit code."""
     parser = argparse.ArgumentParser(prog=MODULE, allow_abbrev=False, add_help=False)
     parser.add_argument("--within", default=Faults().within)
     parser.add_argument("--fail-sync", type=int, default=0)

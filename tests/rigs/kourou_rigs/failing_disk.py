@@ -1,12 +1,12 @@
-"""The machine's own disk, with one fault that comes when it was ordered.
+"""The machine's disk with one ordered fault.
 
-Faults are counted over the files that lie in one folder of the store, so what else is synced by
-the clock moves nothing. What an ordered fault does:
+Only syncs of files in one folder of the store are counted, so that periodic syncs of other files do
+not shift the fault. The faults are:
 
-    fail_sync       the k-th fdatasync raises EIO, once; what was written since the last one is
-                    zeros then, as file systems do that drop pages they could not write
-    die_after_sync  the k-th fdatasync is done, and the process is gone before it returns
-    capacity_bytes  files below `root` may take so much space together, whoever wrote them
+    fail_sync       the k-th fdatasync raises EIO, once; data written since the previous one is
+                    then zero, as in file systems that drop pages they could not write
+    die_after_sync  the k-th fdatasync succeeds, but the process is killed before it returns
+    capacity_bytes  limits the total size of the files below `root`, whichever process wrote them
 
 State: soft.
 """
@@ -30,7 +30,7 @@ _STAT_BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What is ordered; 0 is never. `within` is the folder whose files count."""
+    """The ordered faults; 0 means never. `within` is the folder whose files are counted."""
 
     within: str = "commitlog"
     fail_sync: int = 0
@@ -39,7 +39,7 @@ class Faults:
 
 
 class FailingDisk(RealDisk):
-    """A RealDisk with faults; files below `root` are its concern, all others are untouched."""
+    """A RealDisk with faults for files below `root`; other files are not affected."""
 
     __slots__ = ("_lock", "_syncs", "faults", "root")
 
@@ -66,7 +66,7 @@ class FailingDisk(RealDisk):
         return capacity, max(0, capacity - self._used())
 
     def take(self, size: int) -> None:
-        """Raises ENOSPC where `size` bytes more are more than the capacity."""
+        """Raises ENOSPC if `size` more bytes exceed the capacity."""
         capacity = self.faults.capacity_bytes
         if capacity and self._used() + size > capacity:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -77,17 +77,17 @@ class FailingDisk(RealDisk):
         )
 
     def counts(self, path: Path) -> bool:
-        """Is this one of the files whose syncs are counted?"""
+        """True if syncs of this file are counted."""
         return self.faults.within in path.parts
 
     def fails_now(self) -> bool:
-        """Count one fdatasync; is it the one that fails?"""
+        """Count one fdatasync; returns True if it must fail."""
         with self._lock:
             self._syncs += 1
             return self._syncs == self.faults.fail_sync
 
     def dies_now(self) -> bool:
-        """Is the fdatasync that was just done the last one?"""
+        """True if the process must be killed after the fdatasync just done."""
         return self._syncs == self.faults.die_after_sync
 
 
@@ -99,7 +99,7 @@ class FailingFile(RealFile):
     def __init__(self, path: Path, fd: int, disk: FailingDisk) -> None:
         super().__init__(path, fd)
         self._disk = disk
-        # Noted before it is written: what a concurrent sync covers is never taken for unsynced.
+        # Recorded before the write, so that a concurrent sync never leaves a synced range recorded.
         self._unsynced: list[tuple[int, int]] = []
 
     def pwrite(self, data: Buffer, at: int) -> None:
@@ -116,7 +116,7 @@ class FailingFile(RealFile):
         super().pwritev(pieces, at)
 
     def fdatasync(self) -> None:
-        """Sync, fail or die, as ordered."""
+        """Sync, fail or kill the process, as ordered."""
         unsynced, self._unsynced = self._unsynced, []
         if not self._disk.counts(self._path):
             super().fdatasync()
@@ -130,12 +130,12 @@ class FailingFile(RealFile):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _take(self, at: int, size: int) -> None:
-        """Raises ENOSPC where the bytes lie in holes for which no space is left."""
+        """Raises ENOSPC if the bytes need new blocks that exceed the capacity."""
         if not self._disk.faults.capacity_bytes or not size:
             return
         stat = os.fstat(self._fd)
         if stat.st_blocks * _STAT_BLOCK >= stat.st_size >= at + size:
-            return  # allocated as a whole
+            return  # the file is fully allocated
         blocks = set(range(at // BLOCK, (at + size - 1) // BLOCK + 1))
         for first, end in self.written_ranges():
             blocks -= set(range(first // BLOCK, (end - 1) // BLOCK + 1))
@@ -145,5 +145,5 @@ class FailingFile(RealFile):
 def _blocks(path: Path) -> int:
     try:
         return path.stat().st_blocks
-    except FileNotFoundError:  # removed since it was listed
+    except FileNotFoundError:  # removed in the meantime
         return 0

@@ -1,4 +1,4 @@
-"""A filter server's core by itself: inputs are given by hand, effects are looked at.
+"""A filter server's core alone: a test supplies inputs and inspects effects.
 
 State: soft.
 """
@@ -36,7 +36,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class Bench:
-    """One core, and what it did in its last turn."""
+    """One core, and the effects of its last loop iteration."""
 
     def __init__(self, policy: ServerPolicy | None = None) -> None:
         self.policy = policy or ServerPolicy(workers_max=2)
@@ -48,30 +48,30 @@ class Bench:
         self._correlation = 0
         self.peer = Peer(1, "zmq", ("127.0.0.1", 40_000))
 
-    # -- turns ------------------------------------------------------------------------------------
+    # -- loop iterations --------------------------------------------------------------------------
 
     def turn(self, *inputs: Input) -> list[Effect]:
-        """Give it these inputs; what it wants done."""
+        """Handle these inputs; returns the effects."""
         self.effects = list(self.core.handle(self.now_ms, inputs))
         return self.effects
 
     def pass_time(self, milliseconds: int) -> list[Effect]:
-        """So much later, it is told the time."""
+        """Advance the time and deliver a tick."""
         self.now_ms += milliseconds
         return self.turn(Tick(WALL_MS + self.now_ms, self.now_ms))
 
     def done(self, kind: type[E]) -> E:
-        """The one effect of this kind in the last turn."""
+        """The only effect of this kind in the last iteration."""
         found = self.all(kind)
         assert len(found) == 1, f"{len(found)} x {kind.__name__} among {self.effects}"
         return found[0]
 
     def all(self, kind: type[E]) -> list[E]:
-        """All of a kind."""
+        """All effects of a kind."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def asked(self, kind: type[Request]) -> AskBroker:
-        """The one question of that kind to the broker."""
+        """The only request of that kind to the broker."""
         found = [each for each in self.all(AskBroker) if isinstance(each.request, kind)]
         assert len(found) == 1, f"{len(found)} x {kind.__name__} among {self.effects}"
         return found[0]
@@ -86,16 +86,16 @@ class Bench:
         code: int = Code.SUCCESS,
         remark: str = "",
     ) -> list[Effect]:
-        """The broker answers."""
+        """Deliver the broker's reply."""
         parts = (body,) if body else ()
         return self.turn(BrokerAnswered(asked.token, code, remark, header, parts))
 
     def no_answer(self, asked: AskBroker) -> list[Effect]:
-        """The broker is away."""
+        """Fail a request because the broker is offline."""
         return self.turn(BrokerAnswered(asked.token, error=Unavailable("it is offline")))
 
     def tell_filters(self, asked: AskBroker) -> list[Effect]:
-        """The broker tells its filters."""
+        """Deliver the broker's list of filters."""
         header = words.GetFiltersResponse(filters_version=self.filters_version)
         request = asked.request
         assert isinstance(request, words.GetFilters)
@@ -106,7 +106,7 @@ class Bench:
         return self.answer(asked, header, encode_filters([] if told is None else [told]))
 
     def registered(self) -> Bench:
-        """It is registered, and knows the filters."""
+        """Register the filter server and load the filters."""
         self.turn(BrokerFound())
         header = words.RegisterFilterServerResponse(
             broker_name="broker-a", broker_id=0, filters_version=self.filters_version
@@ -116,7 +116,7 @@ class Bench:
         return self
 
     def change(self, filters: FilterState | None) -> list[Effect]:
-        """The broker has decided something, and says so."""
+        """Change a filter at the broker, and notify the filter server."""
         self.state = filters
         self.filters_version += 1
         self.turn(FiltersChanged(self.filters_version))
@@ -125,27 +125,27 @@ class Bench:
     # -- pulls ------------------------------------------------------------------------------------
 
     def received(self, request: Request, body: bytes = b"", deadline_ms: int = 0) -> Received:
-        """A request as it arrives."""
+        """A request as an input."""
         self._correlation += 1
         to = ReplyTo(self.peer, self._correlation)
         deadline = self.now_ms + deadline_ms if deadline_ms else 0
         return Received(to, request, (body,) if body else (), WALL_MS, deadline)
 
     def pull(self, offset: int = 0, hold_ms: int = 0, **fields: Any) -> AskBroker:
-        """A pull arrives; the question to the broker that it becomes."""
+        """Deliver a pull; returns the resulting request to the broker."""
         deadline_ms = fields.pop("deadline_ms", 0)
         self.turn(self.received(a_pull(offset, hold_ms, **fields), deadline_ms=deadline_ms))
         return self.asked(PullMessage)
 
     def found(self, asked: AskBroker, *records: bytes, maximum: int = 100) -> list[Effect]:
-        """The broker has these messages for a pull."""
+        """Reply to a pull with these messages."""
         request = asked.request
         assert isinstance(request, PullMessage)
         header = place(request.queue_offset + len(records), maximum)
         return self.answer(asked, header, b"".join(records), remark="FOUND")
 
     def worker(self) -> StartWorker:
-        """Let the worker that a pull wants be there."""
+        """Start the worker that a pull requires."""
         if self.all(AskBroker) and any(
             isinstance(each.request, words.GetFilters) for each in self.all(AskBroker)
         ):
@@ -155,12 +155,12 @@ class Bench:
         return started
 
     def verdicts(self, judge: Judge, verdicts: str, kind: str = "", reason: str = "") -> None:
-        """The worker has judged: 0, 1 or 2 a message."""
+        """Deliver the results of a worker: 0, 1 or 2 for each message."""
         told = bytes(map(int, verdicts))
         self.turn(Judged(judge.worker, judge.batch, told, kind, reason, 10))
 
     def serving(self) -> StartWorker:
-        """A worker is there, and has judged a batch."""
+        """Start a worker and let it filter a batch."""
         upstream = self.pull()
         source = self.asked(words.GetFilters)
         self.tell_filters(source)
@@ -172,7 +172,7 @@ class Bench:
 
 
 def a_pull(offset: int = 0, hold_ms: int = 0, **fields: Any) -> PullMessage:
-    """A consumer's pull through its filter."""
+    """A consumer's pull with its filter."""
     flags = PullFlag.CLASS_FILTER | PullFlag.SUBSCRIPTION
     if hold_ms:
         flags |= PullFlag.SUSPEND
@@ -192,12 +192,12 @@ def a_pull(offset: int = 0, hold_ms: int = 0, **fields: Any) -> PullMessage:
 
 
 def record(offset: int, size: int = 120) -> bytes:
-    """A stored message, as far as a filter server looks at it."""
+    """A stored message with the parts that a filter server reads."""
     return fake_record(offset, 3, Does.NOTHING, size)
 
 
 def place(next_offset: int, maximum: int = 100) -> PullResponse:
-    """Where the broker says to go on."""
+    """The header of a pull reply with the next offset."""
     return PullResponse(
         suggest_which_broker_id=1,
         next_begin_offset=next_offset,
@@ -207,13 +207,13 @@ def place(next_offset: int, maximum: int = 100) -> PullResponse:
 
 
 def version(number: int, text: str = "") -> FilterVersion:
-    """One version; every text has a digest of its own."""
+    """A filter version; different texts have different digests."""
     text = text or f"source {number}"
     return FilterVersion(number, f"digest of {text}", "ann", "", 0, len(text), text)
 
 
 def state(*numbers: int, **fields: Any) -> FilterState:
-    """The filter, whose newest version is enabled."""
+    """A filter with these versions; the newest is enabled."""
     versions = tuple(version(number) for number in numbers or (1,))
     newest = versions[-1].version
     given: dict[str, Any] = {"active": newest, "next_version": newest + 1}
@@ -221,5 +221,5 @@ def state(*numbers: int, **fields: Any) -> FilterState:
 
 
 def judged_bytes(reply: Reply) -> bytes:
-    """The messages of an answer."""
+    """The messages of a reply."""
     return b"".join(bytes(part) for part in reply.body)

@@ -1,4 +1,4 @@
-"""Simulated workers, whose filters do whatever their messages say (kourou_rigs.filter_records).
+"""Simulated workers whose filters behave as the messages say (kourou_rigs.filter_records).
 
 State: soft.
 """
@@ -16,7 +16,7 @@ _ENDS = {Does.DIE: "died", Does.TIMEOUT: "timeout"}
 
 
 class FilterJail:
-    """At most `workers_max` workers; `later` does things after some ms, `push` is told of them."""
+    """At most `workers_max` workers; `later` schedules in ms, `push` receives their inputs."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class FilterJail:
         self._judging: dict[int, Judge] = {}
 
     def end(self, number: int) -> None:
-        """The filter server does not want it any more."""
+        """End a worker that the filter server no longer needs."""
         self.workers.pop(number, None)
         self._judging.pop(number, None)
 
     def start(self, effect: StartWorker) -> None:
-        """A worker is started; some time later it is ready, or cannot begin."""
+        """Start a worker; some time later it is ready, or its set-up fails."""
         self.workers[effect.worker] = effect
         self._tally.workers_max = max(self._tally.workers_max, len(self.workers))
         assert len(self.workers) <= self._workers_max, "too many workers"
@@ -57,8 +57,8 @@ class FilterJail:
         self._later(self._random.randrange(3, 40), ready)
 
     def judge(self, effect: Judge) -> None:
-        """It judges a batch, or ends over it."""
-        worker = self.workers[effect.worker]  # judged by a worker that is there
+        """Filter a batch, or end the worker."""
+        worker = self.workers[effect.worker]  # fails unless the worker exists
         assert effect.worker not in self._judging, "a worker has one batch at a time"
         self._judging[effect.worker] = effect
         self._tally.batches += 1
@@ -96,12 +96,12 @@ class FilterJail:
         self._push(Judged(number, effect.batch, bytes(verdicts), micros=2 * effect.count))
 
     def kill_worker(self, number: int, kind: str = "died") -> None:
-        """As SIGKILL by a stranger does."""
+        """End a worker as an external SIGKILL does."""
         if self.workers.pop(number, None) is not None:
             self._judging.pop(number, None)
             self._push(WorkerEnded(number, kind, "killed by another process"))
 
     def kill_zygote(self) -> None:
-        """It takes all workers along."""
+        """End the zygote and thereby all workers."""
         for number in list(self.workers):
             self.kill_worker(number, LOST)

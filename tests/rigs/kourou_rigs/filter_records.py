@@ -1,11 +1,11 @@
-"""Stored records as far as a filter server may look at them, and what filters make of them.
+"""Fake stored records for filter servers, and what simulated filters do with them.
 
     size, …, queue offset, …, wanted, does
 
-`wanted` has one bit for versions with even numbers and one for odd ones; `does` is what a message
-does to odd versions: even ones are mended.
+`wanted` has one bit for even and one for odd filter versions. `does` is the fault that a message
+triggers in odd versions; even versions have none.
 
-State: none, but for a run's notes.
+State: none, except for the notes of a run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WANTED_AT, _DOES_AT = RECORD_FIXED_BYTES, RECORD_FIXED_BYTES + 1
 
 
 class Does(IntEnum):
-    """What a message does to an odd version."""
+    """The fault that a message triggers in an odd version."""
 
     NOTHING = 0
     RAISE = 1
@@ -34,7 +34,7 @@ class Does(IntEnum):
 
 
 def fake_record(offset: int, wanted: int, does: Does, size: int) -> bytes:
-    """As much of a stored record as a filter server may look at; `wanted` has a bit a parity."""
+    """The parts of a stored record that a filter server reads; `wanted` has a bit per parity."""
     record = bytearray(size)
     struct.pack_into(">i", record, 0, size)
     struct.pack_into(">q", record, QUEUE_OFFSET_AT, offset)
@@ -43,20 +43,20 @@ def fake_record(offset: int, wanted: int, does: Does, size: int) -> bytes:
 
 
 def wants(record: bytes, version: int) -> bool:
-    """What a version makes of it."""
+    """True if the version passes the record."""
     return bool(record[_WANTED_AT] >> (version & 1) & 1)
 
 
 def harm(record: bytes, version: int) -> Does:
-    """What it does to a version."""
+    """The fault that the record triggers in the version."""
     return Does(record[_DOES_AT]) if version & 1 else Does.NOTHING
 
 
 @dataclass(slots=True)
 class Asked:
-    """A pull of a consumer that is not answered, and its limits.
+    """A pending pull of a consumer, and its limits.
 
-    `versions` were active meanwhile. Of the group's progress it tells the broker its own offset.
+    `versions` were active while it was pending. It reports its own offset as the group's progress.
     """
 
     queue: int
@@ -70,7 +70,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen."""
+    """Counts and observations of a run."""
 
     answers: Counter[int] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
@@ -84,7 +84,7 @@ class Tally:
 
 
 def cut(run: bytes) -> list[bytes]:
-    """The records of a run."""
+    """Split a run of records."""
     found, at = [], 0
     while at < len(run):
         size = struct.unpack_from(">i", run, at)[0]

@@ -1,10 +1,10 @@
-"""All that a filter server's core meets, by a seed: a broker, workers, consumers, and time.
+"""A simulation of a filter server's core with broker, workers, consumers and time, by a seed.
 
     world = FilterWorld(seed)
     world.run(seconds=30)
     assert world.done
 
-State: soft; all chance comes from the seed.
+State: soft; all randomness comes from the seed.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ _UNAVAILABLE = "simulated: the broker is offline"
 
 
 class FilterWorld:
-    """One filter server between a broker and a consumer a queue.
+    """One filter server between a broker and one consumer per queue.
 
-    `harmful`: the share of messages that harm odd versions; `chaos`: how much happens that is
-    nobody's fault: workers and the zygote killed, the broker away, consumers gone.
+    `harmful`: the share of messages that trigger faults in odd versions; `chaos`: inject external
+    faults, that is, kill workers and the zygote, take the broker offline, disconnect consumers.
     """
 
     def __init__(
@@ -128,18 +128,18 @@ class FilterWorld:
     # -- time -------------------------------------------------------------------------------------
 
     def later(self, after_ms: int, do: Callable[[], None]) -> None:
-        """Do that then."""
+        """Schedule a call."""
         self._sequence += 1
         heapq.heappush(self._events, (self.now_ms + after_ms, self._sequence, do))
 
     def run(self, seconds: float = 30.0, until: Callable[[], bool] = lambda: False) -> None:
-        """Let so much time pass, or until that is so."""
+        """Run for a time, or until a condition holds."""
         end_ms = self.now_ms + int(seconds * 1_000)
         while self._events and self._events[0][0] <= end_ms and not until():
             at_ms, _, do = heapq.heappop(self._events)
             self.now_ms = max(self.now_ms, at_ms)
             do()
-            if self._inbox and self.random.random() < 0.8:  # else more comes in the same turn
+            if self._inbox and self.random.random() < 0.8:  # else more inputs join this one
                 self._turn()
 
     def _turn(self) -> None:
@@ -202,7 +202,7 @@ class FilterWorld:
     def grow(
         self, queue: int, count: int, harmful: float = 0.0, does: Sequence[Does] = tuple(Does)[1:]
     ) -> None:
-        """More messages."""
+        """Append messages to a queue."""
         chance, records = self.random, self.queues[queue]
         for _ in range(count):
             what = chance.choice(does) if chance.random() < harmful else Does.NOTHING
@@ -212,7 +212,7 @@ class FilterWorld:
             records.append(fake_record(len(records), wanted, what, size))
 
     def add_version(self, *, source: str = "", quiet: bool = False) -> int:
-        """Another version, enabled at once; its number."""
+        """Add a version, which is enabled immediately; returns its number."""
         assert self.state is not None
         number = self.state.next_version
         text = source or f"version {number}"
@@ -229,7 +229,7 @@ class FilterWorld:
         return number
 
     def change(self, state: FilterState | None, *, quiet: bool = False) -> None:
-        """Decide something about the filter; `quiet`: nobody is told."""
+        """Change the filter at the broker; `quiet`: without a notification."""
         self.state = state
         self.filters_version += 1
         for asked in getattr(self, "_asked", {}).values():
@@ -245,14 +245,16 @@ class FilterWorld:
                 asked.versions.add(self.state.active)
 
     def _note_older_versions(self, asked: Asked, name: str) -> None:
-        """What the filter server goes by until it hears of a change, and has a worker for it."""
+        """Note the versions that the filter server may use until it has the change and a worker for
+        it.
+        """
         runner = self.core.runners.known((GROUP, name))
         told = self.core.catalogue.standing((GROUP, name)).version
         asked.versions |= {runner.version or 0} if runner is not None else set()
         asked.versions |= {told.version} if told is not None else set()
 
     def lose_broker(self, for_ms: int) -> None:
-        """The broker is away; what was asked ends without an answer."""
+        """Take the broker offline; pending requests fail."""
         self.broker_up = False
         self._held.clear()
         for asked in list(self._pending.values()):
@@ -312,7 +314,7 @@ class FilterWorld:
                 self._answer(asked, *self.other(request))
 
     def other(self, request: Request) -> tuple[int, Response | None, bytes]:
-        """What the broker answers to any other request."""
+        """The broker's reply to any other request."""
         return 0, None, b""
 
     def _quarantined(self, request: words.ChangeFilter) -> None:
@@ -373,7 +375,7 @@ class FilterWorld:
         return Peer(number, "zmq", ("127.0.0.1", 40_000 + number))
 
     def pull(self, queue: int) -> None:
-        """The consumer of that queue asks."""
+        """Send a pull of that queue's consumer."""
         self._correlation += 1
         peer = self._peers[queue]
         to = ReplyTo(peer, self._correlation)
@@ -400,7 +402,7 @@ class FilterWorld:
         self._push(Received(to, request, (), WALL_MS + self.now_ms))
 
     def lose_consumer(self, queue: int) -> None:
-        """Its connection ends; it comes again by another one, and asks from its own offset."""
+        """Disconnect a consumer; it reconnects and pulls from its own offset."""
         peer = self._peers[queue]
         for key in [key for key in self._asked if key[0] == peer.id]:
             del self._asked[key]
@@ -467,17 +469,17 @@ class FilterWorld:
 
     @staticmethod
     def harms(record: bytes) -> bool:
-        """Does it do anything to odd versions?"""
+        """True if the record triggers a fault in odd versions."""
         return harm(record, 1) is not Does.NOTHING
 
     def version_running(self) -> int | None:
-        """Which version judges now."""
+        """The version that is running."""
         runner = self.core.runners.known((GROUP, NAME))
         return None if runner is None else runner.version
 
     @property
     def done(self) -> bool:
-        """Has everybody come to the end?"""
+        """True if all consumers have reached the ends of their queues."""
         return all(
             offset == len(records)
             for offset, records in zip(self.offsets, self.queues, strict=True)

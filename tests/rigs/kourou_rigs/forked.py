@@ -1,4 +1,4 @@
-"""Does something in a forked child and brings home what came of it."""
+"""Runs a function in a forked child and returns its outcome."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TOLD_BYTES = 65_536
 
 
 def in_child(act: Callable[[], object], *, tell_fd: int | None = None) -> str:
-    """What `act` returned as text; "EPERM" for an OSError; "TypeError: …"; "killed by SIGSYS".
+    """The result of `act` as text; "EPERM" for an OSError; "TypeError: …"; "killed by SIGSYS".
 
-    `act` may not rely on threads, nor on this process's event loop. The child has one thread, also
-    where a library starts another in every child (a namespace of users is for such a process only).
-    With `tell_fd` the child tells through that descriptor and has it instead of the pipe's own; for
-    walls that leave only one.
+    `act` may not use threads or this process's event loop. The child has one thread, even if a
+    library starts a thread in every child, because user namespaces require a single-threaded
+    process. With `tell_fd` the child reports through that descriptor instead of the pipe's; this is
+    for sandboxes that leave only one descriptor open.
     """
     reading, writing = os.pipe()
     with children_alone():
@@ -31,7 +31,7 @@ def in_child(act: Callable[[], object], *, tell_fd: int | None = None) -> str:
         try:
             os.write(writing, _outcome(act).encode())
         finally:
-            os._exit(0)  # and never back into the test's own code
+            os._exit(0)  # never return into the test's code
     os.close(writing)
     told = b""
     while part := os.read(reading, _TOLD_BYTES):
@@ -45,14 +45,14 @@ def in_child(act: Callable[[], object], *, tell_fd: int | None = None) -> str:
 
 @contextmanager
 def children_alone() -> Iterator[None]:
-    """Whoever is forked meanwhile has one thread, and for its whole life when it stays in here.
+    """Keep processes that are forked in the block single-threaded, as long as they stay in it.
 
-    For code that forks by itself and is meant for a process without such libraries. A span
-    processor of OpenTelemetry, for one, starts its thread in every child until it is collected,
-    also when it has long been shut down.
+    For code that forks and requires a single-threaded process. A span processor of OpenTelemetry,
+    for example, starts its thread in every child until it is collected, even after its shutdown.
 
-    A thread is refused there, as a kernel at its limit does. One that silently never ran would be
-    waited for: each living tracer provider of OpenTelemetry gives its threads 5 s in every child.
+    Starting a thread in a child fails, as at the kernel's thread limit. A thread that silently
+    never ran would be waited for: each living tracer provider of OpenTelemetry waits 5 s for its
+    threads in every child.
     """
     parent, start = os.getpid(), threading.Thread.start
 
@@ -70,5 +70,5 @@ def _outcome(act: Callable[[], object]) -> str:
         return str(act())
     except OSError as error:
         return errno.errorcode.get(error.errno or 0, str(error))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is what came of it
+    except BaseException as error:  # noqa: BLE001 - any error is an outcome
         return f"{type(error).__name__}: {error}"

@@ -1,17 +1,17 @@
-"""What must hold for a history, whatever failed while it was written.
+"""Rules that every history must satisfy, whatever failed while it was recorded.
 
     broken = broken_rules(history, log, groups=("audit", "billing"))
-    assert not broken, "\n".join(broken)
+    assert not broken, broken
 
-`log` is what stands in the queues in the end, by (queue, offset). The rules:
+`log` is the final content of the queues by (queue, offset). The rules:
 
-    lost          what was acknowledged stands where its producer was told
-    one value     a place holds one value for ever: who was told, who read, and the log agree
-    phantom       nothing is read that nobody sent, or that was refused, or before it was sent
-    order         what was acknowledged before another was sent stands before it in its queue
-    dense         offsets have no gap and begin at 0
-    repeated      a value stands in one place, however often it was tried
-    unseen        each group was handed all that was acknowledged
+    lost          an acknowledged message is where its producer was told
+    one value     a place always has the same value for producers, consumers and the log
+    phantom       a read message was sent before it was read, and not rejected
+    order         a message acknowledged before another was sent precedes it in its queue
+    dense         offsets start at 0 and have no gaps
+    repeated      a value is in one place, however often it was sent
+    unseen        each group received all acknowledged messages
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Place: TypeAlias = tuple[str, int]
 """Queue and offset."""
 
 Opening: TypeAlias = tuple[int, str, int]
-"""An epoch, who led it, and where its records begin."""
+"""An epoch, its leader, and the position of its first record."""
 
 SHOWN_MAX = 5
 
 
 def broken_rules(history: History, log: Mapping[Place, str], *, groups: Iterable[str]) -> list[str]:
-    """One line for each rule that does not hold, with a few examples; none for a good history."""
+    """One line with a few examples for each broken rule; empty for a correct history."""
     found = {
         "lost": _lost(history, log),
         "one value": _many_values(history, log),
@@ -48,9 +48,9 @@ def broken_rules(history: History, log: Mapping[Place, str], *, groups: Iterable
 
 
 def rival_leaders(openings: Mapping[str, Iterable[Opening]]) -> list[str]:
-    """Epochs that two members led, or that begin in two places: `openings` by whose log has them.
+    """Epochs with two leaders or two start positions; `openings` are keyed by the log's owner.
 
-    Empty for logs of which each epoch had one leader at most.
+    Empty if every epoch had at most one leader.
     """
     led: dict[int, set[tuple[str, int]]] = defaultdict(set)
     for epoch, leader, start in chain.from_iterable(openings.values()):
@@ -109,7 +109,7 @@ def _phantoms(history: History, log: Mapping[Place, str]) -> Iterator[str]:
 
 
 def _out_of_order(rows: Iterable[SendRow]) -> Iterator[str]:
-    """Along a queue, nobody was answered before one that stands earlier was sent."""
+    """In each queue, a message must not follow one that was sent after its acknowledgement."""
     queues: dict[str, list[SendRow]] = defaultdict(list)
     for row in rows:
         queues[row.queue].append(row)

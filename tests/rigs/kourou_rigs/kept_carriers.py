@@ -1,4 +1,4 @@
-"""Carriers that lead nowhere: what a service says is kept for a test to look at.
+"""Transports without connections, which keep a service's output for a test.
 
 State: soft.
 """
@@ -12,7 +12,7 @@ from kourou.service.carrier import Carriers
 
 
 class KeptCarriers(Carriers):
-    """Keeps replies, notices and questions; `told` is called after each."""
+    """Keeps replies, notifications and requests; `told` is called after each."""
 
     def __init__(self, told: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -22,17 +22,17 @@ class KeptCarriers(Carriers):
         self._told = told
 
     def reply(self, reply: Reply) -> None:
-        """An answer; one that nobody wants is not kept, as a carrier does not send it."""
+        """Keep a reply, except to one-way requests, to which transports send none."""
         if not reply.to.oneway:
             self.replies.append(reply)
             self._told()
 
     def notify(self, notice: Notify) -> None:
-        """A notice."""
+        """Keep a notification."""
         self.notices.append(notice)
         self._told()
 
     def ask(self, question: AskClient) -> None:
-        """A question."""
+        """Keep a request."""
         self.questions.append(question)
         self._told()

@@ -1,4 +1,4 @@
-"""An HTTP server that gives out a list of name servers, well or badly.
+"""An HTTP server that returns a list of name servers, or broken responses.
 
 State: soft.
 """
@@ -12,9 +12,10 @@ from typing import Self
 
 
 class ListServer:
-    """Gives raw answers, one after the other; the last one is given again and again.
+    """Returns raw responses in turn; the last one is repeated.
 
-    `paths` are those that were asked for; `exhausted` is set once the last answer was read once.
+    `paths` are the requested paths; `exhausted` is set when the last response has been repeated
+    once.
     """
 
     def __init__(self, answers: Sequence[bytes]) -> None:
@@ -26,18 +27,18 @@ class ListServer:
 
     @property
     def url(self) -> str:
-        """Where a list is."""
+        """The URL of a list."""
         return f"http://{self.address}/list"
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request, one answer."""
+        """Handle one connection with one request."""
         head = await reader.readuntil(b"\r\n\r\n")
         writer.write(self.answers[min(len(self.paths), len(self.answers) - 1)])
         self.paths.append(head.split()[1].decode())
         if len(self.paths) > len(self.answers):
             self.exhausted.set()
         writer.close()
-        with contextlib.suppress(ConnectionError):  # who has read enough hangs up
+        with contextlib.suppress(ConnectionError):  # the client may close early
             await writer.wait_closed()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +48,7 @@ class ListServer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """While it listens on a free port."""
+        """Listen on a free port during the block."""
         async with await asyncio.start_server(self._connected, "127.0.0.1", 0) as server:
             self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
             yield self
@@ -55,7 +56,7 @@ class ListServer:
 
 
 def answer_of(body: bytes, *, status: bytes = b"200 OK", length: int | None = None) -> bytes:
-    """An answer with this body; `length` is what it says of the body's length."""
+    """A response with this body; `length` is its Content-Length."""
     length = len(body) if length is None else length
     return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, length, body)
 
@@ -75,7 +76,7 @@ BAD_ANSWERS = {
     "no text": answer_of(b"n1:\xff\xfe"),
     "long header": b"HTTP/1.0 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\nn1:9876",
 }
-"""None of them is whole."""
+"""Malformed or incomplete responses."""
 
 PAGES = [answer_of(b"<html>captive portal</html>"), answer_of(b"  \n")]
-"""Whole, and no lists."""
+"""Complete responses that are not lists."""

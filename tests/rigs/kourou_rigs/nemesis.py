@@ -1,10 +1,10 @@
-"""What goes wrong in a Raft group of real processes, chosen by a seed.
+"""Fault injection for a Raft group of real processes, chosen by a seed.
 
     await Nemesis(group, load, seed).strike(faults=1)
 
-The first fault of a seed is the seed-th of the table, so that so many seeds meet them all; the
-others, how long each lasts and whom it meets, are left to chance. Each strike ends with all wires
-flowing, all processes up and sends acknowledged again.
+The first fault for a seed is entry number `seed` of the table, so that consecutive seeds cover all
+entries. Further faults, durations and victims are random. Each strike ends with all connections
+working, all processes running and sends being acknowledged again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kourou_rigs.recorded_load import RecordedLoad
 
 FIRST_CHANCE = 1_000
 BETWEEN = 40
-"""So many sends are acknowledged before each fault, and after the last one."""
+"""Sends that are acknowledged before each fault and after the last one."""
 
 LAST_S_MAX = 3.0
 BETWEEN_ORDERS_S = 0.2
@@ -31,7 +31,7 @@ Fault = Callable[[], Awaitable[None]]
 
 
 class Nemesis:
-    """A process is stopped for `stop_s_max` at most, all else lasts for 3 s at most."""
+    """Injects faults; processes are stopped for at most `stop_s_max`, others last at most 3 s."""
 
     def __init__(
         self, group: RaftProcesses, load: RecordedLoad, seed: int, *, stop_s_max: float = LAST_S_MAX
@@ -66,7 +66,7 @@ class Nemesis:
         )
 
     async def strike(self, faults: int = 1) -> list[str]:
-        """So many faults, one after the other; their names."""
+        """Inject `faults` faults, one after the other; returns their names."""
         first = self.faults[self._seed % len(self.faults)]
         chosen = [first, *(self._chance.choice(self.faults) for _ in range(faults - 1))]
         for fault in chosen:
@@ -77,10 +77,10 @@ class Nemesis:
         await self._load.until_acknowledged(BETWEEN)
         return [fault.__name__ for fault in chosen]
 
-    # -- whom, and how long -----------------------------------------------------------------------
+    # -- victims and durations --------------------------------------------------------------------
 
     async def _leader(self, what: str) -> str:
-        """Who leads; the fault is written down as one of a leader, from now on."""
+        """The leader; the fault is recorded as one of a leader."""
         name = await self._group.leader()
         self._load.history.struck(self._load.now_ms(), f"{what} {name}", leader=True)
         return name
@@ -97,14 +97,14 @@ class Nemesis:
     # -- processes --------------------------------------------------------------------------------
 
     async def kill_the_leader(self) -> None:
-        """SIGKILL; it comes back some time later."""
+        """SIGKILL; it is restarted some time later."""
         name = await self._leader("kill")
         await self._group.kill(name)
         await self._last()
         await self._group.start(name)
 
     async def kill_a_follower(self) -> None:
-        """SIGKILL; nobody need notice."""
+        """SIGKILL; clients should not notice."""
         name = await self._follower("kill")
         await self._group.kill(name)
         await self._last()
@@ -117,13 +117,13 @@ class Nemesis:
         await asyncio.gather(*(self._group.start(name) for name in self._group.names))
 
     async def stop_the_leader(self) -> None:
-        """SIGSTOP; it goes on as if nothing had happened."""
+        """SIGSTOP; it later continues as if nothing had happened."""
         name = await self._leader("stop")
         self._group.stop(name)
         await self._last(most_s=self._stop_s_max)
 
     async def stop_a_follower(self) -> None:
-        """SIGSTOP; nobody need notice."""
+        """SIGSTOP; clients should not notice."""
         name = await self._follower("stop")
         self._group.stop(name)
         await self._last(most_s=self._stop_s_max)
@@ -131,17 +131,17 @@ class Nemesis:
     # -- wires ------------------------------------------------------------------------------------
 
     async def isolate_the_leader(self) -> None:
-        """It hears no member, and its clients still reach it."""
+        """It loses its connections to other members; clients still reach it."""
         self._group.isolate(await self._leader("isolate"))
         await self._last(1.0)
 
     async def cut_the_leader_off_from_all(self) -> None:
-        """It hears no member and no client."""
+        """It loses its connections to members and clients."""
         self._group.isolate(await self._leader("cut off"), clients=True)
         await self._last(1.0)
 
     async def kill_while_cut_off(self) -> None:
-        """It dies, isolated, with messages that nobody else has."""
+        """It is killed while isolated, with messages that no other member has."""
         name = await self._leader("isolate and kill")
         self._group.isolate(name)
         await self._last(0.3)
@@ -150,23 +150,23 @@ class Nemesis:
         await self._group.start(name)
 
     async def mute_the_leader(self) -> None:
-        """It hears everybody, and nobody hears it."""
+        """It receives from all members, but none receives from it."""
         self._group.mute(await self._leader("mute"))
         await self._last(1.0)
 
     async def deafen_the_leader(self) -> None:
-        """Everybody hears it, and it hears nobody."""
+        """All members receive from it, but it receives from none."""
         self._group.deafen(await self._leader("deafen"))
         await self._last(1.0)
 
     async def bridge(self) -> None:
-        """The leader and one follower hear the other follower, but not one another."""
+        """Leader and one follower are connected to the other follower, but not to each other."""
         leader = await self._leader("cut from a follower:")
         self._group.cut(leader, next(name for name in self._group.names if name != leader))
         await self._last(1.0)
 
     async def flap(self) -> None:
-        """The leader is isolated, and is not, and is."""
+        """The leader is isolated and reconnected several times."""
         name = await self._leader("flap")
         for _ in range(FLAPS):
             self._group.isolate(name)
@@ -175,7 +175,7 @@ class Nemesis:
             await asyncio.sleep(self._chance.uniform(0.05, 0.4))
 
     async def slow_wires(self) -> None:
-        """Everything between members is late."""
+        """All traffic between members is delayed."""
         self._load.history.struck(self._load.now_ms(), "slow wires")
         self._group.delay(self._chance.choice((20, 100, 300)))
         await self._last(1.0)
@@ -183,29 +183,29 @@ class Nemesis:
     # -- leaders, disks, clocks -------------------------------------------------------------------
 
     async def hand_over(self) -> None:
-        """The leader is asked to give way."""
+        """Transfer leadership."""
         await self._leader("transfer by")
         await self._group.transfer()
         await self._last()
 
     async def slow_disk(self) -> None:
-        """Each flush of the leader takes long."""
+        """Each flush of the leader is slow."""
         name = await self._leader("slow disk of")
         self._group.order(name, Orders(sync_delay_ms=self._chance.choice((50, 400))))
         await self._last(1.0)
 
     async def fill_the_leaders_disk(self) -> None:
-        """No byte is free there."""
+        """The leader's disk has no free space."""
         name = await self._leader("full disk of")
         self._group.order(name, Orders(full=True))
         await self._last(1.5)
 
     async def break_the_leaders_disk(self) -> None:
-        """A flush fails; it ends, and comes back on a disk that is well."""
+        """A flush of the leader fails; it ends and is restarted with a working disk."""
         await self._break_the_disk_of(await self._leader("failed flush of"))
 
     async def break_a_followers_disk(self) -> None:
-        """A flush fails at one that copies; nobody need notice."""
+        """A flush of a follower fails; clients should not notice."""
         await self._break_the_disk_of(await self._follower("failed flush of"))
 
     async def _break_the_disk_of(self, name: str) -> None:
@@ -216,26 +216,26 @@ class Nemesis:
         await self._group.start(name)
 
     async def lose_a_followers_disk(self) -> None:
-        """It comes back with nothing, copies all, and then is as good as any other: it leads.
+        """A follower restarts with an empty disk, copies the log, and can then be elected leader.
 
-        Who is not elected at all would have this wait for ever: the test's time ends it.
+        If it is never elected, this waits until the test's timeout.
         """
         name = await self._follower("lose the disk of")
         await self._group.kill(name)
         await asyncio.to_thread(shutil.rmtree, self._group.store(name))
         await self._group.start(name)
         await self._group.voting(name)
-        while await self._group.leader() != name:  # elections come between, and busy machines
+        while await self._group.leader() != name:  # other elections may intervene
             await self._group.transfer(name)
             await asyncio.sleep(BETWEEN_ORDERS_S)
 
     async def flip_a_followers_bit(self) -> None:
-        """A message that is confirmed is damaged at one member, and then that one leads."""
+        """Corrupt a committed message on one member, which then becomes the leader."""
         name = await self._follower("flip a bit of")
         await self._group.kill(name)
         log, start = self._group.log_of(name), self._group.log_start(name)
         at = -1
-        while at < 0:  # retention may have taken what is chosen; the newest is always there
+        while at < 0:  # retention may have deleted the chosen one; the newest is always there
             row = self._chance.choice(self._load.history.acknowledged())
             at = log.find(row.value.encode())
         self._group.flip_bit(name, start + at, self._chance.randrange(8))
@@ -244,7 +244,7 @@ class Nemesis:
         await self._group.transfer(name)
 
     async def step_clocks(self) -> None:
-        """Wall clocks jump an hour, each its own way."""
+        """Wall clocks jump by an hour, forwards or backwards for each member."""
         self._load.history.struck(self._load.now_ms(), "step clocks")
         for name in self._group.names:
             step_ms = self._chance.choice((-HOUR_MS, HOUR_MS))

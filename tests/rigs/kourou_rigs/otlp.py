@@ -1,10 +1,10 @@
-"""A collector for tests: takes spans over OTLP/HTTP and keeps them.
+"""A collector for tests, which receives spans over OTLP/HTTP and keeps them.
 
     with OtlpReceiver() as collector:
         ...                                     # OTEL_EXPORTER_OTLP_ENDPOINT = collector.endpoint
         spans = collector.wait_for(lambda spans: len(spans) == 3)
 
-Needs the package opentelemetry-proto, which comes with `kourou[otlp]`.
+Requires the package opentelemetry-proto, which comes with `kourou[otlp]`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A static pair in memory: two real cores, and a wire between them that a test holds in its hands.
+"""A static pair in memory: two real cores, and a connection between them that a test controls.
 
-What one says waits in a list until `deliver`, so a test may look at it, lose it with the
-connection, or let one side die first. A loss of power takes from a log what was not flushed.
+Messages wait in a list until `deliver`, so that a test can inspect them, lose them with the
+connection, or kill one side first. A power loss removes unflushed data from a log.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kourou.runtime.peer import Peer
 from kourou_rigs.engine import Engine, MemoryStore
 
 WIRE = 1_000_000
-"""Numbers of the peers at the ends of wires; each new connection has one of its own."""
+"""Peer numbers of this connection; each new connection has its own."""
 ENDLESS = 2_000
-"""Messages after which no more are expected."""
+"""More messages than this are considered an endless exchange."""
 Spoken = tuple[Request, Sequence[Buffer]]
 
 
 class Pair:
-    """A leader, and one follower of brokerId 1."""
+    """A leader and one follower with brokerId 1."""
 
     def __init__(
         self, *, sync: bool = False, ack_on_flush: bool = False, segment_size: int = 1 << 20
@@ -60,22 +60,22 @@ class Pair:
             now_ms=now_ms, segment_size=self.segment_size,
         )  # fmt: skip
 
-    # -- the wire ---------------------------------------------------------------------------------
+    # -- the connection ---------------------------------------------------------------------------
 
     @property
     def peer(self) -> Peer:
-        """The wire as both see it."""
+        """The connection's peer, the same for both sides."""
         return self.leader.peer(self._wire)
 
     def connect(self) -> None:
-        """A new connection between both."""
+        """Open a new connection."""
         self._wire += 1
         self.connected = True
         self.follower.handle(LeaderConnected(self.peer))
         self.take()
 
     def disconnect(self) -> None:
-        """The connection is gone, with what was on its way."""
+        """Close the connection; messages in flight are lost."""
         self.to_leader, self.to_follower = [], []
         if self.connected:
             self.connected = False
@@ -84,7 +84,7 @@ class Pair:
         self.take()
 
     def take(self) -> None:
-        """Put what both have said onto the wire; a cut that is asked for is done at once."""
+        """Move all sent messages to the connection; a requested truncation is executed at once."""
         for engine, wire in ((self.leader, self.to_follower), (self.follower, self.to_leader)):
             for notice in engine.notices:
                 if notice.peer.id == self._wire and self.connected:
@@ -98,7 +98,7 @@ class Pair:
                 return
 
     def deliver(self, count: int = ENDLESS) -> int:
-        """Let messages arrive, in their order, until `count` have or nothing is on its way."""
+        """Deliver messages in order, until `count` are delivered or none is in flight."""
         arrived = 0
         while arrived < count and (self.to_leader or self.to_follower):
             assert arrived < ENDLESS - 1, "both talk without end"
@@ -114,16 +114,16 @@ class Pair:
         engine.handle(replace(received, to=replace(received.to, oneway=True)))
         self.take()
 
-    # -- life and death ---------------------------------------------------------------------------
+    # -- time and crashes -------------------------------------------------------------------------
 
     def advance(self, ms: int) -> None:
-        """Time passes for both."""
+        """Advance the time of both."""
         self.leader.advance(ms)
         self.follower.advance(ms)
         self.take()
 
     def settle(self) -> None:
-        """All that is on its way arrives, disks catch up, and both have heard of it."""
+        """Deliver and flush everything until both sides have processed the results."""
         for _ in range(3):
             self.deliver()
             self.flush()
@@ -131,29 +131,29 @@ class Pair:
         self.deliver()
 
     def flush(self) -> None:
-        """Both disks catch up."""
+        """Report everything as flushed on both sides."""
         self.flush_leader()
         self.flush_follower()
 
     def flush_leader(self) -> None:
-        """The leader's disk catches up."""
+        """Report everything as flushed on the leader."""
         self.flushed_leader = self.leader.store.end
         self.leader.handle(Flushed(self.flushed_leader))
         self.take()
 
     def flush_follower(self) -> None:
-        """The follower's disk catches up."""
+        """Report everything as flushed on the follower."""
         self.flushed_follower = self.follower.store.end
         self.follower.handle(Flushed(self.flushed_follower))
         self.take()
 
     def cut_follower(self, position: int) -> None:
-        """The follower gives up what lies from `position` on, and starts again."""
+        """Truncate the follower's log at `position` and restart it."""
         self.disconnect()
         self._follow(self.follower.store.cut(position), position, None)
 
     def crash_leader(self, *, power: bool = False) -> None:
-        """The leader dies and starts again; `power`: without what was not flushed."""
+        """Restart the leader after a crash; `power`: without unflushed data."""
         self.disconnect()
         store, now_ms = self.leader.store, self.leader.now_ms
         left = store.cut(self.flushed_leader if power else store.end)
@@ -161,7 +161,7 @@ class Pair:
         self.flushed_leader = self.leader.store.end
 
     def crash_follower(self, *, power: bool = False, accept: int | None = None) -> None:
-        """The follower dies and starts again; `accept`: see FollowerRole."""
+        """Restart the follower after a crash; `accept`: see FollowerRole."""
         self.disconnect()
         store = self.follower.store
         end = self.flushed_follower if power else store.end

@@ -1,4 +1,4 @@
-"""A leader's store and that of a member that parted from it, on disks in memory.
+"""A leader's store and that of a member whose log has diverged, on disks in memory.
 
 State: soft.
 """
@@ -22,12 +22,12 @@ LANES = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
 
 
 def opened(disk: SimDisk) -> Store:
-    """The store that lies on a disk."""
+    """Open the store on a disk."""
     return Store.open(SETTINGS, disk)
 
 
 def write(store: Store, count: int, seed: int, *, fixed: int = 0, lanes: int = 3) -> list[Written]:
-    """Store so many messages as a leader does, of `fixed` bytes or of up to 300 by chance."""
+    """Store messages as a leader does; bodies have `fixed` bytes or a random size below 300."""
     rng = random.Random(seed)
     writer = StoreWriter(store)
     written: list[Written] = []
@@ -39,12 +39,12 @@ def write(store: Store, count: int, seed: int, *, fixed: int = 0, lanes: int = 3
 
 
 def all_records(store: Store) -> list[bytes]:
-    """Every record that a reader gets, in the order of its bytes."""
+    """Every record that readers receive, sorted."""
     return sorted(readable(store, "TopicA") + readable(store, "TopicB") + readable(store, "New"))
 
 
 def state(store: Store) -> dict[str, object]:
-    """What readers see of a store."""
+    """The state of a store as readers see it."""
     return {
         "records": all_records(store),
         "queues": {
@@ -57,7 +57,7 @@ def state(store: Store) -> dict[str, object]:
 
 
 def pair(seed: int, common: int = 12, tail: int = 12, *, fixed: int = 0) -> tuple[Store, SimDisk]:
-    """A leader, and the disk of a member that parted from it: its own tail behind `common`."""
+    """A leader, and the disk of a member with a diverging tail after `common` messages."""
     leader = opened(SimDisk(seed))
     disk = SimDisk(seed + 1)
     member = opened(disk)

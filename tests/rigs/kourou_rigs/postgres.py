@@ -1,10 +1,10 @@
-"""A PostgreSQL server that lives as long as a test: started, frozen, killed, started again.
+"""A PostgreSQL server for a test: it can be frozen, killed and restarted.
 
     with PostgresServer() as server:
         store = EventStore.open(server.new_database())
 
-It has no port: its socket, like its files, lies in a folder that only its user may enter. Root
-cannot run PostgreSQL, so root gives the folder to another user and the server runs as that one.
+It has no port: its socket and its files are in a folder that only its user may enter. Because root
+cannot run PostgreSQL, root gives the folder to another user, and the server runs as that user.
 
 State: soft.
 """
@@ -29,7 +29,7 @@ from kourou.errors import TimedOut, Unavailable
 from kourou.service.processes import Child
 
 MISSING = "no programs of it in /usr/lib/postgresql (apt-get install postgresql)"
-"""Why there can be no server, and what to do."""
+"""The reason why no server is available, and the remedy."""
 
 PROGRAMS = Path("/usr/lib/postgresql")
 ROLE = "kourou"
@@ -37,11 +37,11 @@ USERS = ("postgres", "nobody")
 PROBE_TIMEOUT_S = 20
 END_TIMEOUT_S = 20
 PROBES_MAX = 2_000
-"""A probe takes 10 ms and more."""
+"""A probe takes 10 ms or more."""
 
 _SETTINGS = {
     "listen_addresses": "",
-    # It survives its processes, and need not survive the machine.
+    # Data must survive its processes, but not a crash of the machine.
     "fsync": "off",
     "shared_buffers": "16MB",
     "max_connections": "60",
@@ -50,22 +50,22 @@ _SETTINGS = {
 
 
 def find_programs() -> Path | None:
-    """Where the newest PostgreSQL of this machine has its programs; None if there is none."""
+    """The folder with the programs of the newest installed PostgreSQL; None if there is none."""
     found = [path.parent for path in PROGRAMS.glob("*/bin/initdb")]
     return max(found, key=lambda path: _version(path.parent.name), default=None)
 
 
 class PostgresServer:
-    """A running server; leaving the `with` block ends it and deletes everything."""
+    """A running server; leaving the `with` block stops it and deletes all its files."""
 
     def __init__(self) -> None:
-        """Make a cluster and start it. Raises Unavailable (`MISSING`) without the programs."""
+        """Create a cluster and start it; raises Unavailable (`MISSING`) without the programs."""
         programs = find_programs()
         if programs is None:
             raise Unavailable(MISSING)
         self._programs = programs
         self._user = _unprivileged() if os.geteuid() == 0 else None
-        # Not in a test's own folder: a socket's path has 107 bytes at most.
+        # Not in a test's own folder, because a socket's path has at most 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="kourou-pg-"))
         self._numbers = count(1)
         self._child: Child | None = None
@@ -97,18 +97,18 @@ class PostgresServer:
         return self.url(name)
 
     def url(self, database: str = "postgres") -> str:
-        """What an event store is given."""
+        """The URL of a database, for an event store."""
         return f"postgresql://{ROLE}@/{database}?host={self.folder}"
 
     def execute(self, statement: str, database: str = "postgres") -> str:
-        """What a statement answers, columns divided by `|`."""
+        """The output of a statement, with columns separated by `|`."""
         return self._run("psql", *self._reached(), "-d", database, "-XAtqc", statement).strip()
 
-    # -- what can happen to it ----------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def gone(self) -> Iterator[None]:
-        """End all its processes at once, as a power loss does; afterwards it recovers."""
+        """Kill all its processes at the start of the block, and restart it at the end."""
         self._kill()
         try:
             yield
@@ -117,11 +117,11 @@ class PostgresServer:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Meanwhile it takes connections and answers nobody, like a server behind a cut network."""
+        """During the block it accepts connections but does not reply, as behind a dead network."""
         assert self._child is not None
         first = self._child.pid
         _signal(first, signal.SIGSTOP)
-        os.waitid(os.P_PID, first, os.WSTOPPED | os.WNOWAIT)  # now it starts no others
+        os.waitid(os.P_PID, first, os.WSTOPPED | os.WNOWAIT)  # now it cannot start processes
         for process in _children(first):
             _signal(process, signal.SIGSTOP)
         try:
@@ -130,7 +130,7 @@ class PostgresServer:
             self._thaw()
 
     def close(self) -> None:
-        """End it, and delete its folder."""
+        """Stop the server and delete its folder."""
         self._thaw()
         child, self._child = self._child, None
         if child is not None:
@@ -146,7 +146,7 @@ class PostgresServer:
         return self.folder / "data"
 
     def _start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it accepts connections."""
         options = {**_SETTINGS, "unix_socket_directories": str(self.folder)}
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         command = (str(self._programs / "postgres"), "-D", str(self._data), *settings)
@@ -163,7 +163,8 @@ class PostgresServer:
         child, self._child = self._child, None
         if child is None:
             return
-        # A new server starts only when all of the old one are gone, and these are not our children.
+        # A new server requires that all old processes have ended; they are not children of this
+        # one.
         with contextlib.ExitStack() as opened:
             ends = [end for process in _children(child.pid) if (end := _pidfd(process)) is not None]
             for end in ends:
@@ -213,9 +214,9 @@ def _bare_environment() -> Mapping[str, str]:
 
 
 def _children(process: int) -> list[int]:
-    """Its child processes, as they name their parent.
+    """The child processes of a process, found by their parent's ID.
 
-    Not from /proc/…/children: that list lacks some where another child ends meanwhile (proc(5)).
+    /proc/…/children is not used: it is incomplete while another child ends (proc(5)).
     """
     found: list[int] = []
     for listed in Path("/proc").iterdir():
@@ -224,14 +225,14 @@ def _children(process: int) -> list[int]:
         try:
             after_name = (listed / "stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
+            continue  # the process has just ended
         if int(after_name[1]) == process:
             found.append(int(listed.name))
     return found
 
 
 def _pidfd(process: int) -> int | None:
-    """None for one that has ended since it was listed; a backend ends with its connection."""
+    """A pidfd; None if the process has ended, as a backend does with its connection."""
     try:
         return os.pidfd_open(process)
     except ProcessLookupError:
@@ -242,7 +243,7 @@ def _signal(process: int, number: signal.Signals) -> None:
     try:
         os.kill(process, number)
     except ProcessLookupError:
-        return  # it has ended meanwhile
+        return  # the process has just ended
 
 
 def _version(name: str) -> tuple[int, ...]:

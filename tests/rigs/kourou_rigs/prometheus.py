@@ -1,10 +1,10 @@
-"""A real Prometheus for tests: promtool's checks, and a server that scrapes what a test runs.
+"""A real Prometheus for tests: promtool's checks, and a server that scrapes a test's services.
 
     with PrometheusServer(folder, {"broker": ["127.0.0.1:18081"]}) as prometheus:
         prometheus.wait_for("up == 1")
         found = prometheus.query("rocketmq_topic_number")
 
-State: soft; what the server stores lies in the folder that was given.
+State: soft; the server's data is in the given folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_S = 0.1
 
 
 def find_program(name: str) -> str:
-    """The path of `prometheus` or `promtool`; Unavailable (`MISSING`) without it."""
+    """The path of `prometheus` or `promtool`; raises Unavailable (`MISSING`) if it is missing."""
     path = shutil.which(name)
     if path is None:
         raise Unavailable(MISSING)
@@ -39,7 +39,7 @@ def find_program(name: str) -> str:
 
 
 def promtool(*arguments: str, text: str = "") -> tuple[int, str]:
-    """Run promtool with `text` on its stdin: its exit code, and all that it said."""
+    """Run promtool with `text` on its stdin; returns its exit code and output."""
     done = subprocess.run(
         [find_program("promtool"), *arguments],
         input=text,
@@ -52,9 +52,9 @@ def promtool(*arguments: str, text: str = "") -> tuple[int, str]:
 
 
 class PrometheusServer:
-    """Scrapes every second. `targets` are addresses by the value of their label `service`.
+    """Scrapes every second. `targets` maps values of the label `service` to addresses.
 
-    `names`: by service, the value of the query's `names` that its page is asked with.
+    `names` maps services to the query parameter `names` of their metrics page.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PrometheusServer:
         program = find_program("prometheus")
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "prometheus.yml"
-        config.write_text(json.dumps(self._config()), encoding="utf-8")  # JSON is YAML, too
+        config.write_text(json.dumps(self._config()), encoding="utf-8")  # JSON is valid YAML
         self._process = subprocess.Popen(
             [
                 program,
@@ -123,7 +123,7 @@ class PrometheusServer:
         }
 
     def _read(self) -> None:
-        """Its log, of which one line tells the port that it was given."""
+        """Read its log; one line contains its port."""
         process = self._process
         assert process is not None
         assert process.stderr is not None
@@ -147,7 +147,7 @@ class PrometheusServer:
         return series
 
     def wait_for(self, expression: str, count: int = 1, wait_s: float = WAIT_S) -> None:
-        """Until a query has so many series; AssertionError if it never has."""
+        """Wait until a query has `count` series; raises AssertionError on timeout."""
         deadline = time.monotonic() + wait_s
         found: list[dict[str, Any]] = []
         looking = threading.Event()
@@ -155,7 +155,7 @@ class PrometheusServer:
             try:
                 found = self.query(expression)
             except urllib.error.HTTPError as error:
-                if error.code != 503:  # it is starting
+                if error.code != 503:  # 503: it is still starting
                     raise
             if len(found) >= count:
                 return

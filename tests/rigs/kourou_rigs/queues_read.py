@@ -1,4 +1,4 @@
-"""Queues in memory with the face of `client.admin.reading`, for tests of what reads several.
+"""Queues in memory with the interface of `client.admin.reading`, for tests of its users.
 
 State: soft.
 """
@@ -26,7 +26,7 @@ def message_at(
     body: bytes = b"",
     properties: Mapping[str, str] | None = None,
 ) -> ReceivedMessage:
-    """A message as a pull would bring it."""
+    """A message as returned by a pull."""
     stored = StoredMessage(
         topic=queue.topic,
         body=body,
@@ -50,11 +50,10 @@ def message_at(
 
 
 class QueuesRead:
-    """The queues: each a list of messages at offsets from 0 up.
+    """Each queue is a list of messages with offsets from 0.
 
-    All lie in one log, one behind the other. A message whose tag is `hidden` is passed over by
-    every read, as one that a filter does not let through. `failing` are errors that reads of a
-    queue raise, one after the other.
+    All messages are in one log, in order. A message with the tag `hidden` is skipped by every read,
+    like one that a filter rejects. `failing` has errors that the next reads of a queue raise.
     """
 
     def __init__(self, topic: str, queues: int, *, read_max: int = 1_000) -> None:
@@ -68,13 +67,13 @@ class QueuesRead:
         self._grown = asyncio.Event()
 
     def face(self) -> Reading:
-        """It, as what it stands for."""
+        """This object as a Reading."""
         return cast("Reading", self)
 
     def put(
         self, queue: MessageQueue, *, stored_ms: int = 0, tag: str = "", body: bytes = b""
     ) -> None:
-        """One more message."""
+        """Add a message."""
         messages = self.messages[queue]
         properties = {"TAGS": tag} if tag else {}
         position = 100 * sum(map(len, self.messages.values()))
@@ -92,18 +91,18 @@ class QueuesRead:
         self._grown = asyncio.Event()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """As Reading."""
+        """See Reading."""
         found = [queue for queue in self.messages if queue.topic == topic]
         if not found:
             raise TopicNotFound(f"topic {topic!r} does not exist")
         return sorted(found)
 
     async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
-        """As Reading."""
+        """See Reading."""
         return self.low.get(queue, 0), len(self.messages[queue])
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """As Reading."""
+        """See Reading."""
         messages = self.messages[queue]
         later = (one.offset for one in messages if one.store_timestamp >= timestamp_ms)
         return next(later, len(messages))
@@ -118,7 +117,7 @@ class QueuesRead:
         size_bytes_max: int = 0,
         wait_ms: int = 0,
     ) -> PullResult:
-        """As Reading; `read_max` places are looked at in one read."""
+        """See Reading; one read covers at most `read_max` offsets."""
         self.reads += 1
         if self.failing.get(queue):
             raise self.failing[queue].pop(0)

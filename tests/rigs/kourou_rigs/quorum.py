@@ -1,8 +1,8 @@
-"""A Raft group as a broker's core sees it, by the word of a test.
+"""A Raft group as a broker's core sees it, controlled by a test.
 
     quorum = GivenQuorum(leader="n0")                    # this member is n0, of n0, n1 and n2
     engine = Engine(role=QuorumLeaderRole(7, quorum))
-    quorum.confirm(engine)                               # a majority has all that was appended
+    quorum.confirm(engine)                               # commit everything that was appended
 
 State: soft.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class GivenQuorum:
-    """What a test says of a group; implements the port."""
+    """A Raft group whose state is set by a test; implements the engine's port."""
 
     group: str = "broker-a"
     member: str = "n0"
@@ -36,24 +36,24 @@ class GivenQuorum:
     leader_heard_ms_ago: int | None = None
     confirmed: int = 0
     sure: bool = True
-    """May the leader acknowledge?"""
+    """Whether the leader may acknowledge."""
     handing_over: bool = False
-    """Does it let another member lead?"""
+    """Whether a leadership transfer is in progress."""
     others: list[QuorumMember] = field(default_factory=list)
 
     def may_acknowledge(self) -> bool:
-        """Whether the test lets it."""
+        """Returns what the test has set."""
         return self.sure
 
     def may_append(self) -> bool:
-        """Not while it lets another member lead."""
+        """False during a leadership transfer."""
         return not self.handing_over
 
     def followers(self) -> Sequence[QuorumMember]:
-        """Whom the test has put there."""
+        """The followers that the test has set."""
         return self.others
 
     def confirm(self, engine: Engine, position: int | None = None) -> None:
-        """A majority holds everything up to `position`, all that there is if None."""
+        """Commit everything up to `position`; None means everything appended."""
         self.confirmed = engine.store.end if position is None else position
         engine.handle(Confirmed(self.confirmed))

@@ -1,8 +1,8 @@
-"""One member's disk in a simulation: what is written, what is on the platter, and a power loss.
+"""One member's disk in a simulation: written data, durable data, power loss.
 
-The log is made of cells of eight bytes, one a record: epoch, kind, value. A cell of zeros was never
-written. Everything is in memory; a process that is killed leaves `pages` as they are, a power loss
-keeps of what was not flushed whatever chance says: all, nothing, or some cells of it.
+The log consists of cells of eight bytes, one per record: epoch, kind, value. A cell of zeros was
+never written. Everything is in memory. After a kill, `pages` is unchanged; after a power loss, a
+random part of the unflushed data remains: all, nothing, or some cells.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPENED = 2
 
 
 class Cells(NamedTuple):
-    """A piece of the log, as a leader ships it."""
+    """A piece of the log, as sent by a leader."""
 
     data: bytes
     end: int
@@ -43,9 +43,9 @@ class MemberDisk:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        #: What reads see.
+        #: The content as seen by reads.
         self.pages = bytearray()
-        #: What a power loss leaves for sure.
+        #: The content that certainly survives a power loss.
         self.platter = bytearray()
         self._unflushed: list[tuple[int, bytes]] = []
         self.first_position = 0
@@ -53,13 +53,13 @@ class MemberDisk:
         #: (epoch, voted for, joining, lived); None while there is no vote file.
         self.vote: tuple[int, str, bool, bool] | None = None
         self.confirmed = 0
-        #: A cut is under way: the store is closed.
+        #: A truncation is in progress: the store is closed.
         self.closed = False
 
     # -- writing ---------------------------------------------------------------------------------
 
     def write(self, position: int, data: bytes) -> None:
-        """Append; nothing is on the platter yet."""
+        """Append, without making the data durable."""
         assert not self.closed, f"write at {position} while the log is cut"
         assert position == len(self.pages), (
             f"write at {position}, the log ends at {len(self.pages)}"
@@ -68,11 +68,11 @@ class MemberDisk:
         self._unflushed.append((position, bytes(data)))
 
     def begin_flush(self) -> tuple[int, int]:
-        """What a flush that begins now takes along: (writes, the end of the log)."""
+        """The data covered by a flush that starts now: (writes, end of the log)."""
         return len(self._unflushed), len(self.pages)
 
     def end_flush(self, writes: int) -> None:
-        """It is done."""
+        """Complete a flush."""
         for position, data in self._unflushed[:writes]:
             self._put(position, data)
         del self._unflushed[:writes]
@@ -84,13 +84,13 @@ class MemberDisk:
         platter[position : position + len(data)] = data
 
     def cut(self, position: int) -> None:
-        """Remove what lies from `position` on, for good; what is before is flushed."""
+        """Truncate the log at `position`, durably; earlier data is flushed."""
         self.end_flush(len(self._unflushed))
         del self.pages[position:]
         del self.platter[position:]
 
     def begin(self, position: int, epoch: int) -> None:
-        """Throw the log away; an empty one begins at `position`."""
+        """Discard the log; an empty one starts at `position`."""
         self._unflushed.clear()
         self.pages = bytearray(position)
         self.platter = bytearray(position)
@@ -98,12 +98,12 @@ class MemberDisk:
         self._old_epochs = [(epoch, position - 1)] if epoch else []
 
     def discard(self, position: int, epochs: Epochs) -> None:
-        """Retention: what lies below `position` is gone."""
+        """Retention: delete the log below `position`."""
         self._old_epochs = [pair for pair in epochs.opened() if pair[1] < position]
         self.first_position = position
 
     def lose(self, *, vote: bool) -> None:
-        """It is replaced by an empty one; without `vote` that lies elsewhere and stays."""
+        """Replace the disk by an empty one; without `vote`, the vote file on another disk stays."""
         self._unflushed.clear()
         self.pages, self.platter = bytearray(), bytearray()
         self.first_position, self._old_epochs = 0, []
@@ -113,7 +113,7 @@ class MemberDisk:
     # -- reading ---------------------------------------------------------------------------------
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Cells:
-        """At least one cell, whole cells, up to `limit`."""
+        """Read whole cells, at least one, up to `limit`."""
         assert not self.closed, f"read at {position} while the log is cut"
         assert position >= self.first_position, f"read at {position}, below {self.first_position}"
         size = max(CELL_BYTES, max_bytes // CELL_BYTES * CELL_BYTES)
@@ -121,13 +121,13 @@ class MemberDisk:
         return Cells(data, position + len(data))
 
     def holds(self, position: int, data: bytes) -> bool:
-        """Whether these bytes survive a power loss."""
+        """True if these bytes survive a power loss."""
         return self.platter[position : position + len(data)] == data
 
     # -- crashes ---------------------------------------------------------------------------------
 
     def lose_power(self) -> None:
-        """Of what was not flushed, chance decides; recovery ends the log at the first hole."""
+        """Keep a random part of the unflushed data; recovery ends the log at the first hole."""
         for position, data in self._unflushed:
             fate = self._chance.random()
             if fate < 0.4:
@@ -151,7 +151,7 @@ class MemberDisk:
             position += 1
 
     def epochs(self) -> Epochs:
-        """What the records say, as at a start."""
+        """The epochs according to the records, as read at a start."""
         pairs = list(self._old_epochs)
         cells = CELL.iter_unpack(memoryview(self.pages)[self.first_position :])
         for index, (epoch, kind, _) in enumerate(cells):

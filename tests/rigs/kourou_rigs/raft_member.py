@@ -1,10 +1,10 @@
-"""One Raft member by hand: what is said to it, what it says, at times that a test chooses.
+"""One Raft member under a test's control: inputs and times are given, outputs are inspected.
 
     kit = MemberKit(members=3)
-    kit.at(2_000)                       # nobody is heard: it asks whether it would win
+    kit.at(2_000)                       # it heard of no leader, so it requests pre-votes
     assert kit.sent(AskVote)
 
-Its disk is done at once, unless `disk` is False.
+Its disk operations complete immediately, unless `disk` is False.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Source:
 
 
 class _Longest:
-    """Chance that always chooses the highest number."""
+    """A random source that always returns the highest number."""
 
     def randint(self, a: int, b: int) -> int:
         assert a <= b
@@ -66,11 +66,11 @@ class MemberKit:
         )
         self.disk = disk
         self.now = 0
-        #: What the last call brought.
+        #: The effects of the last call.
         self.effects: list[Effect] = []
 
     def at(self, now_ms: int, *inputs: Input) -> MemberKit:
-        """This happened, at that time."""
+        """Handle inputs at a time."""
         self.now = now_ms
         self.effects = []
         waiting = list(inputs)
@@ -96,30 +96,30 @@ class MemberKit:
         return []
 
     def hears(self, message: Message, body: bytes = b"") -> MemberKit:
-        """Another member says this, now."""
+        """Receive a message of another member now."""
         return self.at(self.now, happened.Received(message, body))
 
-    # -- what it wants ---------------------------------------------------------------------------
+    # -- outputs ---------------------------------------------------------------------------------
 
     def wanted(self, kind: type[_Effect]) -> list[_Effect]:
         """The effects of one kind."""
         return [each for each in self.effects if isinstance(each, kind)]
 
     def sent(self, kind: type[_Message]) -> list[_Message]:
-        """The messages of one kind."""
+        """The sent messages of one kind."""
         found = [each.message for each in self.wanted(Send)]
         return [each for each in found if isinstance(each, kind)]
 
-    # -- what others say -------------------------------------------------------------------------
+    # -- messages of other members ---------------------------------------------------------------
 
     def wins(self, now_ms: int = 2_000) -> MemberKit:
-        """It stands, and n1 votes for it: it leads the next epoch, with a record of 10 bytes."""
+        """Win an election with n1's vote; the first record of the next epoch has 10 bytes."""
         epoch = self.member.epoch + 1
         self.at(now_ms).hears(vote(epoch, pre=True))
         return self.hears(vote(epoch))
 
     def acks(self, member: str, end: int, *, flushed: int | None = None, at: int = 0) -> MemberKit:
-        """A follower has this leader's log up to `end`, and answers its last round."""
+        """A follower acknowledges this leader's log up to `end` and the last round."""
         ack = ChunkAck(
             group=GROUP,
             epoch=self.member.epoch,
@@ -129,7 +129,7 @@ class MemberKit:
             flushed=end if flushed is None else flushed,
             round=self.member.round_heard,
         )
-        # The first one answers the leader's probe, and bytes are sent after it alone.
+        # The first one acknowledges the leader's probe, after which data is sent.
         self.at(max(at, self.now), happened.Received(ack))
         before = self.effects
         self.hears(ack)
@@ -138,7 +138,7 @@ class MemberKit:
 
 
 def vote(epoch: int, member: str = "n1", *, granted: bool = True, pre: bool = False) -> Vote:
-    """What n1 says to a candidate."""
+    """A vote of n1."""
     return Vote(group=GROUP, epoch=epoch, member=member, granted=granted, pre=pre)
 
 
@@ -155,7 +155,7 @@ def chunk(
     leader: str = "n1",
     catch_up: bool = False,
 ) -> LogChunk:
-    """What a leader says; its bytes are of its own epoch, unless `data` says otherwise."""
+    """A chunk of a leader; its bytes are of the leader's epoch unless `data` is given."""
     own = epoch if end > position else previous
     return LogChunk(
         group=GROUP,

@@ -1,4 +1,4 @@
-"""The network of a simulation: late, twice, out of order, not at all."""
+"""The network of a simulation: it delays, duplicates, reorders and drops messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 
 class SimNetwork:
-    """Directed links between members; times in ms. Chance decides about each message."""
+    """Directed links between members; times in ms. The fate of each message is random."""
 
     def __init__(self, chance: random.Random, names: Iterable[str]) -> None:
         self._chance = chance
@@ -18,7 +18,7 @@ class SimNetwork:
         self.delay_ms = 4
 
     def fates(self, source: str, target: str) -> Iterator[int]:
-        """After how many ms each copy of a message arrives; none for one that is lost."""
+        """The delay of each copy of a message in ms; empty if the message is lost."""
         if (source, target) in self._cut:
             return
         chance = self._chance.random
@@ -28,20 +28,20 @@ class SimNetwork:
         if self.repeats and chance() < self.repeats:
             yield 1 + int(chance() * self.delay_ms * 8)
 
-    # -- cuts ------------------------------------------------------------------------------------
+    # -- partitions ------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Everything arrives, once, in time."""
+        """Deliver every message once and without delay."""
         self._cut.clear()
         self.loss = self.repeats = 0.0
         self.delay_ms = 4
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing goes that way; the other way is another link."""
+        """Drop messages in this direction only."""
         self._cut.add((source, target))
 
     def split(self, side: Iterable[str]) -> None:
-        """Two halves that do not hear each other."""
+        """Partition the members into two halves."""
         inside = set(side)
         for one in self._names:
             for other in self._names:
@@ -49,7 +49,7 @@ class SimNetwork:
                     self._cut.add((one, other))
 
     def bridge(self, over: str) -> None:
-        """Two halves, and one member that both hear."""
+        """Partition the members into two halves, except for one member connected to both."""
         others = [name for name in self._names if name != over]
         half = set(others[: len(others) // 2])
         for one in others:

@@ -1,9 +1,9 @@
-"""One member in a simulation: the core as it is, and a shell that performs what it wants.
+"""One member in a simulation: the real core, and a simulated executor of its effects.
 
-The shell does what a real one has to, in the order a real one has to: it appends the epoch's first
-record some time after the member leads, when its engine is ready, and takes no client's message
-before; it says `Appended` before any message that comes later, joins flushes, forgets a flush that
-a cut has overtaken, and asks `may_acknowledge` right before each answer.
+The executor follows the same order as the real one. It appends an epoch's first record some time
+after the member becomes leader, when its engine is ready, and accepts no client messages before. It
+reports `Appended` before any later message, coalesces flushes, ignores a flush that a truncation
+has overtaken, and checks `may_acknowledge` directly before each reply.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ from kourou_rigs.raft_rules import RuleBroken, Rules
 
 Does = Callable[[], None]
 NEVER_MS = 200
-"""It is asked again so often, and nobody tells."""
+"""The retry interval while no member knows the answer."""
 
 
 class Surroundings(Protocol):
-    """What a node needs of its world."""
+    """The part of the simulation that a node uses."""
 
     now: int
     rules: Rules
     chance: random.Random
 
     def after(self, delay_ms: int, does: Does) -> None:
-        """Do it later."""
+        """Schedule a call."""
         ...
 
     def carry(self, source: str, target: str, item: Input) -> None:
-        """Take an input to another node, if the network does."""
+        """Deliver an input to another node, subject to the network."""
         ...
 
     def ask(self, source: str, wanted: wants.Fetch) -> None:
-        """Ask another node for its log."""
+        """Request a part of another node's log."""
         ...
 
     def beginning(self, source: str) -> tuple[int, int] | None:
-        """Where another node's log begins, and the epoch of the byte before, if one can tell."""
+        """The first position of another node's log and the epoch of the preceding byte, if
+        available.
+        """
         ...
 
 
@@ -60,17 +62,17 @@ class Node:
         self.disk = disk
         self.member: Member | None = None
         self.paused = False
-        #: How much faster its clock runs, in millionths, and its reading at the beginning.
+        #: How much faster its clock runs, in millionths, and its initial value.
         self.drift = 0
         self.offset = 0
         self.disk_ms = 3
-        #: How long a cut may take at most: the store is closed, cut and opened.
+        #: The maximum duration of a truncation, during which the store is closed.
         self.cut_ms_max = 3
-        #: How long its engine may take until it is ready to lead: longer than an election, even.
+        #: The maximum time until its engine is ready to lead; may be longer than an election.
         self.opening_ms_max = 80
-        #: How long it takes at most until somebody tells what came before a log; NEVER_MS: nobody.
+        #: The maximum time until another node reports what precedes a log; NEVER_MS: none does.
         self.telling_ms = 3
-        #: Whether there is room on the disk.
+        #: Whether the disk has free space.
         self.room = True
         self._world = world
         self._settings = settings
@@ -84,15 +86,15 @@ class Node:
         self._leading = self._asking = False
         self._owed: list[tuple[int, int, bytes]] = []
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------
 
     def clock(self) -> int:
-        """Monotonic time here; it goes on while the process is stopped."""
+        """Its monotonic time, which continues while the process is stopped."""
         now = self._world.now
         return self.offset + now + now * self.drift // 1_000_000
 
     def start(self) -> None:
-        """A process begins, with what is on its disk."""
+        """Start a process with the content of its disk."""
         epochs = self.disk.epochs()
         self.disk.confirmed = self.disk.first_position
         self._world.rules.recovered(self.name, epochs)
@@ -129,7 +131,7 @@ class Node:
         self.run(())
 
     def die(self, *, power: bool) -> None:
-        """The process ends; with `power`, what was not flushed may go as well."""
+        """End the process; with `power`, unflushed data may be lost."""
         self.member = None
         self._world.rules.living.pop(self.name, None)
         self.paused = False
@@ -144,7 +146,7 @@ class Node:
             self.disk.lose_power()
 
     def resume(self) -> None:
-        """A stopped process goes on, with all that came meanwhile, and its clock has gone on."""
+        """Continue a stopped process, with the inputs received in the meantime."""
         self.paused = False
         waiting, self._inbox = self._inbox, []
         self._waking_at = 0
@@ -153,14 +155,14 @@ class Node:
     # -- inputs ----------------------------------------------------------------------------------
 
     def receive(self, item: Input) -> None:
-        """Something came; a dead process gets nothing."""
+        """Receive an input; a process that is down ignores it."""
         if self.paused:
             self._inbox.append(item)
         elif self.member is not None:
             self.run((item,))
 
     def _later(self, delay_ms: int, does: Does) -> None:
-        """Do it if this process lives then; while it is stopped, its disk works on."""
+        """Schedule a call for this process; the disk also works while the process is stopped."""
         life = self._life
 
         def still() -> None:
@@ -170,7 +172,7 @@ class Node:
         self._world.after(delay_ms, still)
 
     def run(self, inputs: Sequence[Input]) -> None:
-        """One turn of the loop, and as many as follow from it at once."""
+        """Run one loop iteration, and those that follow from it immediately."""
         member = self.member
         assert member is not None
         while True:
@@ -234,11 +236,11 @@ class Node:
     def _write(
         self, member: Member, position: int, epoch: int, body: bytes, follow: list[Input]
     ) -> None:
-        if not self.room or position > len(self.disk.pages):  # the second follows from the first
+        if not self.room or position > len(self.disk.pages):  # the first causes the second
             follow.append(happened.WriteFailed(position))
             return
         self.disk.write(position, body)
-        # What is about to be cut is gone from the member's view already.
+        # A pending truncation is already visible in the member's epochs.
         epochs = None if member.log.cutting else member.log.epochs
         self._world.rules.written(self.name, position, epoch, body, epochs)
 
@@ -256,7 +258,7 @@ class Node:
         self._later(self._disk_time(), lambda: self._flushed(serial, writes, end))
 
     def _close_store(self, does: Does) -> None:
-        """A cut begins: nobody reads or writes until it is done; flushes under way are void."""
+        """Close the store for a truncation; flushes in progress are void."""
         self.disk.closed = True
         self._flush_serial += 1
         self._flushing = self._flush_again = False
@@ -272,7 +274,7 @@ class Node:
         self.receive(happened.Flushed(end))
 
     def _save_vote(self, vote: wants.SaveVote) -> None:
-        """One after the other: an older vote never replaces a newer one."""
+        """Save votes in order: an older vote never replaces a newer one."""
         now = self._world.now
         self._vote_saved_at = max(self._vote_saved_at, now + self._disk_time())
         self._later(self._vote_saved_at - now, lambda: self._vote_saved(vote))
@@ -289,7 +291,7 @@ class Node:
         self.receive(happened.LogCut())
 
     def _ask_what_came_before(self) -> None:
-        """Ask the others until one tells, or nobody wants to know any more."""
+        """Ask the other nodes until one replies, or until the answer is no longer needed."""
         if not self._asking:
             self._asking = True
             self._later(1 + int(self._world.chance.random() * self.telling_ms), self._told)
@@ -330,7 +332,7 @@ class Node:
         self._later(wait, lambda: self._open(epoch))
 
     def _open(self, epoch: int) -> None:
-        """The engine is ready to lead, if nobody else does by now."""
+        """The engine is ready; start to lead unless another member leads by now."""
         member = self.member
         if self.paused:
             self._later(1, lambda: self._open(epoch))
@@ -349,11 +351,11 @@ class Node:
 
     @property
     def leads(self) -> bool:
-        """Whether this process would take a client's message."""
+        """True if this process accepts client messages."""
         return self._leading and not self.paused
 
     def send(self, values: Sequence[int]) -> None:
-        """A client's messages: appended at once, answered when they are confirmed."""
+        """Client messages: appended immediately, acknowledged when they are committed."""
         member = self.member
         assert member is not None
         cells = [data_cell(member.epoch, value) for value in values]
@@ -373,16 +375,16 @@ class Node:
 
     @property
     def is_leader(self) -> bool:
-        """Whether its core leads, be its engine ready or not."""
+        """True if its core leads, whether or not its engine is ready."""
         return self.member is not None and self.member.role is Role.LEADER
 
     def may_acknowledge(self) -> bool:
-        """Whether its core would let it, now."""
+        """True if its core may acknowledge now."""
         member = self.member
         return member is not None and not self.paused and member.may_acknowledge(self.clock())
 
     def fetch(self, wanted: wants.Fetch) -> happened.Fetched | None:
-        """What this member answers to a question for its log; None while it cannot."""
+        """This member's reply to a request for its log; None while it cannot reply."""
         member = self.member
         if member is None or self.paused or member.log.cutting:
             return None

@@ -1,15 +1,16 @@
-"""A Raft group of real processes on loopback, with a wire of a test's own wherever they speak.
+"""A Raft group of real processes on loopback addresses, whose connections a test controls.
 
     async with RaftProcesses(folder) as group:
         name = await group.leader()
-        group.isolate(name)                    from the other members; clients still reach it
+        group.isolate(name)                    from other members; clients still reach it
         await group.kill(name)                 SIGKILL
         group.heal()
         await group.start(name)
 
-Every member listens on an address of its own (127.0.0.11 and so on). The others find it at a proxy,
-one for each direction of each pair, and so do clients, who are told the proxy's address by the name
-server. So each wire can be cut, one way or both, without a word to the system's network.
+Every member listens on its own address (127.0.0.11 and so on). Other members reach it through a
+proxy, one for each direction of each pair. Clients also use a proxy, whose address the name server
+returns. Each connection can thus be cut, in one or both directions, without changes to the system's
+network.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ SMALL = {
     "tcpEnable": "false",
     "cleanFileForciblyEnable": "false",
 }
-"""Files of a size that a test fills, and nothing that only operators look at. A full disk deletes
-nothing: what has been read or not is retention's affair, and histories are compared from 0 on."""
+"""Small files that a test can fill, and no admin pages. A full disk does not delete files, because
+histories are compared from offset 0 on.
+"""
 
 
 class RaftProcesses:
@@ -69,11 +71,12 @@ class RaftProcesses:
         self._settings = settings
         self._hosts = {name: f"127.0.0.{11 + at}" for at, name in enumerate(self.names)}
         self._ports: dict[str, tuple[int, int]] = {}
-        # Children die with the thread that started them: this one lives as long as they may.
+        # Child processes end with the thread that started them, so this one lives as long as they
+        # do.
         self._hands = ThreadPoolExecutor(1, "raft-processes")
         self._cluster: LocalCluster | None = None
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         try:
@@ -111,7 +114,7 @@ class RaftProcesses:
         await asyncio.gather(*(self._ready(name) for name in self.names))
 
     async def close(self) -> dict[str, int]:
-        """End everything: members drain, once each can hear the others; exit codes by name."""
+        """Reconnect and drain all members and stop everything; returns exit codes by name."""
         self.heal()
         codes: dict[str, int] = {}
         cluster, self._cluster = self._cluster, None
@@ -135,11 +138,11 @@ class RaftProcesses:
     # -- members ----------------------------------------------------------------------------------
 
     def store(self, name: str) -> Path:
-        """Where a member keeps its log."""
+        """The folder of a member's store."""
         return self.folder / f"store-{name}"
 
     def settings(self, name: str) -> dict[str, str]:
-        """What a member's file says."""
+        """The settings file of a member."""
         zmq_port, members_port = self._ports[name]
         peers = {
             other: f"{self._hosts[name]}:{members_port}"
@@ -176,14 +179,14 @@ class RaftProcesses:
         await asyncio.to_thread(self.children[name].wait_for_ready)
 
     async def start(self, name: str) -> None:
-        """Start a member that is down, on its store; returns when it serves."""
+        """Start a member that is down, on its store; returns when it serves clients."""
         if not self.children[name].running:
             await asyncio.gather(*(wire.open() for wire in self._wires_to(name)))
             await self._launch(name)
             await self._ready(name)
 
     async def kill(self, name: str) -> None:
-        """SIGKILL; returns when it is gone, and whoever dials it is refused."""
+        """Send SIGKILL; returns when it has ended and its addresses refuse connections."""
         self.stopped.discard(name)
         await asyncio.to_thread(self.children[name].kill)
         self._shut(name)
@@ -197,14 +200,14 @@ class RaftProcesses:
         return [*members, self.clients[name]]
 
     async def ended(self, name: str) -> int:
-        """Wait until a member ends by itself; its exit code."""
+        """Wait until a member ends by itself; returns its exit code."""
         code = await asyncio.to_thread(self.children[name].wait_for_exit, END_S)
         assert code is not None, f"{name} still runs after {END_S} s"
         self._shut(name)
         return code
 
     def flip_bit(self, name: str, position: int, bit: int) -> None:
-        """One bit of the log of a member that is down is another one."""
+        """Flip one bit in the log of a member that is down."""
         segments = sorted((self.store(name) / "commitlog").iterdir())
         path = max(each for each in segments if int(each.name) <= position)
         with path.open("r+b") as file:
@@ -214,7 +217,7 @@ class RaftProcesses:
             file.write(bytes([byte ^ 1 << bit]))
 
     def stop(self, name: str) -> None:
-        """SIGSTOP: it does nothing any more, and its connections stand."""
+        """Send SIGSTOP; its connections stay open."""
         self.stopped.add(name)
         self.children[name].signal(signal.SIGSTOP)
 
@@ -224,16 +227,16 @@ class RaftProcesses:
         self.children[name].signal(signal.SIGCONT)
 
     def order(self, name: str, orders: Orders) -> None:
-        """What its disk and its clock do from now on."""
+        """Set the faults of its disk and clock."""
         give_orders(self._orders(name), orders)
 
     def _orders(self, name: str) -> Path:
         return self.folder / f"{name}.orders.json"
 
-    # -- wires ------------------------------------------------------------------------------------
+    # -- connections ------------------------------------------------------------------------------
 
     def isolate(self, name: str, *, clients: bool = False) -> None:
-        """No other member hears it or is heard by it; with `clients`, nor does any client."""
+        """Cut a member off from all other members; with `clients`, also from clients."""
         for pair, wire in self.between.items():
             if name in pair:
                 wire.hold()
@@ -241,16 +244,16 @@ class RaftProcesses:
             self.clients[name].hold()
 
     def cut(self, one: str, other: str) -> None:
-        """These two do not hear each other."""
+        """Cut the connections between two members."""
         self.between[one, other].hold()
         self.between[other, one].hold()
 
     def mute(self, name: str) -> None:
-        """What it says reaches no other member; it hears them all."""
+        """Drop what a member sends to other members; it still receives."""
         self._one_way(name, says=True)
 
     def deafen(self, name: str) -> None:
-        """It hears no other member; they hear it."""
+        """Drop what other members send to a member; it can still send."""
         self._one_way(name, says=False)
 
     def _one_way(self, name: str, *, says: bool) -> None:
@@ -261,28 +264,31 @@ class RaftProcesses:
                 wire.hold(requests=not says, answers=says)
 
     def delay(self, ms: float) -> None:
-        """Everything between members is so much later, each way."""
+        """Delay all traffic between members, in each direction."""
         for wire in self.between.values():
             wire.delay_ms = ms
 
     def flow(self) -> None:
-        """All wires are as they should be."""
+        """End all faults of connections."""
         for wire in (*self.between.values(), *self.clients.values()):
             wire.delay_ms = 0
             wire.flow()
 
     def heal(self) -> None:
-        """Wires flow, stopped processes go on, disks and clocks are well. Dead ones stay dead."""
+        """End all faults of connections, disks and clocks, and continue stopped processes.
+
+        Killed members stay down.
+        """
         self.flow()
         for name in list(self.stopped):
             self.go_on(name)
         for name in self.children:
             self.order(name, Orders())
 
-    # -- questions --------------------------------------------------------------------------------
+    # -- status -----------------------------------------------------------------------------------
 
     async def told(self, name: str) -> ReplicasTold | None:
-        """What a member says of its group, asked past all wires; None if it does not answer."""
+        """The status of a member, requested without a proxy; None if it does not reply."""
         connection = ZmqConnection(f"{self._hosts[name]}:{self._ports[name][0]}")
         try:
             reply = await connection.request(GetReplicas(), timeout_ms=ASK_MS)
@@ -293,7 +299,7 @@ class RaftProcesses:
             connection.close()
 
     async def leader(self) -> str:
-        """The member that leads the highest epoch and says so; waits until there is one."""
+        """The member that claims to lead the highest epoch; waits until there is one."""
         while True:
             living = [name for name in self.names if self.children[name].running]
             told = await asyncio.gather(
@@ -305,12 +311,12 @@ class RaftProcesses:
             await asyncio.sleep(LOOK_S)
 
     async def voting(self, name: str) -> None:
-        """Wait until a member has a vote, which one that lost its disk has not at first."""
-        while (told := await self.told(name)) is None or told.state == JOINING:  # noqa: ASYNC110 - no event tells
+        """Wait until a member has a vote; one with a lost disk has none at first."""
+        while (told := await self.told(name)) is None or told.state == JOINING:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(LOOK_S)
 
     async def agreed(self) -> int:
-        """Where all logs end, once they end at the same place and all of it is confirmed."""
+        """Wait until all logs have the same end and are committed; returns that end."""
         while True:
             told = await asyncio.gather(*(self.told(name) for name in self.names))
             ends = {(each.epoch, each.end, each.confirmed) if each else None for each in told}
@@ -320,25 +326,25 @@ class RaftProcesses:
             await asyncio.sleep(LOOK_S)
 
     def log_of(self, name: str, end: int | None = None) -> bytes:
-        """A member's whole log up to a position, or without the zeros that nothing was written to.
+        """A member's log up to a position, or without unwritten zeros at its end.
 
-        Retention may have taken its beginning.
+        Retention may have deleted its beginning.
         """
         segments = sorted((self.store(name) / "commitlog").iterdir())
         data = b"".join(path.read_bytes() for path in segments)
         return data.rstrip(b"\0") if end is None else data[: end - self.log_start(name)]
 
     def log_start(self, name: str) -> int:
-        """The position of that log's first byte."""
+        """The position of the first byte of that log."""
         return min(int(path.name) for path in (self.store(name) / "commitlog").iterdir())
 
     def led(self, name: str) -> list[Opening]:
-        """The epochs that a member said it leads, in all its lives."""
+        """The epochs that a member claimed to lead, in all its runs."""
         text = self.children[name].log_path.read_text(encoding="utf-8", errors="replace")
         return [(int(epoch), name, 0) for epoch in _LEADS.findall(text)]
 
     async def transfer(self, target: str = "") -> bool:
-        """Ask the leader to let another one lead; False if it says no, or nobody knows."""
+        """Transfer leadership; returns False if that is refused or there is no reply."""
         name = await self.leader()
         connection = ZmqConnection(f"{self._hosts[name]}:{self._ports[name][0]}")
         try:

@@ -1,17 +1,18 @@
-"""What must hold in a Raft group at every moment, whatever fails.
+"""Invariants of a Raft group that must hold at every moment, whatever fails.
 
-    one leader an epoch      nobody else ever leads it
-    log matching             bytes of an epoch are those that its leader appended, where it did, and
-                             the epoch before it is the same in all logs
-    confirmed stays          all confirmed logs are one log, which only grows; it is on the platters
-                             of a majority, and nobody cuts it
-    leader completeness      whoever leads has all that leaders of lower epochs confirmed
-                             (nor, from the moment it is confirmed, could anybody else be elected)
-    acknowledged             is confirmed, at the position that was told
-    one at a time            no two members may acknowledge at one moment
-    no word without a vote   who lost its disk votes for nobody before it has all that is confirmed
+    one leader per epoch     an epoch has at most one leader
+    log matching             bytes of an epoch are those that its leader appended, at the same
+                             positions, and the preceding epoch is the same in all logs
+    committed stays          all committed logs are prefixes of one log, which is durable on a
+                             majority and is never truncated
+    leader completeness      a leader has everything that leaders of lower epochs committed
+                             (and from the commit on, no other member could be elected)
+    acknowledged             a value is committed, at the position that the client was told
+    one at a time            no two members may acknowledge at the same time
+    no vote without data     a member with a lost disk does not vote until it has all committed data
 
-What a lost disk had counts as held until its member has a vote again: till then it elects nobody.
+The content of a lost disk counts as durable until its member has a vote again: until then the
+member cannot elect a leader.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from kourou_rigs.raft_disk import CELL, MemberDisk
 
 
 class RuleBroken(AssertionError):
-    """A rule does not hold; the text says which, and how."""
+    """Raised when an invariant does not hold; the text says which one, and how."""
 
 
 @dataclass(slots=True)
 class _Epoch:
-    """What its leader appended, from `start` on."""
+    """The bytes that a leader appended from `start` on."""
 
     leader: str
     start: int
@@ -38,28 +39,28 @@ class _Epoch:
 
 
 class Rules:
-    """`disks` are all members', dead ones included."""
+    """Checks the invariants; `disks` are those of all members, running or not."""
 
     def __init__(self, disks: dict[str, MemberDisk]) -> None:
         self._disks = disks
-        #: The histories of members that live, kept by their nodes.
+        #: The epochs of running members, updated by their nodes.
         self.living: dict[str, Epochs] = {}
-        #: Members without a vote, and what those of them had that have lost their disk.
+        #: Members without a vote, and the former content of lost disks.
         self.joining: set[str] = set()
         self._lost: dict[str, bytes] = {}
-        #: Up to where these had a part in what was confirmed.
+        #: The position up to which lost disks contributed to commits.
         self._promised: dict[str, int] = {}
         self._majority = len(disks) // 2 + 1
         self._epochs: dict[int, _Epoch] = {}
-        #: All that was ever confirmed.
+        #: The committed log.
         self.confirmed = bytearray()
-        #: Up to where the leaders of which epochs confirmed it, both ascending.
+        #: (position, epoch): the epoch whose leader committed up to the position; both ascend.
         self._confirmed_in: list[tuple[int, int]] = []
-        #: Values acknowledged to clients, and where they end.
+        #: Acknowledged values and their end positions.
         self.acknowledged: dict[int, int] = {}
 
     def given(self, past: bytes) -> None:
-        """All logs begin with these bytes, from before any epoch."""
+        """Let all logs start with these bytes, which precede any epoch."""
         self._epochs[0] = _Epoch("", 0, 0, bytearray(past))
         self.confirmed += past
         self._confirmed_in.append((len(past), 0))
@@ -68,17 +69,19 @@ class Rules:
 
     @property
     def may_lose_a_disk(self) -> bool:
-        """Whether enough others have a vote for the group to go on.
+        """True if enough other members have a vote for the group to continue.
 
-        What all had before the first epoch is nobody's yet: two could lose it, one after the other.
+        Before the first epoch, old data is not protected: two members could lose it, one after the
+        other.
         """
         past_only = any(self._confirmed_in) and not any(by for _, by in self._confirmed_in)
         return not past_only and len(self._disks) - len(self.joining) - 1 >= self._majority
 
     def loses(self, name: str) -> None:
-        """A member's disk is about to be replaced by an empty one.
+        """Record that a member's disk is about to be replaced by an empty one.
 
-        Nobody may count on one that has not lived, nor on what lay there before the first epoch.
+        The data of a member that is not `lived` (kourou.replication.raft.ballot) does not count as
+        durable, nor does data from before the first epoch.
         """
         disk = self._disks[name]
         lived = disk.vote is not None and disk.vote[3]
@@ -86,7 +89,7 @@ class Rules:
         self._promised[name] = len(self.confirmed) if lived else 0
 
     def joined(self, name: str) -> None:
-        """It has a vote from now on."""
+        """Check a member that has a vote again."""
         self.joining.discard(name)
         if self._lost.pop(name, None) is None:
             return
@@ -98,37 +101,37 @@ class Rules:
     # -- leaders ---------------------------------------------------------------------------------
 
     def leads(self, name: str, epoch: int, epochs: Epochs) -> None:
-        """`name` leads `epoch`; its log is as it was before."""
+        """Check a member that starts to lead `epoch`; its log is unchanged."""
         if epoch in self._epochs:
             raise RuleBroken(f"{name} leads epoch {epoch}, as {self._epochs[epoch].leader} did")
         end = epochs.end
         self._epochs[epoch] = _Epoch(name, end, epochs.epoch_at(end))
         disk = self._disks[name]
         first = disk.first_position
-        # Votes may reach a member that was stopped long after higher epochs have begun; it leads
-        # nobody then, and what those have confirmed is none of its concern.
+        # Votes may reach a stopped member long after higher epochs have started. It then leads no
+        # other member and does not need what those epochs committed.
         wanted = max((at for at, by in self._confirmed_in if by < epoch), default=0)
         if end < wanted or disk.pages[first:wanted] != self.confirmed[first:wanted]:
             raise RuleBroken(f"{name} leads epoch {epoch} without all that is confirmed")
 
     def appended(self, epoch: int, position: int, data: bytes) -> None:
-        """The leader of `epoch` appended."""
+        """Record an append by the leader of `epoch`."""
         known = self._epochs[epoch]
         assert position == known.start + len(known.data), f"{known.leader} appended at {position}"
         known.data += data
 
     def one_at_a_time(self, names: Iterable[str]) -> None:
-        """These members would acknowledge at this moment."""
+        """Check that at most one member would acknowledge now."""
         found = list(names)
         if len(found) > 1:
             raise RuleBroken(f"{' and '.join(found)} may acknowledge at one moment")
 
-    # -- copies ----------------------------------------------------------------------------------
+    # -- replicas --------------------------------------------------------------------------------
 
     def written(
         self, name: str, position: int, epoch: int, data: bytes, epochs: Epochs | None
     ) -> None:
-        """A follower has written bytes of `epoch`; `epochs`, if known, has them already."""
+        """Check bytes of `epoch` that a follower wrote; `epochs`, if given, include them."""
         known = self._epochs.get(epoch)
         if known is None:
             raise RuleBroken(f"{name} wrote bytes of epoch {epoch}, which had no leader")
@@ -147,7 +150,7 @@ class Rules:
             raise RuleBroken(f"{name} has another past before epoch {epoch}: {epochs!r}")
 
     def recovered(self, name: str, epochs: Epochs) -> None:
-        """A member was started; its log says `epochs`."""
+        """Check the log of a member that was started."""
         disk = self._disks[name]
         position = disk.first_position
         while position < epochs.end:
@@ -161,16 +164,16 @@ class Rules:
             position = run.end
 
     def cuts(self, name: str, position: int) -> None:
-        """A member is about to cut its log."""
+        """Check a member that is about to truncate its log."""
         pages = self._disks[name].pages
         head = pages[position : min(position + 8, len(self.confirmed))]
         if head and head == self.confirmed[position : position + len(head)]:
             raise RuleBroken(f"{name} cuts at {position} what is confirmed")
 
-    # -- confirmation ----------------------------------------------------------------------------
+    # -- commits ---------------------------------------------------------------------------------
 
     def confirms(self, name: str, before: int, position: int) -> None:
-        """A member says that all below `position` is confirmed, as it said of `before`."""
+        """Check that a member's committed position moves from `before` to `position` correctly."""
         if position < before:
             raise RuleBroken(f"{name} confirmed {before}, and now {position}")
         disk = self._disks[name]
@@ -193,12 +196,12 @@ class Rules:
         if len(holders) < self._majority:
             raise RuleBroken(f"{name} confirms {position}, on the platters of {holders} alone")
         self.confirmed += news
-        # The last record of it is the leader's own: what older epochs left counts with one of its.
+        # Its last record is of the leader's epoch: older records are committed together with it.
         self._confirmed_in.append((position, CELL.unpack(news[-CELL.size :])[0]))
         self._nobody_else_can_win(name, position)
 
     def _nobody_else_can_win(self, name: str, position: int) -> None:
-        """Whether no member that lacks what is confirmed would get the votes of a majority."""
+        """Check that no member without the committed data could win an election."""
         logs = {}
         for each, disk in self._disks.items():
             epochs = self.living.get(each) or disk.epochs()
@@ -218,7 +221,7 @@ class Rules:
                 )
 
     def acknowledges(self, name: str, value: int, position: int, cell: bytes) -> None:
-        """A client is told that its value is stored before `position`."""
+        """Check that an acknowledged value is committed before `position`."""
         if self.confirmed[position - len(cell) : position] != cell:
             raise RuleBroken(f"{name} acknowledges {value} at {position}, which is not confirmed")
         self.acknowledged[value] = position
@@ -226,7 +229,7 @@ class Rules:
     # -- the end ---------------------------------------------------------------------------------
 
     def all_agree(self) -> bool:
-        """Whether every log is the confirmed one, and nothing is missing."""
+        """True if every log equals the committed log."""
         return all(
             disk.pages[disk.first_position :] == self.confirmed[disk.first_position :]
             and len(disk.pages) == len(self.confirmed)

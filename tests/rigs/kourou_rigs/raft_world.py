@@ -1,11 +1,12 @@
-"""A Raft group under a seed: members, disks, network and clocks in one thread, and all that fails.
+"""A simulated Raft group by a seed: members, disks, network, clocks and faults in one thread.
 
     RaftWorld(seed).run()          raises RuleBroken, naming the seed
 
-For a while members are killed, lose power, are stopped, handed over, cut off; messages are lost,
-repeated and late; disks are slow or fail; clocks run apart. (Wall clocks may step as they like: no
-member ever reads one.) The rules (raft_rules) are checked at every step. Then all heals, and within
-a bounded time there is one leader, a new message is acknowledged, and all logs are the same.
+For a time, members are killed, lose power, are stopped, transfer leadership or are isolated;
+messages are lost, duplicated and delayed; disks are slow or fail; clocks drift. (Steps of wall
+clocks are not simulated, because members do not read them.) The invariants (raft_rules) are checked
+at every step. Then all faults end, and within a limited time there must be one leader, a new
+message must be acknowledged, and all logs must be equal.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kourou_rigs.raft_rules import RuleBroken, Rules
 SIZES = (3, 3, 3, 3, 3, 3, 5, 5, 1, 4)
 FAULTS_MS = 1_400
 HEAL_MS = 3_000
-CLIENT_MS = (10, 30, 30, 30, 250)  # seldom: then a member that was cut off is up to date
+CLIENT_MS = (10, 30, 30, 30, 250)  # if rare, an isolated member is up to date
 CHECK_MS = 30
 OPENING_MS = (5, 80, 400, 700)
 CUT_MS = (3, 50, 400, 400)
@@ -49,11 +50,11 @@ FAST: dict[str, Any] = {
     "fetch_bytes": 128,
     "fetch_timeout_ms": 60,
 }
-"""Small figures, so that a log of some hundred records meets every limit."""
+"""Small values, so that a log of several hundred records reaches every limit."""
 
 
 class RaftWorld:
-    """One seed."""
+    """One simulation."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -92,7 +93,7 @@ class RaftWorld:
         return RaftSettings("group", name, tuple(names), **FAST)
 
     def _give_past(self, disks: dict[str, MemberDisk]) -> None:
-        """All members begin with one log of a time before any epoch."""
+        """Let all members start with a common log from before any epoch."""
         past = b"".join(data_cell(0, 1 + index) for index in range(self.chance.randint(1, 9)))
         for disk in disks.values():
             disk.write(0, past)
@@ -102,12 +103,14 @@ class RaftWorld:
     # -- events ----------------------------------------------------------------------------------
 
     def after(self, delay_ms: int, does: Does) -> None:
-        """Do it later."""
+        """Schedule a call."""
         self._serial += 1
         heapq.heappush(self._events, (self.now + delay_ms, self._serial, does))
 
     def run(self) -> None:
-        """Faults, then health; RuleBroken says what went wrong, and how to see it again."""
+        """Run with faults, then without; RuleBroken names the broken rule and the command to repeat
+        it.
+        """
         try:
             self._until(FAULTS_MS, lambda: False)
             self._heal()
@@ -139,10 +142,10 @@ class RaftWorld:
         if len(leading) > 1:
             self.rules.one_at_a_time(node.name for node in leading if node.may_acknowledge())
 
-    # -- what nodes need -------------------------------------------------------------------------
+    # -- services for nodes ----------------------------------------------------------------------
 
     def carry(self, source: str, target: str, item: Input) -> None:
-        """Take an input to another node, as often and as late as the network likes."""
+        """Deliver an input to another node, with the copies and delays of the network."""
         if self._coincidences and isinstance(item, happened.Received):
             self._coincide(source, target, item.message)
         receive = self.nodes[target].receive
@@ -150,21 +153,21 @@ class RaftWorld:
             self.after(delay, partial(receive, item))
 
     def _coincide(self, source: str, target: str, message: happened.Message) -> None:
-        """What would seldom come together: one of both fails just when it matters."""
+        """Inject a fault of sender or receiver at a critical moment, which is rare by chance."""
         if isinstance(message, StandNow) and self.chance.random() < 0.5:
             self.after(1, partial(self._for_a_while, partial(self.network.split, [source])))
         elif isinstance(message, Vote) and message.granted and not message.pre:
-            # Who has just voted forgets it, and hears the old leader alone.
+            # The voter forgets its vote and is connected only to the old leader.
             if self.chance.random() < 0.2:
                 self.after(1, partial(self._forget_a_vote, self.nodes[source]))
         elif isinstance(message, AskVote | Vote) and self.chance.random() < 0.2:
             self.after(0, partial(self._end, self.nodes[source], power=True, down_ms=20))
         elif isinstance(message, ChunkAck) and not message.accepted and self.chance.random() < 0.1:
-            # A leader that ends while a follower cuts what it has just found to be no leader's.
+            # A leader ends while a follower truncates records that this leader does not have.
             end = partial(self._end, self.nodes[target], power=False, down_ms=400)
             self.after(self.chance.randint(2, 12), end)
         elif isinstance(message, LogChunk) and message.end > message.position:
-            # A leader whose first bytes reach nobody, or one that ends while it ships old ones.
+            # A leader is isolated with its first bytes, or ends while it sends old ones.
             fate = self.chance.random()
             if message.previous_epoch < message.data_epoch == message.epoch and fate < 0.4:
                 self._for_a_while(partial(self.network.split, [source]))
@@ -173,7 +176,7 @@ class RaftWorld:
                 self.after(self.chance.randint(1, 9), end)
 
     def ask(self, source: str, wanted: wants.Fetch) -> None:
-        """A question and its answer; either may be lost, and then nothing comes."""
+        """Request a part of a log; the request or the reply may be lost."""
         asked = self.nodes[wanted.member]
 
         def answer() -> None:
@@ -184,7 +187,7 @@ class RaftWorld:
             self.after(delay, answer)
 
     def beginning(self, source: str) -> tuple[int, int] | None:
-        """What some other member would tell that is reached just now."""
+        """The log beginning that another member would report, if one is reachable now."""
         found = []
         for name, node in self.nodes.items():
             member = node.member
@@ -198,7 +201,9 @@ class RaftWorld:
     # -- clients ---------------------------------------------------------------------------------
 
     def _client(self) -> None:
-        """Some values for everybody who thinks that it leads; after all is well, one last."""
+        """Send values to all nodes that consider themselves leader; after healing, until one is
+        acknowledged.
+        """
         if self._healed and any(value >= self._wanted for value in self.rules.acknowledged):
             return
         for node in self.nodes.values():
@@ -212,7 +217,7 @@ class RaftWorld:
     # -- faults ----------------------------------------------------------------------------------
 
     def _choose_faults(self) -> list[Does]:
-        """Each seed has its own few kinds of fault: so each kind is met often, and in company."""
+        """A few kinds of faults per seed, so that each kind occurs often and in combination."""
         kinds: list[Does] = [
             self._kill,
             self._kill,
@@ -247,7 +252,7 @@ class RaftWorld:
         self.after(self.chance.randint(5, 220), self._fault)
 
     def _any(self) -> Node:
-        """A leader more often than not: that is where it hurts."""
+        """A random node, more often than not the leader."""
         leaders = [node for node in self.nodes.values() if node.leads]
         if leaders and self.chance.random() < 0.6:
             return self.chance.choice(leaders)
@@ -345,7 +350,7 @@ class RaftWorld:
         node = self._any()
         if node.member is not None and not node.paused and not node.member.log.cutting:
             log = node.member.log
-            # A segment that is deleted was full, and so flushed, long ago.
+            # A deleted segment was full, and therefore flushed.
             safe = min(log.confirmed, log.flushed)
             position = safe - self.chance.randint(0, 8) * CELL_BYTES
             if position > log.first_position:
@@ -353,7 +358,7 @@ class RaftWorld:
                 node.receive(happened.Discarded(position))
 
     def _lose_disk(self) -> None:
-        """Of one who has a vote: its log, or all that it has; an empty disk takes its place."""
+        """Replace the disk of a member with a vote, with or without its vote file."""
         self._lose_disk_of(self._any(), down_ms=300)
 
     def _lose_disk_of(self, node: Node, *, down_ms: int) -> None:
@@ -373,7 +378,7 @@ class RaftWorld:
         self._lose_disk_of(node, down_ms=20)
 
     def _nobody_tells(self) -> None:
-        """What came before a log: for a while nobody who could be asked knows."""
+        """For a time, no member can report what precedes a log."""
         for node in self.nodes.values():
             node.telling_ms = NEVER_MS
             self.after(self.chance.randint(100, 900), partial(setattr, node, "telling_ms", 3))
@@ -395,7 +400,7 @@ class RaftWorld:
         self._wanted = self._value + 1  # a value that no client has sent yet
 
     def _is_well(self) -> bool:
-        """A new value is acknowledged, and then, clients being silent, all logs are the same."""
+        """True if a new value is acknowledged and then, without clients, all logs are equal."""
         return any(value >= self._wanted for value in self.rules.acknowledged) and self._agree()
 
     def _agree(self) -> bool:

@@ -1,4 +1,4 @@
-"""Everything that stands in a topic, read over the network as an application would."""
+"""Reads all messages of a topic over the network, as an application does."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ HOLD_MS = 10_000
 async def read_topic(
     mq: Client, topic: str, group: str, *, ends: Mapping[int, int] | None = None
 ) -> dict[tuple[int, int], ReceivedMessage]:
-    """Every message from the first to the last offset of every queue, by (queue id, offset).
+    """Every message from the first to the last offset of every queue, by (queue ID, offset).
 
-    With `ends` (by queue id) it waits until the queues have grown so far, for as long as the broker
-    holds a pull. Raises what pulling raises: UnreadableMessages where a message is damaged,
-    Unavailable, TimedOut.
+    With `ends` (by queue ID) it waits until the queues have these end offsets, at most for one long
+    poll. Raises the errors of pulls: UnreadableMessages for a damaged message, Unavailable,
+    TimedOut.
     """
     found: dict[tuple[int, int], ReceivedMessage] = {}
     puller = await mq.pull_consumer(group)

@@ -1,12 +1,13 @@
-"""Producers and consumers that write down all they see, for the rules to judge.
+"""Producers and consumers that record all their observations, to be checked by history_rules.
 
     async with RecordedLoad(address, "T1") as load:
         ...                          faults
         await load.finish()          the last sends, and all consumers have caught up
     broken_rules(load.history, load.log, groups=load.groups)
 
-Four producers send one message after the other: two keep to a queue, two go where they like. What
-was refused before it was stored is FAIL, SEND_OK is OK, all else is UNKNOWN and never sent again.
+Four producers send one message after the other: two to a fixed queue, two to any queue. A message
+that was rejected before it was stored is FAIL, SEND_OK is OK, every other outcome is UNKNOWN and
+not retried.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ PACE_S = 0.004
 SEND_TIMEOUT_MS = 8_000
 BEGIN_TIMEOUT_S = 30.0
 CATCH_UP_S = 20.0
-"""A consumer that was handed nothing new for so long, while there is something, is stuck."""
+"""A consumer with a backlog that receives nothing new for this time is stuck."""
 
 SETTINGS = ClientSettings(persist_consumer_offset_interval_ms=200)
-"""As applications have them; in particular routes are asked for each 30 s, or when one fails."""
+"""As in applications; in particular, routes are refreshed every 30 s, or after a failure."""
 
 PATIENT = ProducerSettings(send_timeout_ms=SEND_TIMEOUT_MS, retry_times_when_send_failed=10)
 
@@ -45,7 +46,7 @@ class RecordedLoad:
         self.topic = topic
         self.history = History()
         self.groups = (f"{topic}-audit", f"{topic}-billing")
-        #: What stood in the queues in the end.
+        #: The final content of the queues.
         self.log: dict[Place, str] = {}
         self._address = address
         self._broker = broker
@@ -56,7 +57,7 @@ class RecordedLoad:
         self._tasks: list[asyncio.Task[None]] = []
         self._client = Client(address, settings=SETTINGS, producer=PATIENT)
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self._client.open()
@@ -78,9 +79,9 @@ class RecordedLoad:
         await self._client.close()
 
     async def finish(self) -> None:
-        """All is well again: one message more from each producer, then everybody has read all.
+        """After all faults: send one more message from each producer, and let consumers catch up.
 
-        Nobody waits for a consumer that is stuck: the rules say `unseen` of it.
+        Consumers that are stuck are not waited for: the rules report `unseen`.
         """
         self._over = True
         await asyncio.gather(*self._tasks[len(self.groups) :])
@@ -96,7 +97,7 @@ class RecordedLoad:
         }
 
     async def until_acknowledged(self, count: int, *, within_s: float = BEGIN_TIMEOUT_S) -> None:
-        """Wait until so many more sends were acknowledged."""
+        """Wait until `count` more sends are acknowledged."""
         wanted = len(self.history.acknowledged()) + count
         async with asyncio.timeout(within_s):
             while len(self.history.acknowledged()) < wanted:
@@ -105,7 +106,7 @@ class RecordedLoad:
 
     @staticmethod
     def now_ms() -> float:
-        """The time of all rows."""
+        """The clock of all rows."""
         return asyncio.get_running_loop().time() * 1_000
 
     def _named(self, queue_id: int) -> str:
@@ -131,7 +132,7 @@ class RecordedLoad:
         except (Rejected, Unavailable):
             outcome = Outcome.FAIL
         except KourouError:
-            pass  # nobody knows: that is what the row says
+            pass  # the outcome is unknown
         else:
             if sent.status is SendStatus.SEND_OK:
                 outcome, place = Outcome.OK, (self._named(sent.queue.queue_id), sent.offset)

@@ -15,7 +15,7 @@ HOST = encode_host(("127.0.0.1", 10_911))
 
 
 class RecordRun:
-    """Records back to back from a log position on; queue offsets count up by themselves."""
+    """Contiguous records from a log position on; queue offsets are assigned automatically."""
 
     def __init__(self, *, position: int = 0, store_ms: int = 1_700_000_000_000) -> None:
         self.start = position
@@ -78,7 +78,7 @@ class RecordRun:
         return position
 
     def columns(self, first: int = 0, end: int | None = None) -> RecordColumns:
-        """The records numbered [first, end), as a store reads them back."""
+        """The records numbered [first, end), as read from a store."""
         count = len(self.positions)
         last = count if end is None else min(end, count)
         if first >= last:
@@ -88,7 +88,7 @@ class RecordRun:
         return scan(bytes(self._data[at:to]))
 
     def store_ms_of(self, position: int) -> int:
-        """When the record at this position was stored, ms."""
+        """The store time of the record at this position, in ms."""
         row = self.positions.index(position)
         return int(self.columns(row, row + 1).store_timestamps[0])
 
@@ -101,7 +101,7 @@ def delayed_draft(
     properties: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> bytes:
-    """What a client sends to be delayed; its body is its key. `fields` are those of a draft."""
+    """A client's draft of a delayed message; its body is its key. `fields` are those of a draft."""
     own = {Property.UNIQ_KEY: key, Property.DELAY: str(level), **(properties or {})}
     return encode_draft(
         **{

@@ -1,4 +1,4 @@
-"""A message as a row of the Spark source, by what a consumer is told of it."""
+"""Converts a consumed message to a row of the Spark source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kourou.model.message import Property
 
 
 def row_of(message: ReceivedMessage) -> dict[str, Any]:
-    """Every column of `format("kourou")`, in the types that Arrow gives to Python."""
+    """All columns of `format("kourou")`, with the Python types that Arrow produces."""
     stored = message.stored()
     properties = stored.properties
     return {

@@ -1,12 +1,13 @@
-"""What producers and consumers of a whole run saw, one row each, and how long nobody was served.
+"""Observations of producers and consumers during a run, one row each, and recovery times.
 
     history.sent("p1", "p1-7", 12.5, 14.0, Outcome.OK, "broker-a/0", 41)
     history.read("g", 15.0, "broker-a/0", 41, "p1-7")
     history.struck(20.0, "kill -9 n1", leader=True)
-    history.save(path)                 one JSON object a line, as `load` reads it
+    history.save(path)                 one JSON object per line; `load` reads it
 
-Values are unique in a run. Times are milliseconds of one monotonic clock. What is not known to have
-failed may have happened: a timeout, a lost connection, "stored, but no majority has it yet".
+Values are unique within a run. Times are milliseconds of one monotonic clock. An operation that is
+not known to have failed may have happened: a timeout, a lost connection, "stored, but not committed
+by a majority yet".
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from pathlib import Path
 from typing import Self
 
 SILENCE_BEGINS_MS = 500.0
-"""What was confirmed before a leader died may be answered so long after it, by those who resend."""
+"""Replies to retries of messages that were committed before the leader's death may arrive so long
+after it.
+"""
 
 
 class Outcome(StrEnum):
-    """What a producer was told: OK is stored for good, FAIL is not stored and never will be."""
+    """The outcome of a send: OK is stored for good, FAIL is not stored and never will be."""
 
     OK = "ok"
     FAIL = "fail"
@@ -33,7 +36,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SendRow:
-    """One send; `queue` and `offset` are told with OK alone."""
+    """One send; `queue` and `offset` are known only for OK."""
 
     producer: str
     value: str
@@ -46,7 +49,7 @@ class SendRow:
 
 @dataclass(frozen=True, slots=True)
 class ReadRow:
-    """A consumer of `group` was handed a message."""
+    """A message that a consumer of `group` received."""
 
     group: str
     read_ms: float
@@ -57,7 +60,7 @@ class ReadRow:
 
 @dataclass(frozen=True, slots=True)
 class FaultRow:
-    """Something was broken; `leader`: it was the one that took messages."""
+    """A fault; `leader`: it affected the leader."""
 
     struck_ms: float
     what: str
@@ -66,7 +69,7 @@ class FaultRow:
 
 @dataclass(slots=True)
 class History:
-    """All rows of a run, in the order in which they were written down."""
+    """All rows of a run in the order in which they were recorded."""
 
     sends: list[SendRow] = field(default_factory=list)
     reads: list[ReadRow] = field(default_factory=list)
@@ -82,29 +85,30 @@ class History:
         queue: str = "",
         offset: int = -1,
     ) -> None:
-        """A send came back."""
+        """Record a completed send."""
         row = SendRow(producer, value, invoked_ms, returned_ms, outcome, queue, offset)
         self.sends.append(row)
 
     def read(self, group: str, read_ms: float, queue: str, offset: int, value: str) -> None:
-        """A message was handed out."""
+        """Record a received message."""
         self.reads.append(ReadRow(group, read_ms, queue, offset, value))
 
     def struck(self, struck_ms: float, what: str, *, leader: bool = False) -> None:
-        """A fault began."""
+        """Record the start of a fault."""
         self.faults.append(FaultRow(struck_ms, what, leader))
 
-    # -- figures ---------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------
 
     def acknowledged(self) -> list[SendRow]:
-        """What is stored for good, as its producers were told."""
+        """The sends with the outcome OK."""
         return [row for row in self.sends if row.outcome is Outcome.OK]
 
     def recoveries_ms(self) -> list[tuple[str, float]]:
-        """For each fault of a leader: what it was, how long until sends were acknowledged again.
+        """For each fault of a leader: its description, and the time until sends were acknowledged
+        again.
 
-        That is the end of the longest silence that begins soon after the fault, or spans it; less
-        for a fault that stopped nobody. A fault after which nothing was acknowledged is left out.
+        That is the end of the longest silence that starts soon after the fault or spans it, and
+        less for a fault without effect. A fault after which nothing was acknowledged is omitted.
         """
         answered = sorted(row.returned_ms for row in self.acknowledged())
         found = []
@@ -135,7 +139,7 @@ class History:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """What `save` wrote."""
+        """Read a file that `save` wrote."""
         history = cls()
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)

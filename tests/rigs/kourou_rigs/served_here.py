@@ -1,4 +1,4 @@
-"""A broker's service in the process of a test: real listeners, a real store, and one client.
+"""A broker's service in a test's process: real listeners, a real store, and one client.
 
 State: soft.
 """
@@ -21,7 +21,7 @@ ASK_MS = 30_000
 
 
 class ServedHere:
-    """One service that serves, and a client of it."""
+    """One running service, and a client of it."""
 
     def __init__(self, service: BrokerService, told: Mapping[str, str]) -> None:
         self.service: Any = service
@@ -29,7 +29,7 @@ class ServedHere:
         self.client = ZmqConnection(self.address("zmq"))
 
     def address(self, listener: str) -> str:
-        """`host:port` of a listener, by the name under which the service told it."""
+        """`host:port` of a listener, by its name in the service's report."""
         return self._told[listener].removeprefix("tcp://")
 
     @property
@@ -40,11 +40,11 @@ class ServedHere:
 
     @property
     def desks(self) -> Any:
-        """What the core that is now knows."""
+        """The state of the current core."""
         return self.service._desks()
 
     async def sent(self, body: bytes, topic: str = "orders", queue_id: int = 0) -> Reply:
-        """The answer to one send, whatever it is."""
+        """Send one message; returns the reply, whatever it is."""
         request = SendMessage(
             producer_group="p", topic=topic, queue_id=queue_id, born_timestamp=1,
             default_topic="TBW102", default_topic_queue_nums=4,
@@ -52,7 +52,7 @@ class ServedHere:
         return await self.client.request(request, body=(body,), timeout_ms=ASK_MS)
 
     async def pull(self, offset: int, hold_ms: int = 0) -> Reply:
-        """The answer to one pull of the first queue of `orders`."""
+        """Pull once from the first queue of `orders`; returns the reply."""
         request = PullMessage(
             consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
             sys_flag=int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND), subscription="*",
@@ -61,11 +61,11 @@ class ServedHere:
         return await self.client.request(request, timeout_ms=ASK_MS)
 
     async def ask(self, request: Request, *body: bytes) -> None:
-        """Have it done; again while the next segment is being allocated."""
+        """Send a request, again while the next segment is being allocated; it must succeed."""
         await self._done(lambda: self.client.request(request, body=body, timeout_ms=ASK_MS))
 
     async def store_one(self, topic: str, number: int, size: int = 1_000) -> None:
-        """Have a message stored whose body begins with its number."""
+        """Store a message whose body begins with its number."""
         body = f"{number}:".encode().ljust(size, b"x")
         await self._done(lambda: self.sent(body, topic, number % 4))
 
@@ -85,7 +85,7 @@ async def served_here(
     failures: list[BaseException],
     make: Callable[[BrokerService, Mapping[str, str]], Served],
 ) -> AsyncIterator[Served]:
-    """Start it, and end it in peace; what fails meanwhile is in `failures`."""
+    """Start the service, and stop it cleanly; failures in the meantime are in `failures`."""
     await service.recover(failures.append)
     one = make(service, await service.serve())
     try:

@@ -1,4 +1,4 @@
-"""Writing to a store as a broker does, without a broker.
+"""Writes to a store as a broker does, without a broker.
 
 State: soft.
 """
@@ -23,7 +23,7 @@ _HOST = encode_host(("127.0.0.1", 10911))
 
 
 def small_settings(root: Path, **changes: object) -> StoreSettings:
-    """Settings of a store with small files; `changes` as fields of StoreSettings."""
+    """Settings of a store with small files; `changes` are fields of StoreSettings."""
     values: dict[str, object] = {
         "segment_size_bytes": TEST_SEGMENT_BYTES,
         "queue_file_units": 20,
@@ -47,7 +47,7 @@ class Draft(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where a message went, and its bytes."""
+    """The position, offset and bytes of a written message."""
 
     topic: str
     queue_id: int
@@ -57,12 +57,12 @@ class Written(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind it."""
+        """The position after the record."""
         return self.position + len(self.record)
 
 
 class StoreWriter:
-    """Numbers and stamps drafts, and appends them to `store`."""
+    """Assigns offsets and positions to drafts, and appends them to `store`."""
 
     def __init__(self, store: Store, *, now_ms: int = 1_700_000_000_000) -> None:
         self._store = store
@@ -70,7 +70,7 @@ class StoreWriter:
         self.now_ms = max(now_ms, store.store_ms)
 
     def stamp(self, drafts: Sequence[Draft]) -> list[Written]:
-        """Give the drafts their places at the end of the log; nothing is written yet."""
+        """Assign positions at the end of the log to drafts, without writing them."""
         blobs = [self._encode(draft) for draft in drafts]
         lanes = list(dict.fromkeys((draft.topic, draft.queue_id) for draft in drafts))
         ends = array("q", [self._next_offset(lane) for lane in lanes])
@@ -102,7 +102,7 @@ class StoreWriter:
         return self._next_offsets[lane]
 
     def write(self, drafts: Sequence[Draft], *, dispatch: bool = True) -> list[Written]:
-        """Append the drafts as one batch, making room first; dispatch them unless told not to."""
+        """Append drafts as one batch, allocating space first; dispatch them unless disabled."""
         written = self.stamp(drafts)
         self.append(written)
         if dispatch:
@@ -110,7 +110,7 @@ class StoreWriter:
         return written
 
     def append(self, written: Sequence[Written]) -> None:
-        """Append what `stamp` returned last, making room first."""
+        """Append the last result of `stamp`, allocating space first."""
         if self._store.space.allocated_end < self._end:
             self._store.allocate_next(self._end)
         pieces = []
@@ -137,7 +137,7 @@ class StoreWriter:
 
 
 def readable(store: Store, topic: str = "TopicA", queue_count: int = 3) -> list[bytes]:
-    """Every record of a topic that readers are given, in the log's order."""
+    """All records of a topic that readers receive, in the log's order."""
     found: list[bytes] = []
     for queue_id in range(queue_count):
         offset, end = store.queue_range(topic, queue_id) or (0, 0)
@@ -159,15 +159,15 @@ def readable(store: Store, topic: str = "TopicA", queue_count: int = 3) -> list[
 def follow(
     leader: Store, follower: Store, *, limit: int | None = None, max_bytes: int = 1 << 20
 ) -> int:
-    """Copy the leader's log behind the follower's end, up to `limit`, as replication does.
+    """Copy the leader's log to the end of the follower's, up to `limit`, as replication does.
 
-    Damaged regions are copied as what they are. Returns how many chunks that took.
+    Damaged regions are copied as such. Returns the number of chunks.
     """
     limit = leader.end if limit is None else limit
     count = 0
     while follower.end < limit:
         chunk = leader.read_chunk(follower.end, limit, max_bytes)
-        data = bytes(chunk.data)  # what came by a socket
+        data = bytes(chunk.data)  # as received from a socket
         if chunk.damage:
             follower.append_damaged(chunk.position, data, chunk.end, chunk.damage)
         else:

@@ -1,16 +1,16 @@
-"""A wire between two processes that a test can cut, one way or both, slow down or tear apart.
+"""A proxy between two processes that can block either direction, delay data or cut connections.
 
     wire = await TcpProxy("127.0.0.1", 0, "127.0.0.1", 10911).open()
-    wire.hold()                  nothing arrives any more; nobody is told
-    wire.flow()                  it does, also what was sent meanwhile: TCP sends it again
-    wire.hold(answers=False)     only what goes to the target is held
-    wire.delay_ms = 200          each way
-    wire.tear()                  all connections end
-    wire.shut()                  and nobody is let in, until it is opened again
+    wire.hold()                  nothing arrives any more; connections stay open
+    wire.flow()                  data arrives again, including what was sent in the meantime
+    wire.hold(answers=False)     hold only data for the target
+    wire.delay_ms = 200          in each direction
+    wire.tear()                  close all connections
+    wire.shut()                  and refuse new ones until it is opened again
 
-Held bytes stay in the sockets' buffers, as on a network that loses everything: whoever sends
-notices when those are full, or when nothing is answered. The end of a connection is held like its
-bytes.
+Held bytes stay in the buffers of the sockets, as in a network that loses all packets: a sender
+notices when the buffers are full or when replies are missing. The end of a connection is held like
+its bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, Self
 
 PIECE_BYTES = 65_536
 PIECES_LATE_MAX = 64
-"""So many pieces wait for their time; then nothing more is read."""
+"""The most delayed pieces per direction; then reading stops."""
 
 
 class _Late:
-    """Bytes that are under way: when they may arrive, and what; nothing at all is the end."""
+    """Data in flight: its due time and content; empty content means the end."""
 
     __slots__ = ("queue",)
 
@@ -38,7 +38,7 @@ class _Late:
 def _bound(host: str, port: int) -> socket.socket:
     place = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener has it
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener does
         place.bind((host, port))
     except BaseException:
         place.close()
@@ -47,35 +47,35 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 class TcpProxy:
-    """Listens at `host:port` and speaks to `target_host:target_port` for whoever comes."""
+    """Listens at `host:port` and forwards connections to `target_host:target_port`."""
 
     def __init__(self, host: str, port: int, target_host: str, target_port: int) -> None:
         self.host = host
         self.port = port
         self.target = (target_host, target_port)
-        #: How late everything is, each way.
+        #: The delay in each direction.
         self.delay_ms = 0.0
-        #: How many connections were accepted.
+        #: The number of accepted connections.
         self.accepted = 0
         self._there, self._back = asyncio.Event(), asyncio.Event()
         self._server: asyncio.Server | None = None
-        #: Bound and never listened at: while the wire is shut, nobody else gets its port.
+        #: Bound but never listening: it reserves the port while the proxy is shut.
         self._place: socket.socket | None = None
         self._standing: set[asyncio.Task[None]] = set()
         self.flow()
 
     @property
     def address(self) -> str:
-        """Where it listens, `host:port`."""
+        """Its address, `host:port`."""
         return f"{self.host}:{self.port}"
 
     @property
     def connections(self) -> int:
-        """How many stand."""
+        """The number of open connections."""
         return len(self._standing)
 
     async def open(self) -> Self:
-        """Listen, again at the same port if it was shut; port 0 takes any."""
+        """Listen, on the same port if it was shut; port 0 selects a free one."""
         if self._server is not None:
             return self
         if self._place is None:
@@ -85,7 +85,7 @@ class TcpProxy:
         return self
 
     async def close(self) -> None:
-        """End it all."""
+        """Stop listening and close all connections."""
         self.shut()
         if self._place is not None:
             self._place.close()
@@ -95,24 +95,24 @@ class TcpProxy:
     # -- faults ----------------------------------------------------------------------------------
 
     def hold(self, *, requests: bool = True, answers: bool = True) -> None:
-        """Let nothing arrive: `requests` at the target, `answers` from it."""
+        """Deliver nothing: `requests` to the target, `answers` from it."""
         if requests:
             self._there.clear()
         if answers:
             self._back.clear()
 
     def flow(self) -> None:
-        """Let everything arrive, what was held as well."""
+        """Deliver all data, including held data."""
         self._there.set()
         self._back.set()
 
     def tear(self) -> None:
-        """End every connection now, on both sides; what is under way is lost."""
+        """Close all connections now, on both sides; data in flight is lost."""
         for task in self._standing:
             task.cancel()
 
     def shut(self) -> None:
-        """Refuse connections, as a machine does on which nobody listens any more."""
+        """Refuse connections, as a machine without a listener does."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -125,16 +125,16 @@ class TcpProxy:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._standing.add(task)
 
-        def ended(_: asyncio.Task[None]) -> None:  # also of one that was torn before it began
+        def ended(_: asyncio.Task[None]) -> None:  # also if cancelled before the start
             self._standing.discard(task)
             _end(writer)
 
         task.add_done_callback(ended)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Nobody is there, or it was torn: whoever came is told by the end of the connection.
+        # Without a target, or after `tear`, the client sees the end of its connection.
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self._there.wait()  # a first packet does not get through either
+            await self._there.wait()  # the connection attempt is held, too
             await self._between(reader, writer)
 
     async def _between(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,10 +145,10 @@ class TcpProxy:
         ]
         tasks = [asyncio.ensure_future(each) for each in ways]
         try:
-            # One side's end is the other's: neither of ours speaks on after it was half closed.
+            # The end of one side ends the other; Kourou's peers do not use half-closed connections.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            _end(to_write)  # first of all: it may be torn once more while it waits below
+            _end(to_write)  # first, because the task may be cancelled again while it waits below
             for each in tasks:
                 each.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -180,6 +180,6 @@ class TcpProxy:
 
 
 def _end(writer: asyncio.StreamWriter) -> None:
-    """At once, and without what is still to be written."""
+    """Close at once, discarding unsent data."""
     with contextlib.suppress(RuntimeError):  # the loop may be closing
         writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Transactions at a broker's mind without hands, as RocketMQ's client makes them."""
+"""Transactions in an Engine, as RocketMQ's client makes them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ TOPIC = "orders"
 QUEUES = 4
 
 Place = tuple[int, int]
-"""Queue offset and position of a half message."""
+"""Queue offset and log position of a half message."""
 
 
 def transacting(**options: object) -> Engine:
     """A broker with a topic `orders` of four queues; `options` are those of Engine."""
-    engine = Engine(**options)  # type: ignore[arg-type]  # passed on as they are
+    engine = Engine(**options)  # type: ignore[arg-type]  # passed on unchanged
     put_topic(engine)
     engine.flush()
     return engine
 
 
 def put_topic(engine: Engine) -> None:
-    """Let the topic be there."""
+    """Create the topic."""
     topic = TopicPut(TopicConfig(TOPIC, QUEUES, QUEUES))
     record(engine, topic)
 
 
 def record(engine: Engine, event: TopicPut | object) -> None:
-    """Let an event happen."""
+    """Record a control event."""
     desks = engine.core.desks
     desks.recorder.record([event], Cause("test", "test"), engine.wall_ms)  # type: ignore[list-item]  # any event
     engine.perform(desks.appends.take_done())
@@ -93,7 +93,7 @@ def half_send(
 
 
 def end(place: Place, how: int, *, group: str = GROUP, from_check: bool = False) -> EndTransaction:
-    """What a producer says of its half message."""
+    """The request that resolves a half message."""
     return EndTransaction(
         producer_group=group,
         tran_state_table_offset=place[0],
@@ -105,12 +105,12 @@ def end(place: Place, how: int, *, group: str = GROUP, from_check: bool = False)
 
 
 def resolved(engine: Engine, place: Place, how: int) -> int:
-    """Say it; returns the answer's code."""
+    """Resolve a half message; returns the code of the reply."""
     return engine.ask(end(place, how)).code
 
 
 def join(engine: Engine, peer: int, group: str = GROUP) -> None:
-    """A member of a producer group is there."""
+    """Connect a producer of a group."""
     body = encode_heartbeat(HeartbeatBody(f"member-{peer}", (group,), ()))
     engine.ask(HeartBeat(), body, peer=peer)
 
@@ -128,6 +128,6 @@ def visible(engine: Engine) -> list[bytes]:
 
 
 def started_again(engine: Engine, cut: int | None = None, **options: object) -> Engine:
-    """The broker after a crash that left the log below position `cut`; the whole of it if None."""
+    """The broker after a crash that kept the log below position `cut`; None keeps all of it."""
     left = engine.store.cut(engine.store.end if cut is None else cut)
     return Engine(left=left, now_ms=50, wall_ms=engine.wall_ms, **options)  # type: ignore[arg-type]  # as above

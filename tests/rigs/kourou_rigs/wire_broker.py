@@ -1,6 +1,6 @@
-"""A broker in memory that answers a client's requests (see kourou_rigs.wire_cluster).
+"""A broker in memory that handles a client's requests (see kourou_rigs.wire_cluster).
 
-State: soft. Everything runs on the client's I/O thread; a test changes it by plain attributes.
+State: soft. Everything runs on the client's I/O thread; a test changes it through its attributes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kourou_rigs.wire_retries import Lane, sent_again, taken_back
 
 @dataclass
 class Answer:
-    """What a server says to one request."""
+    """A server's reply to a request."""
 
     code: int = 0
     header: Response | None = None
@@ -52,28 +52,28 @@ class Answer:
 
 
 class Silence(Exception):
-    """Raised by an intercept: no answer comes before the deadline."""
+    """Raised by an intercept: there is no reply before the deadline."""
 
 
 class Cut(Exception):
-    """Raised by an intercept: the connection ends under the request."""
+    """Raised by an intercept: the connection is lost while the request is pending."""
 
 
 class Wire(Protocol):
     """The broker's end of a connection."""
 
     def reply(self, correlation: int, answer: Answer) -> None:
-        """Answer an earlier request."""
+        """Reply to an earlier request."""
         ...
 
     def hear(self, request: Request, body: bytes = b"") -> None:
-        """Say something unasked."""
+        """Send an unsolicited notification."""
         ...
 
 
 @dataclass
 class Hold:
-    """A pull that waits."""
+    """A parked pull."""
 
     wire: Wire
     correlation: int
@@ -85,10 +85,10 @@ Handler = Callable[[Wire, int, Any, bytes], Answer | None]
 
 
 class WireBroker:
-    """Keeps sends in lists and answers pulls from them.
+    """Stores sends in lists and answers pulls from them.
 
-    `topics` is the cluster's: (read queues, write queues) by name. `seen` has every request, `left`
-    who unregistered from which group. `intercept(request)` may answer otherwise.
+    `topics` is the cluster's: (read queues, write queues) by name. `seen` has all requests, `left`
+    the clients that unregistered and their groups. `intercept(request)` can override the reply.
     """
 
     def __init__(
@@ -153,11 +153,11 @@ class WireBroker:
         }
 
     def copies(self, leader: WireBroker) -> None:
-        """Have what another member of the same log has, now and later."""
+        """Share the data of another replica of the same log."""
         self.queues, self.min_offsets = leader.queues, leader.min_offsets
 
     def stored(self, topic: str, queue_id: int | None = None) -> list[StoredMessage]:
-        """The messages of a topic, or of one of its queues, in the order of queues and offsets."""
+        """The messages of a topic, or of one of its queues, ordered by queue and offset."""
         return [
             decode_record(record)
             for (name, number), records in sorted(self.queues.items())
@@ -166,7 +166,7 @@ class WireBroker:
         ]
 
     def answer(self, wire: Wire, correlation: int, request: Request, body: bytes) -> Answer | None:
-        """The answer to a request; None when it comes later."""
+        """The reply to a request; None if it is sent later."""
         self.seen.append(request)
         if self.intercept is not None:
             intercepted = self.intercept(request)
@@ -226,7 +226,7 @@ class WireBroker:
         return Answer(Code.SYSTEM_ERROR, remark="no message lies there")
 
     def store(self, lane: Lane, draft: bytes) -> None:
-        """Keep one draft and wake the pulls that wait for it."""
+        """Store one draft and complete the pulls that are parked for it."""
         records = self.queues.setdefault(lane, [])
         record = bytearray(draft)
         stamp(
@@ -252,7 +252,7 @@ class WireBroker:
         return self.pull(wire, number, request)
 
     def pull(self, wire: Wire, number: int, request: pulling.PullMessage) -> Answer | None:
-        """The answer to a pull, whoever asks; None when it is held and comes later."""
+        """The reply to a pull; None if it is parked and answered later."""
         answer = self._read(request)
         if answer.code != Code.PULL_NOT_FOUND or not request.sys_flag & pulling.PullFlag.SUSPEND:
             return answer
@@ -264,7 +264,7 @@ class WireBroker:
         return None
 
     def release(self, hold: Hold) -> None:
-        """Answer a pull that waits."""
+        """Reply to a parked pull."""
         if hold in self.holds:
             self.holds.remove(hold)
             if hold.timer is not None:
@@ -291,7 +291,7 @@ class WireBroker:
         found = records[offset : offset + request.max_msg_nums]
         return Answer(0, place(offset + len(found)), b"".join(found), "FOUND")
 
-    # -- members ----------------------------------------------------------------------------------
+    # -- consumers and producers ------------------------------------------------------------------
 
     def _heartbeat(
         self, wire: Wire, _number: int, _request: membership.HeartBeat, body: bytes
@@ -309,7 +309,7 @@ class WireBroker:
         return Answer()
 
     def _reply(self, _wire: Wire, _number: int, request: SendReplyMessage, body: bytes) -> Answer:
-        """Hand a reply to the client that waits, as if it took it at once."""
+        """Forward a reply to the waiting client, as if the client had accepted it at once."""
         self.replies.append((request, body))
         properties = decode_properties((request.properties or "").encode())
         waiting = self.clients.get(properties.get(Property.REPLY_TO_CLIENT, ""))
@@ -475,7 +475,7 @@ class WireBroker:
     def _query(
         self, _wire: Wire, _number: int, request: queries.QueryMessage, _body: bytes
     ) -> Answer:
-        """Like a real index by hash: a property `collides` makes a message match a foreign key."""
+        """Like an index of hashes: the property `collides` makes a message match another key."""
         found: list[bytes] = []
         for record in self._records():
             message = decode_record(record)

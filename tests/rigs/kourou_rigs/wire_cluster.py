@@ -1,4 +1,4 @@
-"""A cluster without sockets, for those who test what uses `kourou.Client`.
+"""A cluster without sockets, for tests of code that uses `kourou.Client`.
 
     cluster = WireCluster()
     broker = cluster.broker("broker-a")
@@ -6,10 +6,10 @@
         await mq.send("orders", b"...")
     assert [message.body for message in broker.stored("orders")] == [b"..."]
 
-Name server and brokers stand behind the client's own seam for connections. Every request and answer
-is encoded and decoded as on the wire, so what is left out is only ZeroMQ.
+Name server and brokers replace the client's connections. Every request and reply is encoded and
+decoded as on the wire, so that only ZeroMQ is left out.
 
-State: soft. Everything runs on the client's I/O thread; a test changes it by plain attributes.
+State: soft. Everything runs on the client's I/O thread; a test changes it through its attributes.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ CLUSTER = "c1"
 
 
 class WireCluster:
-    """A name server, whatever its address, and brokers by address.
+    """A name server with any address, and brokers by address.
 
-    `topics` are (read queues, write queues) by name, alike at every broker; `perms` may differ from
-    6. Servers whose address is in `down` lose every connection at its first request. `asked` has
-    what name servers were asked, with their addresses. `leaders` has the address of each broker's
-    leader by its name, empty while nobody leads it; otherwise its first member leads.
+    `topics` are (read queues, write queues) by name, the same on every broker; `perms` overrides
+    the default 6. Servers with an address in `down` lose every connection at its first request.
+    `asked` has the requests to name servers, with their addresses. `leaders` maps broker names to
+    the address of the leader, "" for no leader; by default the first replica leads.
     """
 
     def __init__(self, kind: type[WireBroker] = WireBroker) -> None:
@@ -71,14 +71,14 @@ class WireCluster:
         self.wires: list[MemoryWire] = []
 
     def broker(self, name: str = "broker-a") -> WireBroker:
-        """One more broker."""
+        """Add a broker."""
         address = f"{name}:20911"
         broker = self.kind(name, address, len(self.brokers) + 1, self.topics, self.perms)
         self.brokers[address] = broker
         return broker
 
     def follower(self, leader: WireBroker) -> WireBroker:
-        """One more member of a broker's log; it has what the leader has, at once."""
+        """Add a replica of a broker's log, which always has the leader's data."""
         count = sum(one.name == leader.name for one in self.brokers.values())
         address = f"{leader.name}:{20_911 + 1_000 * count}"
         broker = WireBroker(leader.name, address, len(self.brokers) + 1, self.topics)
@@ -87,13 +87,13 @@ class WireCluster:
         return broker
 
     def lead(self, broker: WireBroker) -> None:
-        """This member leads from now on, and name servers know it."""
+        """Make this replica the leader, and register it."""
         self.leaders[broker.name] = broker.address
         members = [one for one in self.brokers.values() if one.name == broker.name]
         broker.position = max(one.position for one in members)
 
     def nobody_leads(self, broker: WireBroker, *, down: bool = True) -> None:
-        """The leader is dead, or still there and refuses; name servers know of no leader."""
+        """Let the leader be down, or running but rejecting requests; no leader is registered."""
         self.leaders[broker.name] = ""
         if down:
             self.down.add(broker.address)
@@ -101,14 +101,14 @@ class WireCluster:
                 wire.cut("the connection was lost")
 
     def filter_server(self, broker: WireBroker) -> WireFilterServer:
-        """One more filter server of a broker."""
+        """Add a filter server to a broker."""
         number = sum(one.broker is broker for one in self.filter_servers.values())
         server = WireFilterServer(broker, f"{broker.name}:{20_915 + number}")
         self.filter_servers[server.address] = server
         return server
 
     def dial(self, address: str, on_notify: Callable[[Frame], None]) -> MemoryWire:
-        """A connection; this is what a client's `dial` takes."""
+        """Open a connection; pass this method as a client's `dial`."""
         wire = MemoryWire(self, address.removeprefix("tcp://"), on_notify)
         self.wires.append(wire)
         asyncio.get_running_loop().call_soon(wire.stands)
@@ -121,7 +121,7 @@ class WireCluster:
     def answer(
         self, wire: MemoryWire, correlation: int, request: Request, body: bytes
     ) -> Answer | None:
-        """The answer of whoever has the wire's address; None when it comes later."""
+        """The reply of the server with the connection's address; None if it is sent later."""
         broker = self.brokers.get(wire.address)
         if broker is not None:
             if isinstance(request, REFUSED) and broker.address != self._leader_of(broker.name):
@@ -151,7 +151,7 @@ class WireCluster:
         return Answer(Code.REQUEST_CODE_NOT_SUPPORTED)
 
     def route(self, topic: str) -> TopicRoute:
-        """The route of a topic as it is now."""
+        """The current route of a topic."""
         read, write = self.topics[topic]
         perm = self.perms.get(topic, 6)
         return TopicRoute(
@@ -172,7 +172,7 @@ class WireCluster:
         return self.leaders.get(name, first)
 
     def _brokers(self) -> tuple[BrokerData, ...]:
-        """Those that are registered: of several members a dead one is not."""
+        """The registered brokers; replicas that are down are left out."""
         members: dict[str, dict[int, str]] = {}
         for broker in self.brokers.values():
             found = members.setdefault(broker.name, {})
@@ -184,10 +184,10 @@ class WireCluster:
 
 
 class MemoryWire:
-    """A connection that encodes and decodes all that passes, on the loop of the client.
+    """A connection that encodes and decodes all frames, on the client's event loop.
 
-    `kinds` has the kind of every frame sent, `deadlines` its request code and its deadline in ms;
-    `replies` what the client answered to requests.
+    `kinds` has the kind of every frame sent, `deadlines` its request code and deadline in ms;
+    `replies` the client's replies to requests.
     """
 
     def __init__(
@@ -209,19 +209,19 @@ class MemoryWire:
 
     @property
     def connected(self) -> bool:
-        """Does the connection stand?"""
+        """True if the connection is open."""
         return not self.closed and self.address not in self._cluster.down
 
     def stands(self) -> None:
-        """Tell the client that it does, if so."""
+        """Notify the client if the connection is open."""
         if self.connected and self.on_connected is not None:
             self.on_connected()
 
     def gather(self) -> None:
-        """Each message leaves by itself here."""
+        """No effect: messages are not batched here."""
 
     def next_correlation(self) -> int:
-        """A number for one request."""
+        """A correlation number for a request."""
         return next(self._numbers)
 
     def submit(
@@ -248,7 +248,7 @@ class MemoryWire:
         timeout_ms: int,
         trace: bytes = NO_TRACE,
     ) -> Reply:
-        """Ask and wait."""
+        """Send a request and wait for the reply."""
         correlation = self.next_correlation()
         head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms, trace=trace)
         future: asyncio.Future[Frame] = self._loop.create_future()
@@ -267,7 +267,7 @@ class MemoryWire:
         return Reply(code, remark, header, frame.body)
 
     def oneway(self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int) -> None:
-        """Tell, without an answer."""
+        """Send a request without a reply."""
         correlation = self.next_correlation()
         head = encode_request(
             request, correlation=correlation, deadline_ms=timeout_ms, kind=Kind.ONEWAY
@@ -275,12 +275,12 @@ class MemoryWire:
         self.submit([head, *body], correlation, None, 0)
 
     def send_parts(self, parts: Sequence[Buffer]) -> bool:
-        """Answer a request of the server."""
+        """Reply to a request of the server."""
         self.replies.append(decode_frame(parts))
         return True
 
     def close(self) -> None:
-        """Close; what is in flight ends."""
+        """Close; pending requests fail."""
         self.closed = True
         self.cut("the connection was closed")
 
@@ -300,7 +300,8 @@ class MemoryWire:
         except Cut:
             self._end(correlation, UnknownOutcome("the connection was lost"))
         except Exception as error:
-            # A mistake in a test's intercept: it is reported, and nobody waits for ever.
+            # An error in a test's intercept is reported to the client, so that the test does not
+            # hang.
             self._end(correlation, UnknownOutcome(f"the intercept failed: {error!r}"))
             raise
         else:
@@ -308,7 +309,7 @@ class MemoryWire:
                 self.reply(correlation, answer)
 
     def reply(self, correlation: int, answer: Answer) -> None:
-        """Answer a request of the client."""
+        """Reply to a request of the client."""
         head = encode_reply(correlation, answer.code, answer.remark, answer.header)
         self._end(correlation, decode_frame([head, answer.body] if answer.body else [head]))
 
@@ -318,7 +319,7 @@ class MemoryWire:
             callback(outcome)
 
     def hear(self, request: Request, body: bytes = b"", *, kind: Kind = Kind.NOTIFY) -> None:
-        """Say something to the client unasked; callable from any thread."""
+        """Send an unsolicited frame to the client; callable from any thread."""
         head = encode_request(request, correlation=7, deadline_ms=0, kind=kind)
         frame = decode_frame([head, body] if body else [head])
         self._loop.call_soon_threadsafe(self._on_notify, frame)
@@ -328,6 +329,6 @@ class MemoryWire:
         self._loop.call_soon_threadsafe(self.cut, "lost")
 
     def cut(self, why: str) -> None:
-        """End everything that is in flight, as a lost connection does."""
+        """Fail all pending requests, as a lost connection does."""
         for correlation in list(self._pending):
             self._end(correlation, UnknownOutcome(why))

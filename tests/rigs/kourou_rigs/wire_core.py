@@ -1,9 +1,9 @@
-"""A real broker's core behind the wires of a test (see kourou_rigs.wire_cluster).
+"""A real broker core behind a test's connections (see kourou_rigs.wire_cluster).
 
-Purpose: what runs against `WireBroker` runs against `kourou.engine.core.BrokerCore` as well, over
-the store in memory that the real store's contract tests prove.
+Tests that run against `WireBroker` also run against `kourou.engine.core.BrokerCore`, over the store
+in memory that passes the contract tests of the real store.
 
-State: the engine's. Everything runs on the client's I/O thread, and time is the machine's.
+State: the engine's. Everything runs on the client's I/O thread, with the machine's time.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ CLUSTER = "c1"
 SEGMENT_BYTES = 64 << 20
 TICK_S = 0.005
 SHORT_DELAYS_MS = (1,) * 18
-"""Every delay level: a retry comes at once, as it does from a `WireBroker`."""
+"""The delays of all levels: a retry is immediate, as with a `WireBroker`."""
 
 ADMIN = 1_000_000
-"""The connection over which topics of the test are created."""
+"""The connection that creates the test's topics."""
 
 
 class CoreBroker(WireBroker):
-    """A `WireBroker` whose answers are the real core's.
+    """A `WireBroker` whose replies come from the real core.
 
-    Its plain attributes are brought up to date after every turn; changing them has no effect, but
-    for `intercept`. `perms` are the cluster's.
+    Its attributes are updated after every loop iteration; changing them has no effect, except for
+    `intercept`. `perms` are the cluster's.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class CoreBroker(WireBroker):
         clock = SystemClock()
         policy = BrokerPolicy(CLUSTER, name, delay_levels_ms=SHORT_DELAYS_MS)
         self.engine = Engine(policy=policy, segment_size=SEGMENT_BYTES, wall_ms=clock.now_ms())
-        self.engine.store.recent = False  # else a new group reads each short queue from its begin
+        self.engine.store.recent = False  # else new groups read short queues from the start
         self._clock, self._at_ms = clock, clock.monotonic_ms()
         self._rules = TopicRules(CLUSTER, name)
         self._wires: list[Wire] = []
@@ -66,7 +66,7 @@ class CoreBroker(WireBroker):
         self._pending: dict[tuple[int, int], tuple[Wire, int]] = {}
 
     def answer(self, wire: Wire, correlation: int, request: Request, body: bytes) -> Answer | None:
-        """Let the core decide; what it answers, and to whom, follows from its effects."""
+        """Let the core handle the request; replies follow from its effects."""
         self.seen.append(request)
         intercepted = None if self.intercept is None else self.intercept(request)
         if intercepted is not None:
@@ -92,7 +92,7 @@ class CoreBroker(WireBroker):
     # -- time -------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Time passes on the loop of the client that asked last, while a client is connected."""
+        """Advance the time on the loop of the last client, while a client is connected."""
         loop = asyncio.get_running_loop()
         if self._timer is None or self._loop is not loop:
             self._loop = loop
@@ -111,24 +111,24 @@ class CoreBroker(WireBroker):
             self._arm()
 
     def pass_time(self, ms: int) -> None:
-        """So much time passes for the broker."""
+        """Advance the broker's time."""
         self.engine.advance(ms)
         self._after_turn()
 
     def hold_flushes(self) -> None:
-        """From now on it flushes for its senders (SYNC_FLUSH), and the disk waits for `flush`."""
+        """Switch to SYNC_FLUSH; data is flushed only by `flush`."""
         self._declare()
         self.engine.core.desks.confirmations.sync_flush = True
 
     def flush(self) -> None:
-        """The disk has all that was written."""
+        """Report everything as flushed."""
         self.engine.flush()
         self._after_turn()
 
-    # -- what came of a turn ----------------------------------------------------------------------
+    # -- results of an iteration ------------------------------------------------------------------
 
     def _declare(self) -> None:
-        """Topics are made by tests at the cluster, and by sends here."""
+        """Create the topics that a test declared in the cluster; sends may create others."""
         for topic, (read, write) in list(self.topics.items()):
             wanted = read, write, self.perms.get(topic, 6)
             if self._rules.owns(topic) or self._declared.get(topic) == wanted:

@@ -1,6 +1,6 @@
-"""A filter server in memory beside a broker in memory (see kourou_rigs.wire_cluster).
+"""A filter server in memory for a broker in memory (see kourou_rigs.wire_cluster).
 
-State: soft. Everything runs on the client's I/O thread; a test changes it by plain attributes.
+State: soft. Everything runs on the client's I/O thread; a test changes it through its attributes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Judge = Callable[[StoredMessage], bool]
 
 
 class WireFilterServer:
-    """Answers the pulls of groups whose filter the broker has.
+    """Answers pulls of groups that have a filter at the broker.
 
-    `passes(message)` is every filter's verdict. With a `failure`, its kind and reason, no filter
-    can judge. `seen` has every request; `intercept(request)` may answer otherwise.
+    `passes(message)` is the result of all filters. With a `failure`, its kind and reason, all
+    filters fail. `seen` has all requests; `intercept(request)` can override the reply.
     """
 
     def __init__(self, broker: WireBroker, address: str) -> None:
@@ -39,7 +39,7 @@ class WireFilterServer:
         self.intercept: Callable[[Request], Answer | None] | None = None
 
     def answer(self, wire: Wire, correlation: int, request: Request, _body: bytes) -> Answer | None:
-        """The answer to a request; None when it comes later."""
+        """The reply to a request; None if it is sent later."""
         from kourou_rigs.wire_broker import Answer
 
         self.seen.append(request)
@@ -78,7 +78,7 @@ class WireFilterServer:
         return Answer(Code.FILTER_FAILED, header, remark=reason)
 
     def judged(self, answer: Answer, version: int | None) -> Answer:
-        """What is left of a broker's answer."""
+        """The broker's reply with the messages that pass."""
         if isinstance(answer.header, PullResponse):
             answer.header = structs.replace(answer.header, filter_version=version)
         if answer.code == Code.SUCCESS:
@@ -90,18 +90,18 @@ class WireFilterServer:
 
 
 class _Judging:
-    """The end of a connection whose answers are judged before they leave."""
+    """A connection whose replies are filtered before they are sent."""
 
     def __init__(self, server: WireFilterServer, wire: Wire) -> None:
         self._server = server
         self._wire = wire
 
     def reply(self, correlation: int, answer: Answer) -> None:
-        """A held pull is answered."""
+        """Filter and forward the reply to a parked pull."""
         self._wire.reply(correlation, self._server.judged(answer, None))
 
     def hear(self, request: Request, body: bytes = b"") -> None:
-        """Brokers tell consumers, not filter servers, about groups."""
+        """Forward a notification; brokers send these only to consumers."""
         self._wire.hear(request, body)
 
 

@@ -1,4 +1,4 @@
-"""The filters that a broker in memory keeps (see kourou_rigs.wire_broker).
+"""The filters that a broker in memory stores (see kourou_rigs.wire_broker).
 
 State: soft.
 """
@@ -9,9 +9,9 @@ from kourou.protocol.messages.filter_server import FilterResponse, PutFilter
 
 
 class WireFilters:
-    """Sources by group and name, the first version in front; `active` is changed by a test.
+    """Sources by group and name, in order of versions; a test sets `active`.
 
-    Without `enable_at_once` an upload waits for an operator.
+    Without `enable_at_once` an uploaded version is not enabled.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class WireFilters:
         self.enable_at_once = True
 
     def put(self, request: PutFilter, body: bytes) -> FilterResponse:
-        """Keep an upload; one that is there already keeps its version, and nothing changes."""
+        """Store an uploaded source; an identical source keeps its version."""
         key = request.consumer_group, request.name
         versions = self.sources.setdefault(key, [])
         created = body not in versions

@@ -1,6 +1,6 @@
 """The queue locks of a broker in memory (see kourou_rigs.wire_broker).
 
-State: soft. A test looks into `holders` and changes it.
+State: soft. Tests read and change `holders`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from kourou.protocol.lists_body import decode_lock_batch, encode_locked_queues
 
 
 class WireLocks:
-    """(group, queue) -> client id."""
+    """(group, queue) -> client ID."""
 
     def __init__(self) -> None:
         self.holders: dict[tuple[str, MessageQueue], str] = {}
 
     def lock(self, body: bytes) -> bytes:
-        """Take or refresh; the body of the answer."""
+        """Acquire or refresh locks; returns the body of the reply."""
         wanted = decode_lock_batch(body)
         return encode_locked_queues(
             queue
@@ -25,7 +25,7 @@ class WireLocks:
         )
 
     def unlock(self, body: bytes) -> str:
-        """Give back; the group concerned."""
+        """Release locks; returns the group."""
         given = decode_lock_batch(body)
         for queue in given.queues:
             if self.holders.get((given.group, queue)) == given.client_id:

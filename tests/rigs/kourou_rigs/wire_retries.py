@@ -1,4 +1,4 @@
-"""What a broker in memory makes of messages that were not consumed."""
+"""Retries and dead letters of a broker in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Lane = tuple[str, int]
 
 
 def sent_again(request: SendMessage, body: bytes, times_max: int) -> tuple[Lane, bytes]:
-    """A single send; one to a retry topic whose attempts are used up becomes a dead letter."""
+    """The draft of a single send; a retry beyond the last attempt becomes a dead letter."""
     times = request.reconsume_times or 0
     if request.max_reconsume_times is not None:
         times_max = request.max_reconsume_times
@@ -38,7 +38,7 @@ def sent_again(request: SendMessage, body: bytes, times_max: int) -> tuple[Lane,
 def taken_back(
     request: ConsumerSendMsgBack, found: StoredMessage, times_max: int
 ) -> tuple[Lane, bytes]:
-    """A message that a consumer gives back: a retry, or a dead letter."""
+    """The draft of a message that a consumer sends back: a retry, or a dead letter."""
     if request.max_reconsume_times is not None:
         times_max = request.max_reconsume_times
     dead = request.delay_level < 0 or found.reconsume_times >= times_max

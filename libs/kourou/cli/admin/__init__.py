@@ -1,1 +1,1 @@
-"""`kourou admin`: what operators do, under the names of RocketMQ's mqadmin and with its letters."""
+"""`kourou admin`: commands for operators, with the names and option letters of mqadmin."""

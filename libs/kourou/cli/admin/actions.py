@@ -1,4 +1,4 @@
-"""What each administrative command does: one question to the client's admin, one report."""
+"""The frequent admin commands: each is one request to the client's admin API and one report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def update_topic(
     broker: str | None,
     cluster: str | None,
 ) -> Report:
-    """Create a topic, or change it."""
+    """Create or change a topic."""
     client.admin.topics.create(
         topic,
         queues=write,
@@ -53,7 +53,7 @@ def update_topic(
 
 
 def delete_topic(client: Client, topic: str, *, cluster: str | None) -> Report:
-    """Delete a topic everywhere. Raises TopicNotFound if nobody has it."""
+    """Delete a topic everywhere; raises TopicNotFound if no broker has it."""
     if topic not in client.admin.topics.list() and not _known(client, topic):
         raise TopicNotFound(f"topic {topic!r} not found; nothing was deleted")
     client.admin.topics.delete(topic, cluster=cluster)
@@ -61,7 +61,7 @@ def delete_topic(client: Client, topic: str, *, cluster: str | None) -> Report:
 
 
 def _known(client: Client, topic: str) -> bool:
-    """Does a broker have it, though a name server's list does not yet?"""
+    """True if a broker has the topic, even if no name server lists it yet."""
     try:
         return bool(client.admin.topics.config(topic))
     except TopicNotFound:
@@ -74,7 +74,7 @@ def topic_list(client: Client) -> Report:
 
 
 def topic_route(client: Client, topic: str) -> Report:
-    """Where a topic's queues are."""
+    """The brokers and queues of a topic."""
     route = client.admin.topics.route(topic)
     addresses = {one.broker_name: one.master_addr() for one in route.broker_datas}
     rows = [
@@ -91,7 +91,7 @@ def topic_route(client: Client, topic: str) -> Report:
 
 
 def topic_status(client: Client, topic: str) -> Report:
-    """Bounds and last store time of every queue."""
+    """Minimum and maximum offset and last store time of every queue."""
     rows = [
         (
             queue.broker_name,
@@ -116,9 +116,9 @@ def delete_group(
     broker: str | None = None,
     cluster: str | None = None,
 ) -> Report:
-    """Delete a consumer group everywhere. Raises GroupNotFound if nobody has it.
+    """Delete a consumer group everywhere; raises GroupNotFound if no broker has it.
 
-    With `remove_offsets` brokers are asked in any case: progress outlives its group.
+    With `remove_offsets` brokers are asked in any case, because offsets can outlive their group.
     """
     known = any(one.name == group for one in client.admin.groups.list())
     if not known and not remove_offsets:
@@ -130,7 +130,7 @@ def delete_group(
 
 
 def group_list(client: Client) -> Report:
-    """All groups."""
+    """List all groups."""
     rows = [
         (one.name, one.consume_enable, one.retry_max_times) for one in client.admin.groups.list()
     ]
@@ -138,7 +138,7 @@ def group_list(client: Client) -> Report:
 
 
 def consumer_progress(client: Client, group: str, topic: str | None) -> Report:
-    """How far a group is in every queue."""
+    """A group's offset and lag in every queue."""
     found = client.admin.offsets.of(group, topic)
     rows = [
         (
@@ -157,7 +157,7 @@ def consumer_progress(client: Client, group: str, topic: str | None) -> Report:
 
 
 def connections(client: Client, group: str, *, producers: bool) -> Report:
-    """Who is connected."""
+    """The connected consumers or producers of a group."""
     groups = client.admin.groups
     members = groups.producers(group) if producers else groups.members(group)
     rows = [(one.client_id, one.client_addr, one.language, one.version) for one in members]
@@ -174,7 +174,7 @@ def reset_offsets(
 
 
 def skip_backlog(client: Client, group: str, topic: str) -> Report:
-    """Move a group to the end of its queues."""
+    """Reset a group's offsets to the ends of its queues."""
     return reset_offsets(client, group, topic, TO_THE_END_MS, force=True)
 
 
@@ -188,7 +188,7 @@ def clone_offsets(client: Client, source: str, target: str, topic: str) -> Repor
 
 
 def message_by_id(client: Client, topic: str | None, message_id: str) -> Report:
-    """One message by an id of either kind; a unique key is only found in its topic."""
+    """One message by either kind of ID; a unique key requires its topic."""
     messages = client.admin.messages
     if topic is None:
         try:
@@ -204,7 +204,7 @@ def message_by_id(client: Client, topic: str | None, message_id: str) -> Report:
 def messages_by_key(
     client: Client, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
 ) -> Report:
-    """Messages with a business key; says so when there may be more."""
+    """Messages with a business key; adds a remark if there may be more."""
     found = client.admin.messages.by_key(
         topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
     )
@@ -219,7 +219,7 @@ def messages_by_key(
 
 
 def shown_messages(found: list[ReceivedMessage]) -> Report:
-    """Messages, one a row; where some broker told nothing the exit code is 1."""
+    """Messages, one per row; the exit code is 1 if a broker did not reply."""
     missing = found.missing if isinstance(found, Found) else {}
     objects = [json.loads(as_json_line(message)) for message in found]
     columns = ("topic", "broker", "queue", "offset", "message_id", "tag", "keys", "body")
@@ -249,9 +249,9 @@ def cluster_list(client: Client) -> Report:
 
 
 def broker_name(client: Client, text: str) -> str:
-    """The broker that is meant: its name, or the address of one of its members.
+    """The name of a broker, given its name or the address of one of its replicas.
 
-    An address may have either port, that of RocketMQ's clients or that of ours.
+    An address may have the remoting port or the ZeroMQ port.
     """
     info: ClusterInfo = client.admin.cluster.info()
     for name, broker in info.brokers.items():
@@ -267,7 +267,7 @@ def _is_one_of(text: str, addresses: Collection[str]) -> bool:
 
 
 def write_permission(client: Client, broker: str, *, wipe: bool) -> Report:
-    """Take a broker out of the routes for sending, or put it back."""
+    """Remove a broker from the routes for sending, or put it back."""
     name = broker_name(client, broker)
     brokers: Any = client.admin.brokers
     if wipe:
@@ -280,7 +280,7 @@ def write_permission(client: Client, broker: str, *, wipe: bool) -> Report:
 
 
 def delete_expired(client: Client, broker: str | None, cluster: str | None) -> Report:
-    """Let brokers delete what is expired, at whatever hour."""
+    """Let brokers delete expired log segments now."""
     names = chosen_brokers(client, broker, cluster)
     for name in names:
         client.admin.brokers.delete_expired_log(name)
@@ -288,7 +288,7 @@ def delete_expired(client: Client, broker: str | None, cluster: str | None) -> R
 
 
 def clean_queues(client: Client, broker: str | None, cluster: str | None) -> Report:
-    """Let brokers delete files of queues and index that name only what their logs have no more."""
+    """Let brokers delete queue and index files that refer only to expired messages."""
     names = chosen_brokers(client, broker, cluster)
     for name in names:
         client.admin.brokers.clean_expired_queues(name)

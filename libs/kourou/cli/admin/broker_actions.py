@@ -1,4 +1,4 @@
-"""Admin commands for brokers, clusters and name servers: a few requests and a report each."""
+"""Admin commands for brokers, clusters and name servers: a few requests and one report each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kourou.sync import Client
 
 
 def cluster_statistics(client: Client) -> Report:
-    """What passed through every broker today, and how full its disk is."""
+    """Message counts of the day, and disk usage, of every broker."""
     rows = []
     info = client.admin.cluster.info()
     for cluster, names in sorted(info.clusters.items()):
@@ -37,7 +37,7 @@ def _number(found: Mapping[str, str], name: str) -> int | None:
 
 
 def broker_status(client: Client, broker: str | None, cluster: str | None) -> Report:
-    """Figures of brokers."""
+    """Metrics of brokers."""
     names = _wanted(client, broker, cluster)
     return _tables({name: client.admin.brokers.runtime(name) for name in names}, "broker")
 
@@ -51,7 +51,7 @@ def broker_config(client: Client, broker: str | None, cluster: str | None) -> Re
 def update_broker_config(
     client: Client, broker: str | None, cluster: str | None, key: str, value: str
 ) -> Report:
-    """Change a setting while brokers run, and show what it is now."""
+    """Change a setting of running brokers, and show its new value."""
     now: dict[str, dict[str, str]] = {}
     for name in _wanted(client, broker, cluster):
         client.admin.brokers.update_config(name, {key: value})
@@ -60,7 +60,7 @@ def update_broker_config(
 
 
 def clean_topics(client: Client, broker: str | None, cluster: str | None) -> Report:
-    """Let brokers delete queues that no topic names."""
+    """Let brokers delete queues of deleted topics."""
     names = chosen_brokers(client, broker, cluster)
     for name in names:
         client.admin.brokers.clean_unused_topics(name)
@@ -74,7 +74,7 @@ def _wanted(client: Client, broker: str | None, cluster: str | None) -> list[str
 
 
 def _tables(found: Mapping[str, Mapping[str, str]], whose: str) -> Report:
-    """One table a name: the name stands in a column of its own where there are several."""
+    """One table for each name; with several tables, a column has the name."""
     if len(found) == 1:
         ((_, only),) = found.items()
         return Report(("key", "value"), sorted(only.items()))
@@ -101,19 +101,19 @@ def update_namesrv_config(client: Client, key: str, value: str) -> Report:
 
 
 def put_key_value(client: Client, namespace: str, key: str, value: str) -> Report:
-    """Give a key a value."""
+    """Set a key of a namespace."""
     client.admin.name_servers.put(namespace, key, value)
     return Report(("namespace", "key", "value"), [(namespace, key, value)])
 
 
 def delete_key_value(client: Client, namespace: str, key: str) -> Report:
-    """Take a key away."""
+    """Remove a key of a namespace."""
     client.admin.name_servers.delete(namespace, key)
     return Report(remarks=[f"{namespace} no longer has the key {key}"])
 
 
 def key_values(client: Client, namespace: str, key: str | None) -> Report:
-    """The keys of a namespace."""
+    """The keys and values of a namespace."""
     found: dict[str, str] = client.admin.name_servers.list(namespace)
     if key is not None:
         if key not in found:

@@ -1,4 +1,4 @@
-"""`kourou admin`: the commands about brokers, clusters and name servers, and their arguments."""
+"""`kourou admin`: the commands for brokers, clusters and name servers, and their options."""
 
 from __future__ import annotations
 

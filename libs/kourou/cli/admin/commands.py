@@ -18,7 +18,7 @@ FAMILIES = (
     *(topic_commands, group_commands, message_commands, broker_commands),
     *(replica_commands, filter_commands, watching_commands, why_commands),
 )
-"""In the order of the page and, but for those of filters, of the help."""
+"""In the order of the page and, except for filters, of the help."""
 
 admin.add_typer(filters, name="filter", short_help="Manage Python filters (filter --help).")
 

@@ -1,4 +1,4 @@
-"""What the commands about dead letters do."""
+"""The actions of the commands for dead letters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def listed(client: Client, group: str, count_max: int) -> Report:
 
 
 def resent(client: Client, group: str, ids: Sequence[str], count_max: int) -> Report:
-    """Send those again, and deal with all if none failed and all were meant."""
+    """Send dead letters to their group again; marks them as handled if all were chosen and none
+    failed.
+    """
     letters = client.admin.dead_letters.of(group, count_max=count_max)
     chosen = [_named(letters, group, one) for one in ids] if ids else list(letters)
     outcomes = client.admin.dead_letters.resend(group, chosen)
@@ -59,7 +61,7 @@ def resent(client: Client, group: str, ids: Sequence[str], count_max: int) -> Re
 
 
 def discarded(client: Client, group: str, until: str | None, count_max: int) -> Report:
-    """Let go all up to one, or all that are listed."""
+    """Mark dead letters as handled: those up to `until` in its queue, or all that are listed."""
     letters = list(client.admin.dead_letters.of(group, count_max=count_max))
     if until is not None:
         last = _named(letters, group, until).message

@@ -1,7 +1,7 @@
-"""What operators take home as a file: topics and groups, settings, figures.
+"""Exports to files: topics and groups, settings, metrics.
 
-The names in the files are RocketMQ's, so that tools that read its exports read ours. A file is
-written beside its name and renamed: nobody reads half of one.
+The names in the files are RocketMQ's, so that tools that read its exports read these. A file is
+written under a temporary name and renamed, so that no reader sees a part of it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def configs(client: Client, cluster: str | None, folder: Path) -> Report:
 
 
 def metrics(client: Client, cluster: str | None, folder: Path) -> Report:
-    """Figures of brokers, and the sums over them."""
+    """Metrics of brokers, and their sums."""
     names = chosen_brokers(client, None, cluster)
     figures = {name: client.admin.brokers.runtime(name) for name in names}
     totals = {

@@ -1,4 +1,4 @@
-"""What the commands about filters do: a question to the client's admin, and one report."""
+"""The actions of the commands for filters: each is a request to the admin API and one report."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kourou.sync import Client
 
 STDIN = "-"
 IN_ALL = "all"
-"""Where the sums of all filter servers stand."""
+"""The name of the row with the sums over all filter servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A filter, and at which brokers: at one, at those of a cluster, or at all that have it."""
+    """A filter, and where: at one broker, at those of a cluster, or at all that have it."""
 
     group: str
     name: str
@@ -34,20 +34,20 @@ class Chosen:
     cluster: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what can name no filter, before anybody is asked."""
+        """Raises an error for invalid filter names before any request is sent."""
         check_filter_name(self.name)
 
     @property
     def where(self) -> dict[str, str | None]:
-        """As the client's admin takes it."""
+        """As arguments of the client's admin API."""
         return {"broker": self.broker, "cluster": self.cluster}
 
 
-# -- what is typed --------------------------------------------------------------------------------
+# -- input ----------------------------------------------------------------------------------------
 
 
 def read_source(file: str) -> str:
-    """The Python in a file, or of stdin. ConfigError for what no filter can be."""
+    """Read the Python source from a file or stdin; raises ConfigError if it cannot be a filter."""
     if file == STDIN:
         shown, data = "stdin", sys.stdin.buffer.read(FILTER_SOURCE_BYTES_MAX + 1)
     else:
@@ -75,14 +75,14 @@ def _read(path: Path) -> bytes:
 
 
 def name_for(file: str) -> str:
-    """What a filter is called that is uploaded from a file: like the file."""
+    """The default name of a filter that is uploaded from a file: the file's name."""
     if file == STDIN:
         raise BadRequest("what comes from stdin has no name", hint="-f NAME")
     return Path(file).stem
 
 
 def whoever_asks() -> str:
-    """`ann@till-7`: who runs this command, as far as the system tells."""
+    """The user of this command as `ann@till-7`, as far as the system knows it."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # an account without a name, as in many containers
@@ -90,7 +90,7 @@ def whoever_asks() -> str:
     return f"{user}@{socket.gethostname()}"[:FILTER_AUTHOR_LENGTH_MAX]
 
 
-# -- looking --------------------------------------------------------------------------------------
+# -- showing --------------------------------------------------------------------------------------
 
 
 def filter_list(client: Client, group: str, broker: str | None) -> Report:
@@ -125,7 +125,7 @@ def filter_list(client: Client, group: str, broker: str | None) -> Report:
 
 
 def state_of(one: FilterState) -> str:
-    """`runs`, `disabled` or `quarantined`; who is quarantined does not run, active or not."""
+    """`runs`, `disabled` or `quarantined`; a quarantined version does not run, even if active."""
     if one.active is None:
         return "disabled"
     return "quarantined" if one.active in one.quarantined else "runs"
@@ -172,20 +172,20 @@ def filter_show(client: Client, group: str, name: str, broker: str | None) -> Re
 def filter_source(
     client: Client, group: str, name: str, version: int | None, broker: str | None
 ) -> Report:
-    """The Python of a version, as it was uploaded; of the active one if none is named."""
+    """The Python source of a version as it was uploaded; by default of the active one."""
     found = client.admin.filters.source(group, name, version, broker=broker)
     return Source(found.version, found.source or "")
 
 
 class Source(Report):
-    """Text that is shown as it is, so that it can be written to a file and uploaded again."""
+    """A report that prints text unchanged, so that it can be saved to a file and uploaded again."""
 
     def __init__(self, version: int, text: str) -> None:
         super().__init__(("version", "source"), [(version, text)])
         self._text = text
 
     def show(self, *, as_json: bool) -> None:
-        """The text and nothing else; a terminal is not commanded by it."""
+        """Print only the text; on a terminal, control characters are escaped."""
         if as_json:
             super().show(as_json=True)
             return
@@ -193,13 +193,13 @@ class Source(Report):
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
-# -- deciding -------------------------------------------------------------------------------------
+# -- changing -------------------------------------------------------------------------------------
 
 
 def filter_put(
     client: Client, chosen: Chosen, source: str, *, author: str, note: str, enable: bool
 ) -> Report:
-    """Upload; what the filter has already keeps its version."""
+    """Upload a version; an identical source keeps its version number."""
     done = client.admin.filters.put(
         chosen.group,
         chosen.name,
@@ -221,7 +221,7 @@ def filter_put(
 
 
 def filter_enable(client: Client, chosen: Chosen, version: int | None, reason: str) -> Report:
-    """Let a version run."""
+    """Enable a version."""
     filters = client.admin.filters
     return _changes(
         filters.enable(chosen.group, chosen.name, version, reason=reason, **chosen.where)
@@ -229,19 +229,19 @@ def filter_enable(client: Client, chosen: Chosen, version: int | None, reason: s
 
 
 def filter_disable(client: Client, chosen: Chosen, reason: str) -> Report:
-    """Let none run."""
+    """Disable the filter."""
     filters = client.admin.filters
     return _changes(filters.disable(chosen.group, chosen.name, reason=reason, **chosen.where))
 
 
 def filter_rollback(client: Client, chosen: Chosen, reason: str) -> Report:
-    """Let the one run that ran before."""
+    """Enable the previous version."""
     filters = client.admin.filters
     return _changes(filters.rollback(chosen.group, chosen.name, reason=reason, **chosen.where))
 
 
 def filter_policy(client: Client, chosen: Chosen, policy: str, reason: str) -> Report:
-    """Say what becomes of messages that cannot be judged."""
+    """Set the failure policy: what happens to messages on which the filter fails."""
     known = [one.value for one in FilterPolicy]
     wanted = policy.strip().lower()
     if wanted not in known:
@@ -250,7 +250,7 @@ def filter_policy(client: Client, chosen: Chosen, policy: str, reason: str) -> R
     done = filters.set_policy(chosen.group, chosen.name, wanted, reason=reason, **chosen.where)
     report = _changes(done)
     report.remarks.append(f"if {chosen.name} fails on a message: {MEANINGS[wanted]}")
-    if wanted != FilterPolicy.PASS:  # a quarantine outlives the policy under which it came about
+    if wanted != FilterPolicy.PASS:  # a quarantine outlives the policy that caused it
         report.remarks += [
             f"{where}: version {change.version} is quarantined ({_clean(change.quarantined)}), "
             "so its group still waits; `kourou admin filter enable` ends the quarantine"
@@ -268,7 +268,7 @@ MEANINGS = {
 
 
 def filter_delete(client: Client, chosen: Chosen, reason: str) -> Report:
-    """Delete it; the history keeps it."""
+    """Delete the filter; the history keeps it."""
     filters = client.admin.filters
     done = filters.delete(chosen.group, chosen.name, reason=reason, **chosen.where)
     remarks = [
@@ -282,7 +282,7 @@ def _changes(done: Mapping[str, Any]) -> Report:
     return Report(("broker", "version", "active", "created"), rows)
 
 
-# -- trying and measuring -------------------------------------------------------------------------
+# -- dry runs and metrics -------------------------------------------------------------------------
 
 
 def filter_try(
@@ -294,7 +294,7 @@ def filter_try(
     count: int,
     broker: str | None,
 ) -> Report:
-    """What a filter (group, name, topic) says of the topic's last messages; failed if it failed."""
+    """Dry run a filter (group, name, topic) on the topic's last messages; failed if it failed."""
     group, name, topic = what
     check_filter_name(name)
     trials: Mapping[str, FilterTrial] = client.admin.filters.try_out(
@@ -339,7 +339,7 @@ def _cost(where: str, trial: FilterTrial) -> str:
 
 
 def filter_stats(client: Client, group: str, name: str, broker: str | None) -> Report:
-    """The figures of every filter at every filter server, and the sums where several ran it."""
+    """The metrics of every filter at every filter server, and the sums if several ran it."""
     found = client.admin.filters.statistics(group, name, broker=broker)
     shown: list[tuple[str, FilterFigures]] = []
     for where, figures in sorted(found.items()):
@@ -383,7 +383,7 @@ def _figures(where: str, ones: list[FilterFigures]) -> tuple[Any, ...]:
     )
 
 
-# -- small things ---------------------------------------------------------------------------------
+# -- helpers --------------------------------------------------------------------------------------
 
 
 def _each(found: Mapping[str, Iterable[FilterState]]) -> Iterable[tuple[str, FilterState]]:
@@ -399,7 +399,7 @@ def _no_filter(group: str, name: str) -> Rejected:
 
 
 def _clean(text: str) -> str:
-    """What somebody typed elsewhere must not command this terminal."""
+    """Escape control characters: text of other users must not control this terminal."""
     return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 

@@ -1,4 +1,4 @@
-"""`kourou admin filter …`: the commands about filters in Python, and their arguments."""
+"""`kourou admin filter …`: the commands for Python filters, and their options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kourou.sync import Client
 
 TRIED_MAX = 1_024
-"""Messages of one dry run, as kourou.model.limits has it; that module is not loaded for a help."""
+"""Messages per dry run, as in kourou.model.limits; that module is not imported for the help."""
 
 OneGroup = Annotated[
     str,
@@ -130,7 +130,7 @@ def _decide(
     *,
     as_json: bool,
 ) -> int:
-    """Decide something about one filter: group, name, broker, cluster."""
+    """Change one filter: group, name, broker, cluster."""
     from kourou.cli.admin.filter_actions import Chosen
 
     return report(namesrv, lambda client: work(client, Chosen(*chosen)), as_json=as_json)

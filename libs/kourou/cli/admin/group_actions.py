@@ -1,4 +1,4 @@
-"""The less frequent admin commands for groups: a few requests and a report each."""
+"""The less frequent admin commands for groups: a few requests and one report each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def update_group(
     broker: str | None,
     cluster: str | None,
 ) -> Report:
-    """Create a group, or change it; what is not named has its usual value, as with mqadmin."""
+    """Create or change a group; as in mqadmin, settings that are left out get their default."""
     config = replace(GroupConfig(group), **wanted)
     client.admin.groups.create(config, broker=broker, cluster=cluster)
     return group_config(client, group)
@@ -45,11 +45,11 @@ def group_config(client: Client, group: str) -> Report:
     return Report(("broker", *names), rows)
 
 
-# -- progress -------------------------------------------------------------------------------------
+# -- offsets --------------------------------------------------------------------------------------
 
 
 def all_progress(client: Client) -> Report:
-    """Every group that is there or has progress: members, lag."""
+    """Every group that exists or has offsets: consumers, lag."""
     lags: dict[str, int] = {}
     for broker in client.admin.brokers.names():
         for name, topics in client.admin.offsets.everywhere(broker).groups.items():
@@ -69,14 +69,14 @@ def all_progress(client: Client) -> Report:
 def _members(client: Client, group: str) -> tuple[str | None, int | None, int]:
     try:
         found = client.admin.groups.connections(group)
-    except KourouError:  # nobody is connected
+    except KourouError:  # no consumer is connected
         return None, None, 0
     versions = [member.version for member in found.connections]
     return found.message_model.value, min(versions), len(versions)
 
 
 def progress_with_owners(client: Client, group: str, topic: str | None) -> Report:
-    """A group's progress, and which member has each queue."""
+    """A group's offsets and lag, and the consumer of each queue."""
     owners = {
         queue: client_id
         for client_id, info in client.admin.members.running_infos(group).items()
@@ -101,7 +101,7 @@ def progress_with_owners(client: Client, group: str, topic: str | None) -> Repor
 
 
 def broker_consume_stats(client: Client, broker: str, level: int, *, ordered: bool) -> Report:
-    """Every group's progress at one broker."""
+    """The offsets of every group at one broker."""
     from kourou.cli.admin.actions import broker_name
 
     stats = client.admin.offsets.everywhere(broker_name(client, broker), ordered_only=ordered)
@@ -125,11 +125,11 @@ def broker_consume_stats(client: Client, broker: str, level: int, *, ordered: bo
     return Report(columns, rows, [f"lag {stats.total_lag:,} in all"])
 
 
-# -- members --------------------------------------------------------------------------------------
+# -- consumers and producers ----------------------------------------------------------------------
 
 
 def consumers(client: Client, group: str, broker: str | None) -> Report:
-    """Who consumes, and what the group wants."""
+    """The connected consumers and the subscriptions of a group."""
     found = client.admin.groups.connections(group)
     rows = [
         (one.client_id, one.client_addr, one.language, one.version) for one in found.connections
@@ -143,7 +143,7 @@ def consumers(client: Client, group: str, broker: str | None) -> Report:
 
 
 def all_producers(client: Client, broker: str | None) -> Report:
-    """Every producer; those of one broker where one is named."""
+    """All producers, optionally of one broker."""
     found = client.admin.members.all_producers(broker)
     rows = [
         (
@@ -163,7 +163,7 @@ def all_producers(client: Client, broker: str | None) -> Report:
 
 
 def consumer_status(client: Client, group: str, client_id: str | None, *, stacks: bool) -> Report:
-    """What every member says of itself, or everything of one."""
+    """The status that every consumer reports, or all details of one."""
     if client_id is not None:
         return _everything(client.admin.members.running_info(group, client_id, stacks=stacks))
     rows = []

@@ -1,4 +1,4 @@
-"""`kourou admin`: the commands about groups, their members and their progress."""
+"""`kourou admin`: the commands for groups, their consumers and their offsets."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def broker_consume_stats(
     )
 
 
-# -- moving groups --------------------------------------------------------------------------------
+# -- resetting offsets ----------------------------------------------------------------------------
 
 
 @command("resetOffsetByTime")

@@ -1,4 +1,4 @@
-"""What the commands about messages do: one question or a few, one report."""
+"""The actions of the commands for messages: one or a few requests, one report."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def by_id(
     client_id: str | None,
     again: bool,
 ) -> Report:
-    """Show a message, let a group consume it, or send it again."""
+    """Show a message, deliver it to a consumer of a group, or send it again."""
     if group is None and not again:
         return message_by_id(client, topic, message_id)
     message = _found(client, message_id, topic)
@@ -94,7 +94,9 @@ def by_unique_key(
     client_id: str | None,
     show_all: bool,
 ) -> Report:
-    """Show the message with a unique key, or all its copies, or let a group consume it."""
+    """Show the message with a unique key, or all its copies, or deliver it to a consumer of a
+    group.
+    """
     messages = client.admin.messages
     if group is not None:
         return _consumed_directly(
@@ -109,7 +111,7 @@ def by_unique_key(
 
 
 def by_offset(client: Client, topic: str, broker: str, queue_id: int, offset: int) -> Report:
-    """The message at an offset; MessageNotFound if there is none."""
+    """The message at an offset; raises MessageNotFound if there is none."""
     consumer = client.pull_consumer(READER_GROUP)
     found = consumer.pull(MessageQueue(topic, broker, queue_id), offset, count_max=1)
     if found.status is not PullStatus.FOUND or found.messages[0].offset != offset:
@@ -121,7 +123,7 @@ def by_offset(client: Client, topic: str, broker: str, queue_id: int, offset: in
 
 
 def trace(client: Client, message_id: str, trace_topic: str) -> Report:
-    """What clients wrote of a message."""
+    """The trace records that clients stored for a message."""
     found = client.admin.messages.trace(message_id, trace_topic=trace_topic)
     remarks = [] if found else ["no traces found (message tracing is enabled in the client)"]
     rows = [_traced(one) for one in found]
@@ -154,7 +156,7 @@ def _traced(one: TraceRecord) -> tuple[Any, ...]:
 
 
 def tracks(client: Client, message_id: str, topic: str | None) -> Report:
-    """Show which groups consumed a message."""
+    """The state of a message in each group of its topic."""
     message = _found(client, message_id, topic)
     rows = [
         (one.group, one.kind.value, one.consumed, one.offset, one.reason or None)
@@ -196,7 +198,7 @@ def messages_of(client: Client, topic: str, look: Look) -> Report:
 def messages_of_queue(
     client: Client, topic: str, broker: str, queue_id: int, look: Look, *, counted: bool
 ) -> Report:
-    """The messages of one queue, or how many of which tag."""
+    """The messages of one queue, or their number by tag."""
     consumer = client.pull_consumer(READER_GROUP)
     queue = MessageQueue(topic, broker, queue_id)
     if queue not in consumer.queues(topic):
@@ -219,7 +221,7 @@ def consumed(
     offset: int | None,
     group: str | None,
 ) -> Report:
-    """Messages of the named queues, from an offset or a time on."""
+    """Messages of the chosen queues, from an offset or a time on."""
     if offset is not None and (broker is None or queue_id is None):
         raise BadRequest("an offset belongs to one queue", hint="name it: -b BROKER -i QUEUE")
     consumer = client.pull_consumer(group or READER_GROUP)
@@ -246,7 +248,7 @@ def queue_units(
     count: int,
     group: str | None,
 ) -> Report:
-    """Units of a queue, as they are kept."""
+    """Units of a queue as they are stored."""
     from kourou.cli.admin.actions import broker_name
 
     if broker is None:
@@ -322,7 +324,7 @@ def _decoded(body: bytes, charset: str) -> str:
 
 
 def send(namesrv: str | None, topic: str, body: str, how: Sending, *, as_json: bool) -> int:
-    """Send one message with a producer of its own, since a trace is the producer's affair."""
+    """Send one message with a separate producer, because message traces are a producer setting."""
     if how.queue_id is not None and how.broker is None:
         raise BadRequest("a queue's number belongs to a broker", hint="-b BROKER -i QUEUE")
     producer = ProducerSettings(producer_group=GROUP, message_trace=how.traced)

@@ -1,4 +1,4 @@
-"""`kourou admin`: the commands about messages and their arguments."""
+"""`kourou admin`: the commands for messages, and their options."""
 
 from __future__ import annotations
 

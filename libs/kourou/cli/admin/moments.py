@@ -1,4 +1,4 @@
-"""Times as operators type them."""
+"""Parses and formats times for operators."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ ROCKETMQ_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
 
 
 def moment_ms(text: str, now_ms: int) -> int:
-    """A time as ms since the epoch: `now`, ms themselves, RocketMQ's form, or ISO 8601.
+    """Parse a time into ms since the epoch: `now`, ms, RocketMQ's format, or ISO 8601.
 
-    RocketMQ's form is `yyyy-MM-dd#HH:mm:ss:SSS`. Times without a zone are local ones.
+    RocketMQ's format is `yyyy-MM-dd#HH:mm:ss:SSS`. Times without a time zone are local.
     """
     text = text.strip()
     if text == "now":
@@ -33,7 +33,7 @@ def moment_ms(text: str, now_ms: int) -> int:
 
 
 def as_text(timestamp_ms: int) -> str | None:
-    """The local time of a timestamp; None for the zero that means there is none."""
+    """A timestamp as local time; None for 0, which means that there is none."""
     if timestamp_ms <= 0:
         return None
     moment = datetime.fromtimestamp(timestamp_ms / 1000).astimezone()

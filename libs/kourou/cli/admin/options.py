@@ -1,6 +1,6 @@
-"""What all administrative commands share: their options' letters and names, and how they report.
+"""The common part of all admin commands: options and reporting.
 
-Letters and long names are mqadmin's; ours stand beside them where they are shorter.
+Option letters and long names are mqadmin's; shorter long names are added where they exist.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _Work = TypeVar("_Work", bound=Callable[..., int])
 
 GROUP = "kourou-admin"
 READER_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's own group for looking at messages: every broker has it."""
+"""RocketMQ's own group for reading messages; every broker has it."""
 
 TO_THE_END_MS = 2**62
 
 
 class Switch(StrEnum):
-    """mqadmin's true and false, which stand behind an option; the option alone is true."""
+    """mqadmin's `true` and `false` after an option; the option alone means `true`."""
 
     TRUE = "true"
     FALSE = "false"
 
     @property
     def on(self) -> bool:
-        """As a truth."""
+        """The value as a bool."""
         return self is Switch.TRUE
 
 
 class MqadminCommand(typer.core.TyperCommand):
-    """A command that takes `-o true` as well as `-o`."""
+    """A command that accepts `-o true` as well as `-o`."""
 
     switches: ClassVar[frozenset[str]] = frozenset()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give every switch that stands alone its `true`."""
+        """Append `true` to every switch without a value."""
         words: list[str] = []
         for place, word in enumerate(args):
             words.append(word)
@@ -60,11 +60,11 @@ filters = typer.Typer(help="Manage the Python filters of consumer groups.")
 _HOMES = {"": admin, "filter": filters}
 
 COMMANDS: dict[str, Callable[..., int]] = {}
-"""Every command's function, by its name; `filter list` is `list` of the family `filter`."""
+"""The function of every command by name; `filter list` is `list` of the family `filter`."""
 
 
 def command(name: str, short_help: str | None = None) -> Callable[[_Work], _Work]:
-    """Make a function the command `kourou admin NAME`."""
+    """Register a function as the command `kourou admin NAME`."""
 
     def make(work: _Work) -> _Work:
         COMMANDS[name] = work
@@ -82,13 +82,13 @@ def command(name: str, short_help: str | None = None) -> Callable[[_Work], _Work
 
 
 def names_of(option: typer.models.OptionInfo) -> tuple[str, ...]:
-    """An option's letter and names; in an annotation typer keeps the first as its default."""
+    """An option's letter and names; in an annotation typer keeps the first one as its default."""
     first = (option.default,) if isinstance(option.default, str) else ()
     return (*first, *(option.param_decls or ()))
 
 
 def options_of(work: Callable[..., int]) -> dict[str, tuple[Any, typer.models.OptionInfo]]:
-    """The options of a command's function: argument -> (type, what typer is told of it)."""
+    """The options of a command's function: argument -> (type, typer's option)."""
     found: dict[str, tuple[Any, typer.models.OptionInfo]] = {}
     for name, hint in get_type_hints(work, include_extras=True).items():
         kind, *said = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
@@ -148,9 +148,10 @@ def report(
     interval_s: int | None = None,
     rounds: int | None = None,
 ) -> int:
-    """Open a client, ask, show; with an interval again and again, until Ctrl-C or so many rounds.
+    """Open a client, run the request and show the report.
 
-    The exit code: 1 if the report says that something is wrong, else 0.
+    With `interval_s` it repeats until Ctrl-C or for so many rounds. Returns the exit code: 1 if the
+    report is marked as failed, else 0.
     """
     from kourou.sync import Client
 
@@ -175,7 +176,7 @@ def now_ms() -> int:
 
 
 def moment(text: str) -> int:
-    """A time as operators type it, in ms since 1970."""
+    """Parse a time that an operator typed, into ms since 1970."""
     from kourou.cli.admin.moments import moment_ms
 
     return moment_ms(text, now_ms())

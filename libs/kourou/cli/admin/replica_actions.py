@@ -1,4 +1,4 @@
-"""What the commands about leaders and their copies do: a question or a few, one report."""
+"""The actions of the commands for replicas: one or a few requests, one report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ COLUMNS = (
 
 
 def replicas(client: Client, broker: str | None, cluster: str | None) -> Report:
-    """Every member of every log; a follower's lag is its leader's word, if there is one."""
+    """Every replica of every log; the lag of a follower is what its leader reports, if there is
+    one.
+    """
     name = None if broker is None else broker_name(client, broker)
     members: list[LogMember] = client.admin.replicas.of(name, cluster)
     leaders = leaders_of(members)
@@ -77,7 +79,7 @@ def _row(one: LogMember, leader: ReplicasTold | None) -> tuple[Any, ...]:
 
 
 def _waits(leader: ReplicasTold) -> bool:
-    """Do senders wait for copies of certain followers, so that it matters who is in sync?"""
+    """True if senders wait for in-sync followers, so that the in-sync state matters."""
     return leader.broker_role == SYNC_MASTER and not leader.member
 
 
@@ -89,7 +91,7 @@ def _seen(told: ReplicasTold, leader: ReplicasTold | None) -> FollowerTold | Non
 def promote(
     client: Client, broker: str, broker_id: int | None, *, address: str | None, force: bool
 ) -> Report:
-    """Make a follower the leader, and tell what it is now."""
+    """Promote a follower to leader, and report its new status."""
     told: ReplicasTold = client.admin.replicas.promote(
         broker_name(client, broker), broker_id, address=address, force=force
     )
@@ -99,7 +101,7 @@ def promote(
 
 
 def transfer_leader(client: Client, broker: str, to: str) -> Report:
-    """Let another member of a Raft group lead, and tell what it is now."""
+    """Transfer leadership of a Raft group, and report the new leader."""
     told: ReplicasTold = client.admin.replicas.transfer_leader(broker_name(client, broker), to)
     rows = [(told.broker_name, told.member, told.epoch, told.end)]
     return Report(("broker", "leader", "epoch", "end"), rows)

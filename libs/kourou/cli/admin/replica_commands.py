@@ -1,4 +1,4 @@
-"""`kourou admin`: the commands about leaders and their copies, and their arguments."""
+"""`kourou admin`: the commands for replicas and leaders, and their options."""
 
 from __future__ import annotations
 

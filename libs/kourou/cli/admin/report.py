@@ -1,8 +1,8 @@
-"""What an administrative command found, as a table for people or JSON for programs.
+"""The result of an admin command, as a table or as JSON.
 
-A terminal gets a table with a frame; a pipe gets aligned columns, which `awk` takes apart; `--json`
-gives one object a row, or `{"remark": …}` where there is nothing but words. Who did not answer is
-named on standard error.
+On a terminal the table has a frame; in a pipe it has aligned columns for tools such as `awk`.
+`--json` prints one object per row, or `{"remark": …}` for a remark without rows. Brokers that did
+not reply are named on standard error.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 @dataclass(slots=True)
 class Report:
-    """Rows under named columns, and remarks below them; `failed` makes the exit code 1.
+    """Rows with named columns, and remarks below them; `failed` sets the exit code to 1.
 
-    `missing` names brokers that may have more rows, and why they told nothing.
+    `missing` maps brokers that may have more rows to the reason why they did not reply.
     """
 
     columns: Sequence[str] = ()
@@ -28,7 +28,7 @@ class Report:
     missing: Mapping[str, Exception] = field(default_factory=dict)
 
     def show(self, *, as_json: bool) -> None:
-        """Print it; as JSON, one object a row, whose names are the columns."""
+        """Print the report; as JSON, one object per row with the columns as keys."""
         for broker, error in self.missing.items():
             print(f"missing: {broker}: {error}", file=sys.stderr, flush=True)
         if as_json:
@@ -62,7 +62,7 @@ class Report:
             console.print(Text(remark))
 
     def lines(self) -> list[str]:
-        """The table with aligned columns, numbers to the right, then the remarks."""
+        """The table with aligned columns, numbers right-aligned, then the remarks."""
         lines: list[str] = []
         if self.rows:
             texts = [[_text(cell) for cell in row] for row in self.rows]

@@ -1,4 +1,4 @@
-"""The less frequent admin commands for topics: a few requests and a report each."""
+"""The less frequent admin commands for topics: a few requests and one report each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PERMS = frozenset({2, 4, 6})
 
 
 def check_perm(perm: int) -> Permission:
-    """The permission that is meant; BadRequest for another number."""
+    """Convert a number to a permission; raises BadRequest for other numbers."""
     if perm not in PERMS:
         raise BadRequest(f"perm {perm} is neither 2 (write), 4 (read) nor 6 (both)")
     return Permission(perm)
@@ -31,7 +31,7 @@ def update_perm(
 
 
 def topics_by_cluster(client: Client) -> Report:
-    """Every topic with its cluster and the groups that consume it."""
+    """Every topic with its cluster and its consumer groups."""
     rows: list[tuple[str, str, str | None]] = []
     for cluster in sorted(client.admin.cluster.info().clusters):
         for topic in client.admin.name_servers.topics_of(cluster):
@@ -45,7 +45,7 @@ def topics_by_cluster(client: Client) -> Report:
 def _groups_of(client: Client, topic: str) -> list[str]:
     try:
         return list(client.admin.topics.consumer_groups(topic))
-    except TopicNotFound:  # a name server has it still, or not a broker of its own
+    except TopicNotFound:  # a name server lists it, but no broker has it
         return []
 
 
@@ -89,7 +89,7 @@ def _parsed_order(conf: str) -> dict[str, int]:
 
 
 def allocate(client: Client, topic: str, members: str) -> Report:
-    """Who of these members would get which queues."""
+    """The queues that each of these consumers would get."""
     names = sorted({name.strip() for name in members.split(",") if name.strip()})
     if not names:
         raise BadRequest("no consumer was named", hint="-i 10.0.0.1,10.0.0.2")
@@ -107,7 +107,7 @@ def allocate(client: Client, topic: str, members: str) -> Report:
 
 
 def stats_all(client: Client, only: str | None, *, active_only: bool) -> Report:
-    """Rates a second and sums of a day of every topic and of every group of it."""
+    """Messages per second and per day, for every topic and each of its groups."""
     columns = ("topic", "group", "lag", "in/s", "out/s", "in 24 h", "out 24 h")
     topics = client.admin.topics.list() if only is None else [only]
     rows = []
@@ -139,7 +139,7 @@ def _stats_of(client: Client, topic: str) -> list[Row]:
 
 
 def _rates(client: Client, brokers: list[str], item: str, key: str) -> tuple[float, int]:
-    """Sums over the brokers that counted this; what was never counted is 0."""
+    """Sums over the brokers that have this statistic; 0 if no broker has it."""
     rate, total = 0.0, 0
     for name in brokers:
         try:
@@ -154,6 +154,6 @@ def _rates(client: Client, brokers: list[str], item: str, key: str) -> tuple[flo
 def _lag(client: Client, group: str, topic: str) -> int | None:
     try:
         lag: int = client.admin.offsets.lag(group, topic)
-    except KourouError:  # the group is gone, or a broker does not answer: missing is not zero
+    except KourouError:  # the group is deleted, or a broker does not reply: missing is not zero
         return None
     return lag

@@ -1,4 +1,4 @@
-"""`kourou admin`: the commands about topics and their arguments."""
+"""`kourou admin`: the commands for topics, and their options."""
 
 from __future__ import annotations
 

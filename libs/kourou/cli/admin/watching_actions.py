@@ -1,4 +1,4 @@
-"""What the commands do that try a cluster out or keep an eye on it."""
+"""The actions of the commands that test and monitor a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Sent = tuple[str | None, int, str | None]
 
 
 def send_status(client: Client, broker: str, size: int, count: int) -> Report:
-    """Messages to the topic of one broker."""
+    """Send messages to the topic of one broker."""
     name = broker_name(client, broker)
     queue = _own_queue(client, name)
     outcomes = [_send(client, queue, size) for _ in range(count)]
@@ -25,7 +25,7 @@ def send_status(client: Client, broker: str, size: int, count: int) -> Report:
 
 
 def send_times(client: Client, topic: str, amount: int, size: int) -> Report:
-    """Messages to the queues of a topic in turn."""
+    """Send messages to the queues of a topic in turn."""
     queues = _queues(client, topic)
     rows = []
     outcomes = []
@@ -40,7 +40,7 @@ def send_times(client: Client, topic: str, amount: int, size: int) -> Report:
 
 
 def cluster_times(client: Client, cluster: str | None, amount: int, size: int, room: str) -> Report:
-    """Messages to the topic of every broker; the mean time of those that were stored."""
+    """Send messages to the topic of every broker; the mean time is of those that were stored."""
     clusters = client.admin.cluster.info().clusters
     rows = []
     for name in chosen_brokers(client, None, cluster):
@@ -62,7 +62,7 @@ def _queues(client: Client, topic: str) -> list[MessageQueue]:
 
 
 def _own_queue(client: Client, broker: str) -> MessageQueue:
-    """A queue of the topic that is named as the broker (brokerTopicEnable)."""
+    """A queue of the topic that has the broker's name (brokerTopicEnable)."""
     return MessageQueue(broker, broker, 0)
 
 
@@ -83,11 +83,11 @@ def _summed(outcomes: list[Sent]) -> list[str]:
     return [f"{len(took)} of {len(outcomes)} stored, {sum(took) / len(took):.2f} ms on average"]
 
 
-# -- trouble --------------------------------------------------------------------------------------
+# -- problems -------------------------------------------------------------------------------------
 
 
 def troubles(client: Client, lag_max: int) -> Report:
-    """Groups that lag, members that do not answer or whose handlers fail; exit code 1 if any."""
+    """Groups with lag, and consumers that do not reply or fail; exit code 1 if there are any."""
     rows: list[tuple[str, str, str]] = []
     for broker in client.admin.brokers.names():
         for group, topics in client.admin.offsets.everywhere(broker).groups.items():
@@ -107,7 +107,7 @@ def troubles(client: Client, lag_max: int) -> Report:
 def _troubles_of(client: Client, group: str) -> list[tuple[str, str, str]]:
     try:
         infos = client.admin.members.running_infos(group)
-    except KourouError:  # nobody is connected, which is no trouble by itself
+    except KourouError:  # no consumer is connected, which alone is not a problem
         return []
     found: list[tuple[str, str, str]] = []
     wanted = set()

@@ -1,4 +1,4 @@
-"""`kourou admin`: the commands that try a cluster out or keep an eye on it, and their arguments."""
+"""`kourou admin`: the commands that test and monitor a cluster, and their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kourou admin why` does: one question, one report."""
+"""The action of `kourou admin why`: one request, one report."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BAD = frozenset({"blocked", "gone"})
 
 
 class Told(Report):
-    """An explanation: lines for people, one object for programs."""
+    """An explanation: text lines, or one JSON object."""
 
     def __init__(self, explanation: Explanation) -> None:
         super().__init__(remarks=list(lines_of(explanation)), failed=is_bad(explanation))
         self.explanation = explanation
 
     def show(self, *, as_json: bool) -> None:
-        """Print it."""
+        """Print the explanation."""
         if as_json:
             print(msgspec.json.encode(self.explanation).decode(), flush=True)
         else:
@@ -28,11 +28,11 @@ class Told(Report):
 
 
 def is_bad(explanation: Explanation) -> bool:
-    """Is it blocked or gone, for the message or for a group?"""
+    """True if the message, or a group's copy of it, is blocked or gone."""
     answers = [explanation.causes[0], *(group.causes[0] for group in explanation.groups)]
     return any(one.severity in BAD for one in answers)
 
 
 def why(client: Client, message: str, topic: str | None, group: str | None) -> Report:
-    """Why a message is where it is."""
+    """Explain the state of a message."""
     return Told(client.admin.explain.message(message, topic=topic, group=group))

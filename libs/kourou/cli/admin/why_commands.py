@@ -1,4 +1,4 @@
-"""`kourou admin why` and its arguments."""
+"""`kourou admin why` and its options."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`kourou backup` and `kourou restore`: a copy of a live broker, and a store made of it."""
+"""`kourou backup` and `kourou restore`: back up a running broker, create a store from a backup."""

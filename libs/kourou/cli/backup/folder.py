@@ -1,14 +1,14 @@
-"""The folder of a backup: its manifest, what came before its log, and the segments.
+"""The folder of a backup: its manifest, the state before the start of its log, and the segments.
 
 State: log, see manifest. Format: docs/formats/backup.md.
 
     <folder>/manifest.json
-    <folder>/beginning.json                  kourou.engine.log_beginning, as the broker told it
-    <folder>/commitlog/<position>            segments; the last one is as long as it is known
+    <folder>/beginning.json                  kourou.engine.log_beginning, as sent by the broker
+    <folder>/commitlog/<position>            segments; the last one ends where the backup ends
     <folder>/lock
 
-Invariants:  what the manifest names is on disk before the manifest is
-             every record was checked (kourou.store.chunks) before it was written
+Invariants:  data is on disk before the manifest names it
+             every record is checked (kourou.store.chunks) before it is written
              a sealed segment has its full length and is never written again
 """
 
@@ -37,14 +37,14 @@ from kourou.store.paths import file_name
 from kourou.store.real_disk import RealDisk
 
 SAVE_BYTES = 64 * 1024 * 1024
-"""So much is copied again at most when a run was killed."""
+"""The most bytes that are copied again after a run was killed."""
 _READ_BYTES = 4 * 1024 * 1024
 _OWN = frozenset({"lock", "commitlog", "beginning.json", "manifest.json"})
-"""What a run leaves that was killed before its first manifest."""
+"""Files that exist if a run was killed before its first manifest."""
 
 
 class BackupFolder:
-    """One backup, for one process. Close it; what came since the last `save` is saved then."""
+    """A backup that is open in one process. `close` saves what was added since the last `save`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,22 +57,22 @@ class BackupFolder:
 
     @property
     def manifest(self) -> Manifest:
-        """What it has."""
+        """The manifest of an existing backup."""
         assert self._manifest is not None, "nothing is there yet"
         return self._manifest
 
     @property
     def known(self) -> bool:
-        """Has a backup been begun here?"""
+        """True if the folder has a backup, even an incomplete one."""
         return self._manifest is not None
 
     # -- opening ----------------------------------------------------------------------------------
 
     def open(self, *, make: bool) -> None:
-        """Read what is there; with `make`, a folder that is missing is made and locked.
+        """Read the manifest; with `make`, create and lock the folder first.
 
-        Raises ConfigError for a folder that has something else in it or is in use, Corrupt for a
-        manifest that cannot be read, DiskFull or StoreFaulted when the disk refuses.
+        Raises ConfigError for a folder that contains other files or is in use, Corrupt for a
+        manifest that cannot be read, DiskFull or StoreFaulted if the disk fails.
         """
         try:
             if make:
@@ -100,7 +100,7 @@ class BackupFolder:
             )
 
     def _refuse_strangers(self) -> None:
-        """Nothing of anybody else's is to lie among a backup's files, or to be taken for one."""
+        """Raises ConfigError if the folder contains files that do not belong to a backup."""
         path = self.path
         if not self._disk.exists(path) or self._disk.exists(path / "manifest.json"):
             return
@@ -113,7 +113,7 @@ class BackupFolder:
             )
 
     def close(self) -> None:
-        """Save what can be saved, and give everything back."""
+        """Save the added data if possible, then release the file and the lock."""
         try:
             if self._file is not None:
                 self.save()
@@ -128,7 +128,7 @@ class BackupFolder:
     # -- writing ----------------------------------------------------------------------------------
 
     def begin(self, beginning: LogBeginning, body: bytes, source: str) -> None:
-        """Begin a backup of a log that begins there. Raises DiskFull, StoreFaulted."""
+        """Start a backup at the given log beginning; raises DiskFull, StoreFaulted."""
         try:
             write_atomically(self._disk, self.path / "beginning.json", body)
         except OSError as error:
@@ -149,10 +149,10 @@ class BackupFolder:
         self.save()
 
     def add(self, header: FetchLogResponse, data: memoryview) -> None:
-        """Take the piece of the log that begins at the end of this one.
+        """Append the piece of the log that starts at the end of this one.
 
-        Raises Corrupt, and takes nothing, for bytes that are not what the header says or of another
-        history; DiskFull or StoreFaulted when the disk refuses.
+        Raises Corrupt, and appends nothing, for bytes that do not match the header or belong to
+        another history; DiskFull or StoreFaulted if the disk fails.
         """
         manifest = self.manifest
         position, size = manifest.end, manifest.segment_size
@@ -207,14 +207,14 @@ class BackupFolder:
     def _seal(self, start: int) -> None:
         path = self.segment(start)
         try:
-            os.truncate(path, self.manifest.segment_size)  # behind a filler there is nothing
+            os.truncate(path, self.manifest.segment_size)  # nothing follows a filler
         except OSError as error:
             raise as_store_error(error, f"writing {path}") from error
         self.manifest.sealed.append(Sealed(start, self._sha256(path)))
         self.save()
 
     def save(self) -> None:
-        """Make what is here count. Raises DiskFull, StoreFaulted."""
+        """Sync the data and write the manifest; raises DiskFull, StoreFaulted."""
         manifest = self.manifest
         manifest.taken = _now()
         try:
@@ -233,7 +233,7 @@ class BackupFolder:
         return self.path / "commitlog" / file_name(start)
 
     def beginning(self) -> LogBeginning:
-        """What came before its log. Raises Corrupt where it is not what was written."""
+        """The state before the start of its log; raises Corrupt if the file was modified."""
         path = self.path / "beginning.json"
         try:
             body = read_whole(self._disk, path, OWN_FILE_BYTES_MAX)
@@ -247,7 +247,7 @@ class BackupFolder:
             raise Corrupt(f"{path}: {error.message}") from error
 
     def last_record(self) -> bytes:
-        """The last readable record; empty where there is none."""
+        """The last readable record; empty if there is none."""
         manifest = self.manifest
         if manifest.last < 0:
             return b""
@@ -261,7 +261,7 @@ class BackupFolder:
             raise as_store_error(error, f"reading {path}") from error
 
     def segments(self) -> Iterator[tuple[int, int, str]]:
-        """(start, bytes that count, sha256 or "" for the last one) of each segment."""
+        """(start, valid bytes, sha256 or "" for the last one) of each segment."""
         manifest = self.manifest
         known = {one.start: one.sha256 for one in manifest.sealed}
         for start in range(manifest.first, manifest.end, manifest.segment_size):
@@ -283,7 +283,7 @@ class BackupFolder:
 
 
 def parted(manifest: Manifest, how: str) -> Corrupt:
-    """The broker's log is not the one that was copied."""
+    """The error for a broker log that is not the one of the backup."""
     return Corrupt(
         f"the log of {manifest.broker} diverged from this backup, which ends at {manifest.end}: "
         f"{how}",

@@ -1,7 +1,7 @@
-"""What a backup has: `manifest.json` of its folder.
+"""The contents of a backup: `manifest.json` in its folder.
 
-State: log of the backup: only what stands here counts, whatever files have beyond. It is replaced
-atomically, behind the bytes that it names. Format: docs/formats/backup.md.
+State: log of the backup: only what the manifest lists is valid, whatever else the files contain. It
+is replaced atomically, after the bytes that it lists are synced. Format: docs/formats/backup.md.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """A whole segment, which never changes any more."""
+    """A complete segment, which no longer changes."""
 
     start: Count
     sha256: str
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """[start, end) of the log holds no readable record at the broker either."""
+    """[start, end) of the log has no readable record at the broker either."""
 
     start: Count
     end: Count
@@ -34,10 +34,10 @@ class Damaged(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """A copy of the log from `first` up to `end`, all of it confirmed when it was taken.
+    """A copy of the log from `first` to `end`, all of it committed when it was copied.
 
     `last` is the position of its last readable record, -1 if it has none; `last_size` its length.
-    Times are ISO 8601 in UTC. `whole`: the run that was last ended where it wanted to.
+    Times are ISO 8601 in UTC. `whole`: the last run was completed.
     """
 
     format: int = FORMAT
@@ -59,7 +59,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     damaged: list[Damaged] = []
 
     def history(self) -> Epochs:
-        """Which epochs the copied bytes are of. Raises Corrupt for pairs that cannot be."""
+        """The epochs of the copied bytes; raises Corrupt for impossible values."""
         return Epochs(self.epochs, self.end)
 
 
@@ -68,12 +68,12 @@ class _Format(msgspec.Struct):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """As JSON, for people, too."""
+    """Encode as readable JSON."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """What `encode_manifest` wrote. Raises Corrupt, which tells the file's `name`."""
+    """Decode the output of `encode_manifest`; raises Corrupt, naming the file `name`."""
     try:
         found = msgspec.json.decode(data, type=_Format).format
         if found != FORMAT:

@@ -1,12 +1,13 @@
-"""`kourou restore`: a store made of a backup, which a broker opens and Spark reads. Nobody serves.
+"""`kourou restore`: creates a store from a backup, for a broker or Spark. It starts no service.
 
-The store grows in `<target>.restoring`, and gets its name when all of it is on disk: what has the
-name is whole, and a restore that was interrupted is begun anew by the next one. State: none.
+The store is built in `<target>.restoring` and renamed when all of it is on disk. A store with its
+final name is therefore complete, and an interrupted restore is started from the beginning by the
+next one. State: none.
 
-    1  an empty store that begins where the backup does, and where its queues had counted to
-    2  the segments, each compared with its checksum, and which regions are damaged
+    1  an empty store that starts at the backup's first position, with its queue offsets
+    2  the segments, each verified with its checksum, and the list of damaged regions
     3  the event store, with the state before the first position
-    4  the store is opened: every record is checked, queues and index are built; and closed
+    4  the store is opened, which checks every record and builds queues and index; then closed
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 def run_restore(source: Path, target: Path, *, as_json: bool) -> int:
-    """Make the store `target` of the backup in `source`; says what it has then."""
+    """Create the store `target` from the backup in `source`, and report its contents."""
     manifest = restore(source, target)
     if as_json:
         facts = {
@@ -68,10 +69,10 @@ def run_restore(source: Path, target: Path, *, as_json: bool) -> int:
 
 
 def restore(source: Path, target: Path) -> Manifest:
-    """Make the store `target`, which must not be there, or be empty.
+    """Create the store `target`, which must not exist or be an empty folder.
 
-    Raises ConfigError for a target or source that will not do, Corrupt for a backup whose bytes are
-    not what they were, DiskFull or StoreFaulted when the disk refuses.
+    Raises ConfigError for an unusable target or source, Corrupt for a backup whose bytes have
+    changed, DiskFull or StoreFaulted if the disk fails.
     """
     folder = BackupFolder(source)
     folder.open(make=False)
@@ -119,7 +120,8 @@ def _make(folder: BackupFolder, root: Path, disk: RealDisk) -> None:
         save_epochs(disk, paths, manifest.epochs)
     point = RecoveryFile(disk, paths.recovery_point, RecoveryPoint())
     try:
-        # All of it is promised: a record that is not found is a loss and not the log's end.
+        # Mark all of it as flushed, so that an unreadable record is a loss and not the end of the
+        # log.
         point.save(RecoveryPoint(flushed=manifest.end, projected=manifest.first))
     finally:
         point.close()
@@ -132,7 +134,9 @@ def _make(folder: BackupFolder, root: Path, disk: RealDisk) -> None:
 
 
 def _check_damage(found: Sequence[Region], manifest: Manifest) -> None:
-    """What was damaged at the broker is known; anything else has happened to the backup."""
+    """Damage that the broker already had is expected; other damage means that the backup is
+    corrupt.
+    """
     for one in found:
         if not any(each.start <= one.start and one.end <= each.end for each in manifest.damaged):
             raise Corrupt(
@@ -142,7 +146,7 @@ def _check_damage(found: Sequence[Region], manifest: Manifest) -> None:
 
 
 def _copy(source: Path, target: Path, count: int, sha256: str, manifest: Manifest) -> None:
-    """One segment, of its full length; what the backup does not count stays empty."""
+    """Copy one segment to its full length; bytes beyond the backup are zero."""
     found = hashlib.sha256()
     left = count
     with source.open("rb") as reading, target.open("wb") as writing:

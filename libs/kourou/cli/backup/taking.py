@@ -1,7 +1,7 @@
-"""`kourou backup`: a copy of a live broker's log, up to what it has confirmed.
+"""`kourou backup`: copies the log of a running broker up to its committed position.
 
-A run copies up to what was confirmed when it began, so that it ends under any load. The next one
-goes on there. State: none; the folder's manifest says how far it is.
+A run copies up to the position that was committed when it started, so that it ends under any load.
+The next run continues there. State: none; the folder's manifest records the progress.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from kourou.serving.log_source import LogSource, Piece
 
 GROUP = "kourou-backup"
 _SHOWN_BYTES = 256 * 1024 * 1024
-"""A line for a person each time so much has come."""
+"""Progress is printed each time so many bytes were copied."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Whose log is copied. `member`: the brokerId that is asked, None: the leader, else any.
+    """The broker whose log is copied. `member`: its brokerId; None means the leader, or any
+    replica.
 
-    `address`: ask there, and no name server.
+    `address`: connect to it directly, without a name server.
     """
 
     broker: str
@@ -44,7 +45,7 @@ class Source:
 
 
 def run_backup(source: Source, to: Path, *, as_json: bool) -> int:
-    """Copy what `to` lacks of the broker's log; says what it has then."""
+    """Copy the part of the broker's log that `to` lacks, and report its contents."""
     folder = BackupFolder(to)
     folder.open(make=True)
     try:
@@ -64,7 +65,7 @@ async def _taken(source: Source, folder: BackupFolder, tell: Tell) -> None:
 
 
 async def _found(source: Source) -> str:
-    """The address of the member that is to be asked."""
+    """The address of the replica to copy from."""
     async with Client(source.namesrv, group=GROUP) as client:
         members = await client.admin.replicas.of(source.broker)
     asked = [one for one in members if source.member in (None, one.registered_id)]
@@ -80,10 +81,10 @@ async def _found(source: Source) -> str:
 
 
 async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
-    """Bring the folder up to what `log` has confirmed now.
+    """Copy the log up to the position that is committed now.
 
-    What has come is saved whatever happens. Raises Corrupt if that is not the log that was copied
-    before, or has lost its beginning; what the broker and the disk raise.
+    Copied data is saved even after an error. Raises Corrupt if it is not the log that was copied
+    before, or if its beginning was deleted; and errors of the broker and the disk.
     """
     if not folder.known:
         found, body = await log.beginning()
@@ -96,7 +97,7 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
     begun_at = shown = manifest.end
     while piece.header.end > manifest.end:
         end = piece.header.end
-        # The next piece is on its way while this one is checked and written.
+        # Fetch the next piece while this one is checked and written.
         coming = asyncio.ensure_future(log.fetch(end)) if end < goal else None
         try:
             await asyncio.to_thread(folder.add, piece.header, piece.data)
@@ -123,9 +124,9 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
 
 
 async def _same(log: LogSource, folder: BackupFolder) -> Piece:
-    """The piece that follows, if that log is the one that was copied.
+    """Fetch the next piece, after checking that the log is the one that was copied.
 
-    Epochs tell it for a log that has some; the last record for one that was begun anew.
+    Epochs identify a log that has them; the last record identifies one that was recreated.
     """
     manifest = folder.manifest
     if manifest.broker != log.group:
@@ -138,7 +139,7 @@ async def _same(log: LogSource, folder: BackupFolder) -> Piece:
     except Rejected as error:
         if error.wire_code != Code.SYSTEM_ERROR:
             raise
-        raise parted(manifest, error.message) from error  # no record begins there
+        raise parted(manifest, error.message) from error  # no record starts there
 
 
 async def _follows(log: LogSource, folder: BackupFolder) -> Piece:
@@ -174,7 +175,7 @@ def _check_beginning(manifest: Manifest, piece: Piece) -> None:
         )
 
 
-# -- telling ----------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------
 
 
 def _say(text: str) -> None:
@@ -182,7 +183,7 @@ def _say(text: str) -> None:
 
 
 def _quiet(_text: str) -> None:
-    """Nothing beside the result."""
+    """Print no progress."""
 
 
 def _mib(count: int) -> str:
