@@ -112,8 +112,9 @@ class Halves:
         """Does nothing: the constructor registers the check-back handler."""
 
     async def decide(self, half: SendResult, state: TransactionState) -> None:
-        """Send the decision to the broker; after a failure, its check-back receives the
-        decision.
+        """Send the decision to the broker; if that fails, the next check-back gets it.
+
+        Raises what the client raises.
         """
         self._decided[half.message_id] = state
         while len(self._decided) > GATEWAY_DECISIONS_MAX:
