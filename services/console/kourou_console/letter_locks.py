@@ -1,7 +1,7 @@
 """Locks a group's dead-letter queues while a job reads and resends dead letters.
 
 The locks are acquired before the dead letters are selected: an earlier selection might contain
-letters that another gateway has sent in the meantime.
+messages that another gateway has sent in the meantime.
 
 State: soft. Brokers drop a lock that is not refreshed for QUEUE_LOCK_MS.
 """

@@ -41,7 +41,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     until_ms: int | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether the letter is selected. Tag and SQL filters were applied by the broker."""
+        """Whether the dead letter is selected. Tag and SQL filters were applied by the broker."""
         message = letter.message
         return (
             (self.cause is None or letter.cause == self.cause)
@@ -69,7 +69,7 @@ class Waiting:
 
     @property
     def total(self) -> int:
-        """The number of unhandled letters, without those of silent queues."""
+        """The number of unhandled dead letters, without those of silent queues."""
         return sum(self.ends[queue] - mark for queue, mark in self.marks.items())
 
     @property
@@ -84,7 +84,7 @@ class Waiting:
 
 
 async def waiting(gateway: Gateway, group: str) -> Waiting:
-    """The group's unhandled letters. A broker that does not reply affects only its own queues."""
+    """The group's unhandled dead letters. A silent broker affects only its own queues."""
     reading = gateway.admin.reading
     found = Waiting(check_group(group))
     gate = asyncio.Semaphore(AT_ONCE)
@@ -110,7 +110,7 @@ async def waiting(gateway: Gateway, group: str) -> Waiting:
 
 @dataclass(frozen=True, slots=True)
 class LetterPage:
-    """Some letters, the oldest first, and the offsets of the next page (None: there is none)."""
+    """Some dead letters, the oldest first, and the offsets of the next page, if any."""
 
     letters: list[DeadLetter]
     offsets: dict[MessageQueue, int] | None
@@ -125,7 +125,7 @@ async def letters_from(
     count: int,
     wanted: str | Sql = "*",
 ) -> LetterPage:
-    """The next letters from these offsets on."""
+    """The next dead letters from these offsets on."""
     page = await time_pages.page(
         gateway.admin.reading, offsets, until_ms=FOR_EVER_MS, count=count, wanted=wanted
     )
@@ -136,7 +136,7 @@ async def letters_from(
 async def every_letter(
     gateway: Gateway, found: Waiting, wanted: str | Sql = "*"
 ) -> AsyncIterator[LetterPage]:
-    """All letters that existed when `found` was created, page by page; missing queues first."""
+    """All dead letters as of the creation of `found`, page by page; missing queues first."""
     if found.silent:
         yield LetterPage([], found.marks, found.missing, [])
     offsets: dict[MessageQueue, int] | None = found.marks

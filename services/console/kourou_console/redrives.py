@@ -1,15 +1,15 @@
-"""Jobs that redeliver dead letters to their groups, with one outcome for each letter.
+"""Jobs that redeliver dead letters to their groups, with one outcome for each of them.
 
-A job is done only if every selected letter was sent. If a letter could not be read or sent, the job
-has failed, and the letter's outcome contains the reason; a stopped job lists the letters that were
-not sent. The dead letters stay in the log, so they can be sent again. `deal_with` moves the group's
-mark, but only over consecutive letters from the mark on that were all sent.
+A job is done only if every selected dead letter was sent. If one of them could not be read or sent,
+the job has failed, and its outcome contains the reason; a stopped job lists those that were not
+sent. The dead letters stay in the log, so they can be sent again. `deal_with` moves the group's
+mark, but only over consecutive dead letters from the mark on that were all sent.
 
 While a job selects and sends, its gateway holds the locks of the group's dead-letter queues at
 their brokers, as an ordered consumer does (kourou_console.letter_locks). So a second gateway's job
 for the group fails immediately and sends nothing. The locks of a gateway that died expire after
 QUEUE_LOCK_MS. If a gateway was stopped for longer than that, its lock may have expired, and two
-gateways may send the same letters: at most twice, and none is omitted.
+gateways may send the same dead letters: at most twice, and none is omitted.
 
 State: soft. A job ends with its gateway; its sent messages stay sent, and the job is unknown
 afterwards.
@@ -53,7 +53,7 @@ class JobState(StrEnum):
 
 
 class Fate(StrEnum):
-    """The outcome of one letter."""
+    """The outcome of one dead letter."""
 
     WAITING = "waiting"
     SENT = "sent"
@@ -65,7 +65,7 @@ class Fate(StrEnum):
 
 @dataclass(slots=True)
 class Outcome:
-    """One letter, by its offset ID, and its outcome."""
+    """One dead letter, by its offset ID, and its outcome."""
 
     id: str
     fate: Fate = Fate.WAITING
@@ -88,16 +88,16 @@ class Job:
     ended_ms: int | None = None
     error: str | None = None
     outcomes: list[Outcome] = field(default_factory=list)
-    #: More letters were selected than one job may have.
+    #: More dead letters were selected than one job may have.
     cut: bool = False
     task: asyncio.Task[None] | None = None
 
     def count(self, *fates: Fate) -> int:
-        """The number of letters with one of these outcomes."""
+        """The number of dead letters with one of these outcomes."""
         return sum(one.fate in fates for one in self.outcomes)
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether the letter is selected."""
+        """Whether the dead letter is selected."""
         if self.ids is not None and letter.message.offset_message_id not in self.ids:
             return False
         return self.selection.takes(letter)
@@ -283,15 +283,15 @@ class Redrives:
 
 
 class _Marks:
-    """How far each queue's letters were sent consecutively from its mark on."""
+    """How far each queue's dead letters were sent consecutively from its mark on."""
 
     def __init__(self, found: Waiting) -> None:
         self._next = dict(found.marks)
-        #: The last letter of each consecutive range.
+        #: The last dead letter of each consecutive range.
         self.moved: dict[MessageQueue, DeadLetter] = {}
 
     def sent(self, letter: DeadLetter) -> None:
-        """Note a sent letter; letters of one queue must come in their order."""
+        """Note a sent dead letter; those of one queue must come in their order."""
         queue = letter.message.queue
         if letter.message.offset == self._next.get(queue):
             self._next[queue] += 1

@@ -69,7 +69,7 @@ class CauseView(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     first_ms: int
     last_ms: int
-    #: The reason of the newest letter, and its ID.
+    #: The reason of the newest dead letter, and its ID.
     reason: str | None
     example: str
 
@@ -111,7 +111,7 @@ class RedriveWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     rate_per_s: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_RATE_MAX)] = 10
     #: Send nothing, only report what would be sent.
     dry_run: bool = False
-    #: Move the group's mark over sent letters, as far as they are consecutive.
+    #: Move the group's mark over sent dead letters, as far as they are consecutive.
     deal_with: bool = False
 
 
@@ -150,7 +150,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     selected: int
     sent: int
     failed: int
-    #: Selected letters that are not sent (yet).
+    #: Selected dead letters that are not sent (yet).
     left: int
     started_ms: int
     ended_ms: int | None
@@ -165,7 +165,7 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
     """The dead letters of a group, and their causes."""
     found = await waiting(gateway, parameters.group)
     missing: list[Missing] = []
-    # Cursors include silent queues, so that their letters are listed when their brokers reply.
+    # Cursors include silent queues, so that their dead letters are listed when their brokers reply.
     offsets = found.marks | dict.fromkeys(found.silent, 0)
     if parameters.cursor is not None and offsets:
         told = places.read(parameters.cursor, list(offsets))
@@ -251,7 +251,7 @@ async def list_dead_letter_groups(
 async def export_dead_letters(
     gateway: Gateway, parameters: ExportOf, request: web.BaseRequest
 ) -> web.StreamResponse:
-    """All unhandled letters, one on each line."""
+    """All unhandled dead letters, one on each line."""
     found = await waiting(gateway, parameters.group)
     name = f"dead-letters-{parameters.group}.jsonl"
     headers = {
@@ -313,7 +313,7 @@ async def list_redrives(gateway: Gateway, parameters: NoParameters) -> Listing[J
 
 
 async def get_redrive(gateway: Gateway, parameters: OneJob) -> JobView:
-    """A job and the outcomes of its letters."""
+    """A job and the outcomes of its dead letters."""
     job = gateway.part(Redrives).job(parameters.id)
     return _job(gateway, job, parameters.begin, parameters.count)
 

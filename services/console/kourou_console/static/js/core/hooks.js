@@ -24,7 +24,7 @@ export function useEvery(work, on = true) {
 }
 
 /**
- * {answer, problem, loading, refresh} of a GET request. With path null nothing is requested yet. The
+ * {answer, problem, loading, refresh} of a GET request. Path null: nothing is requested yet. The
  * previous response is kept during a refresh; an error is returned in addition to it. `live` false:
  * refresh on demand only. If a response takes longer than the interval, the next refresh waits.
  */

@@ -1,6 +1,6 @@
 // Addresses within the console: `#/topics/orders/status?kind=retry`. Pure, except for `go`.
 
-/** {parts, query} of the text after `#`. Parts are decoded; invalid escapes are kept as they are. */
+/** {parts, query} of the text after `#`. Parts are decoded; invalid escapes are kept. */
 export function parse(hash) {
   const [path, search = ""] = hash.replace(/^#\/?/, "").split("?");
   return {

@@ -32,10 +32,10 @@ export function Actions({ children }) {
  * A button that opens the dialog of a change.
  *
  * `title` names the changed object. `fields` as in parts/fields, or an async function that returns
- * them. `send(values, preview)` calls the API; with `previews` it is called with preview true before
- * the change can be made, and `shown(answer)` draws more than the response's sentences.
- * `warning` describes the effect if the API has no preview. `name` must be typed in before a change
- * that cannot be undone. `done(answer)` is called after the change.
+ * them. `send(values, preview)` calls the API; with `previews` it is first called with preview true,
+ * and `shown(answer)` draws more than the response's sentences. `warning` describes the effect if
+ * the API has no preview. `name` must be typed in before a change that cannot be undone.
+ * `done(answer)` is called after the change.
  */
 export function Action({ label, compact = true, disabled, fields, ...dialog }) {
   const open = useContext(Opening);

@@ -1,4 +1,4 @@
-// Redelivery of dead letters: selection, rate, dry run, and the outcome of each letter.
+// Redelivery of dead letters: selection, rate, dry run, and the outcome of each one.
 
 import { call, fill } from "../core/api.js";
 import { html, useEffect, useState } from "../core/dom.js";
@@ -53,7 +53,7 @@ const HOW = [
   },
 ];
 
-/** For the letters `ids`, or those of `filter`; without either the form has fields for a filter. */
+/** For the dead letters `ids`, or those of `filter`; without either the form has fields for a filter. */
 export function RedriveAction({ group, label, ids, filter, done, ...rest }) {
   const asks = !ids && !filter;
   const send = ({ rate_per_s, dry_run, deal_with, ...chosen }) => {
@@ -95,7 +95,7 @@ export function selection({ tag, cause, ...rest }) {
 /** A cause for display: `#` stands for each number and ID in which its reasons differ. */
 export const causeText = (cause) => cause.replaceAll("#", "…");
 
-/** Discards these letters: they are no longer listed. */
+/** Discards these dead letters: they are no longer listed. */
 export function Discard({ group, letters, done }) {
   return html`<${Action}
     label=${`Discard selected (${count(letters.length)})`}
