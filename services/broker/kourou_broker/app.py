@@ -1,4 +1,4 @@
-"""The broker as a process: a broker's parts in the role of a leader."""
+"""The broker process: a `BrokerService` in the role of a leader."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kourou.serving.config import BrokerSettings
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:
-    """Run a broker until it is told to stop; the exit code (0, 2, 70 or 75)."""
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # its every step is of no use here
+    """Run a broker until it receives a stop signal. Returns the exit code (0, 2, 70 or 75)."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # its info messages are noise here
     return run_from_arguments(
         "broker",
         "A Kourou message broker.",

@@ -1,1 +1,1 @@
-"""The console: the HTTP gateway, and the web pages that are made of it."""
+"""The console: the HTTP gateway, and the web pages that use it."""

@@ -1,18 +1,18 @@
-"""Who may ask what: bearer tokens where they are configured, and else only pages of our own.
+"""Authentication and authorization: bearer tokens if configured, otherwise local pages only.
 
     [[token]]
     name = "ci"                      # shown in logs and histories
     right = "write"                  # read, write or admin; each includes those before it
     token = "..."                    # at least 16 characters; or sha256 = "64 hex digits"
 
-Tokens are compared by their SHA-256, all of them every time, so the time tells nothing. The file is
-looked at again when it has changed, and at SIGHUP; one that cannot be read leaves the tokens that
-were known in force, and the log says so.
+A token is compared by its SHA-256 with all known ones every time, so the response time reveals
+nothing. The file is read again when it has changed, and at SIGHUP. If it cannot be read, the
+current tokens remain valid, and the log contains an error.
 
-Without tokens the listener is for this machine, where browsers run pages of strangers. Such a page
-may send requests, but not choose the headers Host and Origin: Host must be a plain address,
-localhost or a name from `consoleNames` (a foreign name that points here is DNS rebinding), and
-Origin must be the Host itself.
+Without tokens the listener is for this machine only, whose browsers may run pages of other web
+sites. Such a page can send requests, but cannot choose the headers Host and Origin. Host must be an
+IP address, localhost or a name in `consoleNames` (any other name is DNS rebinding), and Origin must
+equal Host.
 
 State: soft, the tokens' digests.
 """
@@ -38,7 +38,7 @@ from kourou_console.call import ANYBODY, Caller, Right
 from kourou_console.problems import Refused
 
 LOOK_MS = 1_000
-"""So often at most the file's time of change is looked at."""
+"""The minimum interval between checks of the file's modification time."""
 
 TOKEN_LENGTH_MIN = 16
 OWN_PAGES = "use the gateway's own pages, or a program that is not a web page"
@@ -64,7 +64,7 @@ class _Known:
 
 
 class Tokens:
-    """The tokens of a file. Raises ConfigError where it is not there, or wrong, at the start."""
+    """The tokens of a file. The constructor raises ConfigError if it is missing or invalid."""
 
     def __init__(self, file: Path, now_ms: Callable[[], int]) -> None:
         self._file = file
@@ -74,7 +74,7 @@ class Tokens:
         self._known = read_tokens(file)
 
     def reread(self) -> None:
-        """Read the file again now; what cannot be read changes nothing."""
+        """Read the file again now; if it cannot be read, nothing changes."""
         try:
             self._seen = _stamp(self._file)
             self._known = read_tokens(self._file)
@@ -84,7 +84,7 @@ class Tokens:
             _log.info("loaded %d tokens from %s", len(self._known), self._file)
 
     def caller(self, authorization: str | None) -> Caller:
-        """Whose token that is. Raises Refused (401)."""
+        """The owner of a token. Raises Refused (401)."""
         now_ms = self._now_ms()
         if now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
@@ -123,7 +123,7 @@ def _stamp(file: Path) -> tuple[int, int, int]:
 
 
 def read_tokens(file: Path) -> list[_Known]:
-    """The tokens of a file; ConfigError names what is wrong, and never shows a token."""
+    """Parse the tokens of a file. Raises ConfigError, which never contains a token."""
     try:
         text = file.read_text(encoding="utf-8")
         entries = msgspec.convert(tomllib.loads(text), _File).token
@@ -146,7 +146,7 @@ def read_tokens(file: Path) -> list[_Known]:
 
 
 def _place(error: tomllib.TOMLDecodeError) -> str:
-    """Where it is wrong; the text itself might be a token."""
+    """The position of the error, without the text itself, which might be a token."""
     text = str(error)
     return text[text.rfind("(at ") :].strip("()") if "(at " in text else "it cannot be read"
 
@@ -179,11 +179,11 @@ def _known(file: Path, number: int, entry: _Entry) -> _Known:
 
 
 _HOSTS_SEEN_MAX = 64
-"""Headers that were looked at once and found good; callers choose what they send."""
+"""The number of remembered valid Host headers; it is limited because callers choose them."""
 
 
 class Access:
-    """Who a request comes from. `names` are further names by which this listener may be called."""
+    """Determines a request's caller. `names` are additional host names of this listener."""
 
     def __init__(self, tokens: Tokens | None, names: Collection[str] = ()) -> None:
         self._tokens = tokens
@@ -191,14 +191,14 @@ class Access:
         self._hosts_seen: set[str] = set()
 
     def caller(self, method: str, headers: Mapping[str, str]) -> Caller:
-        """Raises Refused (401), or NoPermission for a foreign page."""
+        """The caller of a request. Raises Refused (401), or NoPermission for a foreign page."""
         if self._tokens is not None:
             return self._tokens.caller(headers.get("Authorization"))
         self.check_page(method, headers)
         return ANYBODY
 
     def check_page(self, method: str, headers: Mapping[str, str]) -> None:
-        """Refuse what a foreign web page may have sent; tokens need no such check."""
+        """Reject requests from pages of other sites; with tokens this check is not needed."""
         if self._tokens is not None:
             return
         host = headers.get("Host", "")
@@ -239,7 +239,7 @@ def _same(origin: str, host: str) -> bool:
 
 
 def require(caller: Caller, right: Right) -> None:
-    """Raise NoPermission where the caller may not do that."""
+    """Raises NoPermission if the caller lacks the right."""
     if caller.right < right:
         raise NoPermission(
             f"the token {caller.name!r} has the right {caller.right.name.lower()}; this needs "

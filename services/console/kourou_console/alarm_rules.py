@@ -1,6 +1,6 @@
-"""When something needs an operator, and what to tell that operator.
+"""The alarm rules: conditions that need an operator, and their texts.
 
-A figure that is not known raises no alarm of its own; that it is not known is one.
+An unknown metric causes no alarm of its own; the missing data is a separate alarm.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 DISK_CRITICAL = 0.9
-"""Brokers refuse messages from here on (diskSpaceWarningLevelRatio), unless set otherwise."""
+"""Brokers reject messages from this ratio on (diskSpaceWarningLevelRatio), by default."""
 
 GAPS = 3
-"""So many intervals without a sample are a gap."""
+"""The number of intervals without a sample that count as a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmThresholds:
-    """Above which figure an alarm is raised."""
+    """An alarm is raised if its metric exceeds the threshold."""
 
     disk_used_ratio: float = 0.75
     lag_messages: int = 100_000
@@ -28,7 +28,7 @@ class AlarmThresholds:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLook:
-    """What is known of one broker; `up` False: it did not answer, for the reason `why`."""
+    """The state of one broker; `up` is False if it did not reply, for the reason `why`."""
 
     broker: str
     up: bool
@@ -38,9 +38,9 @@ class BrokerLook:
 
 @dataclass(frozen=True, slots=True)
 class MemberLook:
-    """One member of a log. `in_sync` None where nobody is asked for that.
+    """The state of one replica. `in_sync` is None if it does not apply.
 
-    `missing`: its Raft group counts it, and no name server knows it.
+    `missing`: its Raft group contains it, but no name server has it.
     """
 
     broker: str
@@ -55,7 +55,7 @@ class MemberLook:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All that the rules look at. `lags`: messages a group has before it, as far as known.
+    """The input of the rules. `lags`: consumer lag in messages for each group, as far as known.
 
     `grown`: new dead letters of each group in the last ten minutes.
     """
@@ -64,7 +64,7 @@ class Look:
     members: Sequence[MemberLook] = ()
     lags: Mapping[str, int] = field(default_factory=dict)
     grown: Mapping[str, int] = field(default_factory=dict)
-    #: How long ago the last sample was taken; None: never yet.
+    #: The age of the last sample; None: there is none yet.
     sample_age_ms: int | None = None
     interval_ms: int = 5_000
     #: Why the last round failed as a whole, if it did.
@@ -73,7 +73,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """One alarm that holds now. `kind` and `of` name it; since when is somebody else's to know."""
+    """One active alarm, identified by `kind` and `of`; its start time is in the AlarmBook."""
 
     kind: str
     severity: str
@@ -88,12 +88,12 @@ class Raised:
 
     @property
     def id(self) -> str:
-        """The same while the same trouble lasts."""
+        """The ID, which stays the same while the alarm is active."""
         return f"{self.kind}:{self.of_kind}:{self.of}"
 
 
 def alarms(look: Look, thresholds: AlarmThresholds) -> list[Raised]:
-    """All that hold, the worst first."""
+    """All active alarms, the most severe first."""
     found = [
         *_sampling(look),
         *_brokers(look.brokers, thresholds),

@@ -1,4 +1,4 @@
-"""Values and errors as HTTP answers."""
+"""Converts values and errors to HTTP responses."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ALWAYS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""With every answer of the API; a body that somebody sent must not run in a browser."""
+"""The headers of every API response; a body sent by a client must not run in a browser."""
 
 
 def answered(value: Any, status: int) -> web.Response:
-    """What an operation's handler returned."""
+    """The response for the result of an operation's handler."""
     headers = dict(ALWAYS)
     if isinstance(value, Answered):
         headers |= value.headers
@@ -49,7 +49,7 @@ def answered(value: Any, status: int) -> web.Response:
 
 
 def written(error: BaseException) -> web.Response:
-    """An error as problem details."""
+    """The response for an error, with problem details."""
     problem = problem_of(error)
     headers = {**ALWAYS, "Content-Type": PROBLEM_JSON}
     seconds = retry_after_s(error)
@@ -64,6 +64,6 @@ def written(error: BaseException) -> web.Response:
 
 
 def disposition(filename: str) -> str:
-    """Content-Disposition for a name that may have any letters (RFC 6266)."""
+    """Content-Disposition for a file name with any characters (RFC 6266)."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", filename)[:100]
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename[:200], safe='')}"

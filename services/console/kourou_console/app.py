@@ -1,8 +1,8 @@
-"""The console as a process: its parts, connected.
+"""The console process: connects the gateway, its components, and the listeners.
 
-It keeps nothing of its own on disk: whatever it says it has asked the cluster, and what it holds
-for its callers (leases, jobs, samples) is lost with it and made good by the cluster's own rules.
-Where no name server answers it starts, says so on /readyz, and answers 503.
+It stores nothing on disk: all information is requested from the cluster. What it keeps for its
+callers (leases, jobs, samples) is lost when it ends, and the cluster's own rules recover from that.
+It starts even if no name server replies; then /readyz reports this, and calls return 503.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SERVICE = "kourou-console"
 DRAIN_S = 5.0
 CLUSTER_WAIT_S = 5.0
 BACKLOG = 256
-"""Connections that are accepted in one turn of the loop, at most: some 20 ms of its time."""
+"""The maximum number of connections accepted in one iteration of the loop, some 20 ms of work."""
 
 LOOK_S = 0.01
 
@@ -85,14 +85,14 @@ class ConsoleService:
 
     @property
     def gateway(self) -> Gateway:
-        """What operations work with; there from `recover` on."""
+        """What operations work with; available after `recover`."""
         assert self._gateway is not None, "recover comes first"
         return self._gateway
 
-    # -- the steps of its life ----------------------------------------------------------------
+    # -- startup and shutdown -----------------------------------------------------------------
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Read the tokens, bind, open the client; nobody is asked anything yet."""
+        """Read the tokens, bind, and open the client; no request is sent yet."""
         settings = self._settings
         if settings.token_file is not None:
             self._tokens = Tokens(settings.token_file, self._clock.monotonic_ms)
@@ -130,7 +130,7 @@ class ConsoleService:
         self._warning.start(host, address)
 
     async def serve(self) -> Mapping[str, str]:
-        """Answer; wait for the cluster's answer, but no longer than CLUSTER_WAIT_S."""
+        """Start handling requests; wait for the cluster's reply for CLUSTER_WAIT_S at most."""
         assert self._watch is not None
         self._dispatch = Dispatch(OPERATIONS, self.gateway, self._figures, self._spans)
         self._front = Front(
@@ -153,7 +153,7 @@ class ConsoleService:
         return self._listening
 
     async def drain(self) -> None:
-        """Take nothing new; what waits is told, what is under way finishes."""
+        """Accept no new requests; long-polling requests get a reply, others finish."""
         self._serving = False
         if self._listener is not None:
             self._listener.close()
@@ -187,11 +187,11 @@ class ConsoleService:
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
-    # -- its parts --------------------------------------------------------------------------------
+    # -- components -------------------------------------------------------------------------------
 
     async def _answer(self, request: Any) -> Any:
         front = self._front
-        if front is None:  # bound, and not yet serving
+        if front is None:  # bound, but not serving yet
             from kourou_console.answers import written
             from kourou_console.problems import Busy
 
@@ -271,7 +271,7 @@ class ConsoleService:
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:
-    """Run a console until it is told to stop; the exit code (0, 2, 70 or 75)."""
+    """Run a console until it receives a stop signal. Returns the exit code (0, 2, 70 or 75)."""
     return run_from_arguments(
         "console",
         "Kourou's HTTP gateway and web console.",

@@ -1,9 +1,9 @@
-"""A request's body: read within its bounds of size, time and memory, and decompressed.
+"""Reads and decompresses request bodies with limits for size, time and memory.
 
-A body is refused by its Content-Length before a byte of it is read, and one without a length, or a
-compressed one, as soon as it is too large. All bodies under way share a budget. Work on large
-bodies is done one at a time, one in each turn of the event loop, so that a hundred of them at once
-make nobody else wait for a hundred.
+A body is rejected by its Content-Length before any of it is read. A body without a length, or a
+compressed one, is rejected as soon as it is too large. All bodies in progress share a memory
+budget. Large bodies are processed one at a time, one in each iteration of the event loop, so that a
+hundred of them do not delay other requests.
 
 State: soft.
 """
@@ -24,21 +24,21 @@ from kourou.model.limits import GATEWAY_BODIES_BYTES_MAX, GATEWAY_BODY_S_MAX
 from kourou_console.problems import Busy, Refused
 
 SMALL_BYTES = 1 << 16
-"""Decoding so little takes no time worth waiting for."""
+"""Bodies up to this size are decoded immediately, because it takes no noticeable time."""
 
 _STEP_BYTES = 1 << 18
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 class Bodies:
-    """The budget of all bodies, and whose turn it is."""
+    """The memory budget of all bodies, and the queue for large ones."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
         self._turn = asyncio.Lock()
 
     def of(self, request: web.BaseRequest, bytes_max: int) -> IncomingBody:
-        """The body of a request; it is read within a `with` block. Raises Refused or Busy."""
+        """The body of a request, to be read within a `with` block. Raises Refused or Busy."""
         length = request.content_length
         if length is not None and length > bytes_max:
             raise _too_large(bytes_max)
@@ -63,14 +63,14 @@ class Bodies:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Work on more than SMALL_BYTES, or on what may become more, waits for its turn."""
+        """Wait for the turn to process more than SMALL_BYTES, or what may become more."""
         async with self._turn:
-            await asyncio.sleep(0)  # others go between two pieces of large work
+            await asyncio.sleep(0)  # let others run between two large pieces
             yield
 
 
 class IncomingBody:
-    """One body; in the budget, with `reserved` bytes, while its block runs."""
+    """One body; it holds `reserved` bytes of the budget within its block."""
 
     __slots__ = ("_bodies", "_bytes_max", "_encoding", "_request", "_reserved")
 
@@ -96,7 +96,7 @@ class IncomingBody:
         self._bodies.held_bytes -= self._reserved
 
     async def read(self) -> bytes:
-        """The whole body, decompressed. Raises Refused, BadRequest."""
+        """The whole decompressed body. Raises Refused or BadRequest."""
         if not self._request.body_exists:
             return b""
         content = await _received(self._request, self._bytes_max)
@@ -108,14 +108,14 @@ class IncomingBody:
 
 async def _received(request: web.BaseRequest, bytes_max: int) -> bytes:
     stream = request.content
-    if stream.is_eof():  # all of it came with its header: nobody has to wait
+    if stream.is_eof():  # it arrived with the header: no waiting
         content: bytes = stream.read_nowait(-1)
         if len(content) > bytes_max:
             raise _too_large(bytes_max)
         return content
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # which is no part of the answer
+        request.writer.output_size = 0  # 100 Continue is not part of the response
     parts: list[bytes] = []
     size = 0
     try:
@@ -136,7 +136,7 @@ async def _received(request: web.BaseRequest, bytes_max: int) -> bytes:
 
 
 async def _decompressed(content: bytes, encoding: str, bytes_max: int) -> bytes:
-    """Decompress step by step, and no further than the bound."""
+    """Decompress in steps, up to the limit."""
     inflate = zlib.decompressobj(_WINDOWS[encoding])
     parts: list[bytes] = []
     size = 0

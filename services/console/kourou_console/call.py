@@ -1,4 +1,4 @@
-"""Who calls, what came with the call beside parameters and body, and answers that are no JSON."""
+"""A call's context: the caller, the headers, and responses that are not JSON."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 
 
 class Right(IntEnum):
-    """What a caller may do; each includes those before it."""
+    """What a caller may do; each right includes those before it."""
 
-    READ = 1  # look at everything, bodies included
+    READ = 1  # read everything, including bodies
     WRITE = 2  # produce and consume
     ADMIN = 3  # change topics, groups, offsets, settings, filters
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever asks: the name of its token; without tokens everybody is "anybody"."""
+    """The caller: the name of its token; without tokens every caller is "anybody"."""
 
     name: str
     right: Right
 
 
 ANYBODY = Caller("anybody", Right.ADMIN)
-"""Where no tokens are configured, whoever reaches the listener may do everything."""
+"""Without tokens, every client that can reach the listener may do everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an operation with `call=True` gets beside parameters and body.
+    """The argument of operations with `call=True`, in addition to parameters and body.
 
-    `headers` are all of them in the order they came; names keep their case, look-ups ignore it.
+    `headers` has all headers in the order received; names keep their case, look-ups ignore it.
     """
 
     caller: Caller = ANYBODY
@@ -40,14 +40,14 @@ class Call:
     _values: dict[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Sort the values by name: an operation asks for several."""
+        """Index the values by name, because an operation reads several headers."""
         values: dict[str, list[str]] = {}
         for name, value in self.headers:
             values.setdefault(name.lower(), []).append(value)
         object.__setattr__(self, "_values", values)
 
     def header(self, name: str) -> str | None:
-        """The first value of this header; None if it is not there."""
+        """The first value of this header; None if it is missing."""
         values = self._values.get(name.lower())
         return None if values is None else values[0]
 
@@ -56,11 +56,11 @@ class Call:
         return list(self._values.get(name.lower(), ()))
 
     def has_prefix(self, prefix: str) -> bool:
-        """Is there a header whose name begins with these small letters?"""
+        """Whether a header's name starts with this lower-case prefix."""
         return any(name.startswith(prefix) for name in self._values)
 
     def beginning(self, prefix: str) -> dict[str, str]:
-        """The headers that begin so, by the rest of their names; of several values the last."""
+        """The headers with this prefix, by the rest of their names; of several values the last."""
         wanted = prefix.lower()
         return {
             key[len(prefix) :]: value
@@ -70,13 +70,13 @@ class Call:
 
     @property
     def content_type(self) -> str:
-        """The body's media type in small letters, without its parameters; "" if none is named."""
+        """The body's media type in lower case, without parameters; "" if there is none."""
         return (self.header("Content-Type") or "").partition(";")[0].strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """An answer that is no JSON; `filename` makes a browser save it."""
+    """A response that is not JSON; with `filename`, a browser saves it as a file."""
 
     body: bytes
     content_type: str = "application/octet-stream"
@@ -85,7 +85,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer with another status than the operation's, or with headers."""
+    """A response with a status or headers other than the operation's."""
 
     value: Any
     status: int

@@ -97,10 +97,10 @@ class ConsoleSettings(WatchKeys):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what no single key can tell is wrong."""
+        """Check the combinations of settings. Raises ConfigError."""
         self.check_process()
         check_group(self.producer_group)
-        self.admin_addresses  # noqa: B018 - raises for what is no address
+        self.admin_addresses  # noqa: B018 - raises for an invalid address
         if self.spark_etl_address:
             _checked("sparkEtlAddress", self.spark_etl_address)
 
@@ -123,19 +123,19 @@ class ConsoleSettings(WatchKeys):
 
     @property
     def wanted_name_servers(self) -> str:
-        """Where the cluster is; ConfigError if nobody said."""
+        """The name servers of the cluster. Raises ConfigError if none is set."""
         if not self.name_servers:
             raise ConfigError("namesrvAddr is not set", hint="-n host:port, or NAMESRV_ADDR")
         return self.name_servers
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """consoleNames one by one."""
+        """consoleNames as a list."""
         return tuple(name.strip() for name in self.names.split(";") if name.strip())
 
     @property
     def admin_addresses(self) -> Mapping[str, str]:
-        """adminAddresses by name. ConfigError for what is no address."""
+        """adminAddresses by name. Raises ConfigError for an invalid address."""
         found: dict[str, str] = {}
         for entry in filter(None, map(str.strip, self.admin_addresses_text.split(";"))):
             name, equals, address = entry.partition("=")
@@ -146,7 +146,7 @@ class ConsoleSettings(WatchKeys):
 
     @property
     def gateway(self) -> GatewaySettings:
-        """What operations may know."""
+        """The settings that operations can read."""
         return GatewaySettings(
             namesrv_addr=self.name_servers or "",
             producer_group=self.producer_group,

@@ -1,9 +1,10 @@
-"""What a connection to the gateway may cost: time, memory, and a place.
+"""Limits for connections to the gateway: time, memory and number.
 
-    no complete header    cut off after 5 s, or earlier when places are short: who has asked nothing
-                          makes room for a newcomer, the oldest first
-    between two requests  closed after 75 s, and likewise when places are short
-    nothing taken of an answer for 10 s, or not all of one that is no stream within 60 s: cut off
+    no complete header    closed after 5 s, or earlier if connections are scarce: then the oldest
+                          one without a request is closed for a new one
+    between two requests  closed after 75 s, or earlier if connections are scarce
+    slow reader           closed if it reads nothing of a response for 10 s, or not all of a
+                          non-streaming response within 60 s
 
 State: soft.
 """
@@ -32,7 +33,7 @@ from kourou_console.problems import Busy, Refused
 from kourou_console.refused_headers import in_words
 
 LINGER_S = 1.0
-"""So long a refused body is still read and thrown away, so that its sender sees the refusal."""
+"""How long a rejected body is still read and discarded, so that its sender gets the response."""
 
 READ_BUFFER_BYTES = 1 << 16
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -40,7 +41,7 @@ _log = logging.getLogger("kourou.console.http")
 
 
 class Connection(web_protocol.RequestHandler):
-    """One connection; requests on it come one after the other."""
+    """One connection, with one request at a time."""
 
     __slots__ = ("_deadline", "_gateway_server", "_leaving", "_stalled", "_waiting")
 
@@ -52,10 +53,10 @@ class Connection(web_protocol.RequestHandler):
         self._waiting: asyncio.Task[Any] | None = None
         self._leaving = False
 
-    # -- its life ---------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A place for it, or none."""
+        """Accept the connection, or close it if there are too many."""
         super().connection_made(transport)
         if not self._gateway_server.admit(self):
             self.cut_off()
@@ -63,7 +64,7 @@ class Connection(web_protocol.RequestHandler):
         self._within(GATEWAY_HEADER_S_MAX)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The caller has gone, or was sent away."""
+        """Clean up: the connection was closed, by the caller or by the gateway."""
         self._within(None)
         self._unstall()
         self._gateway_server.gone(self)
@@ -72,14 +73,14 @@ class Connection(web_protocol.RequestHandler):
         super().connection_lost(exc)
 
     def begun(self) -> None:
-        """A request's header is there."""
+        """A request's header has arrived."""
         self._gateway_server.busy(self)
         self._within(None)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Write the answer, within its time; then this connection waits for the next request."""
+        """Write the response within its time limit; then wait for the next request."""
         if not resp.prepared:
             self._within(GATEWAY_ANSWER_S_MAX)
         if self._gateway_server.leaving:
@@ -90,9 +91,9 @@ class Connection(web_protocol.RequestHandler):
         return result
 
     def cut_off(self) -> None:
-        """Close it without another word."""
+        """Close the connection immediately, without a response."""
         transport = self.transport
-        if transport is not None:  # uvloop's are no asyncio.WriteTransport, and have its methods
+        if transport is not None:  # uvloop's transports have the same methods
             self._gateway_server.cut_off_count += 1
             transport.abort()
 
@@ -106,12 +107,12 @@ class Connection(web_protocol.RequestHandler):
     # -- slow readers -----------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """Its buffers are full: the caller has a moment to take something."""
+        """The write buffer is full: start the time limit of a slow reader."""
         super().pause_writing()
         self._stalled = asyncio.get_running_loop().call_later(GATEWAY_STALL_S_MAX, self.cut_off)
 
     def resume_writing(self) -> None:
-        """The caller took something."""
+        """The reader has caught up."""
         self._unstall()
         super().resume_writing()
 
@@ -120,10 +121,10 @@ class Connection(web_protocol.RequestHandler):
             self._stalled.cancel()
             self._stalled = None
 
-    # -- work that ends with its caller -----------------------------------------------------------
+    # -- cancellation when the caller disconnects -------------------------------------------------
 
     async def while_connected(self, work: Awaitable[Any]) -> Any:
-        """Await it; it is cancelled when the caller hangs up, or when the service ends."""
+        """Await `work`; it is cancelled when the caller disconnects, or when the service ends."""
         self._waiting = asyncio.current_task()
         try:
             if self.transport is None:
@@ -133,19 +134,19 @@ class Connection(web_protocol.RequestHandler):
             self._waiting = None
 
     def leave(self) -> None:
-        """The service ends: what only waits is over."""
+        """The service ends: cancel work that only waits."""
         self._leaving = True
         if self._waiting is not None:
             self._waiting.cancel()
 
     @property
     def is_left(self) -> bool:
-        """Has the caller gone, or does the service end? Then a cancelled wait is no bug."""
+        """Whether the caller has disconnected or the service ends, so a cancellation is no bug."""
         return self.transport is None or self._leaving
 
     @contextmanager
     def ending_told(self) -> Iterator[None]:
-        """In here the service's end raises Busy while somebody is there to be told of it."""
+        """Convert a cancellation by the service's end to Busy, if the caller is connected."""
         try:
             yield
         except asyncio.CancelledError:
@@ -155,7 +156,7 @@ class Connection(web_protocol.RequestHandler):
                 "the gateway is shutting down", hint=("use another gateway, or retry later")
             ) from None
 
-    # -- what is no HTTP --------------------------------------------------------------------------
+    # -- invalid HTTP -----------------------------------------------------------------------------
 
     def handle_error(
         self,
@@ -164,7 +165,7 @@ class Connection(web_protocol.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what the parser refuses; whatever else comes here is a bug."""
+        """The response to a request that the parser rejects; any other error here is a bug."""
         if status < 500:
             _log.debug("invalid HTTP request from %s: %s", request.remote, message)
             text, hint = in_words(message or "this is not an HTTP request")
@@ -179,12 +180,12 @@ class Connection(web_protocol.RequestHandler):
 
 
 def has_begun(request: web.BaseRequest) -> bool:
-    """Is a part of its answer sent? Then it is written on, or cut off."""
+    """Whether a part of the response has been sent, so that no other response is possible."""
     return request.writer.output_size > 0
 
 
 def web_status(status: int) -> Any:
-    """aiohttp's number as the standard's name."""
+    """The HTTPStatus for aiohttp's number."""
     from http import HTTPStatus
 
     return HTTPStatus(status)
@@ -195,23 +196,23 @@ class GatewayServer(web.Server):
 
     def __init__(self, handler: Handler, **options: Any) -> None:
         super().__init__(handler, **options)
-        #: Those that ask nothing now, in the order in which they began to.
+        #: Idle connections, the longest idle first.
         self._quiet: dict[Connection, None] = {}
         self._there: set[Connection] = set()
         self.cut_off_count = 0
         self.leaving = False
 
     def __call__(self) -> web_protocol.RequestHandler:
-        """One more connection."""
+        """Create the handler of a new connection."""
         return Connection(self, loop=asyncio.get_running_loop(), **self._kwargs)
 
     @property
     def open_count(self) -> int:
-        """How many there are."""
+        """The number of open connections."""
         return len(self._there)
 
     def admit(self, one: Connection) -> bool:
-        """Is there a place? Who has asked nothing for longest makes room."""
+        """Admit a connection, closing the longest idle one if necessary; False if none is idle."""
         if self.leaving:
             return False
         if len(self._there) >= GATEWAY_CONNECTIONS_MAX:
@@ -225,21 +226,21 @@ class GatewayServer(web.Server):
         return True
 
     def busy(self, one: Connection) -> None:
-        """It has asked something."""
+        """A request is in progress."""
         self._quiet.pop(one, None)
 
     def quiet(self, one: Connection) -> None:
-        """It has its answer."""
+        """The connection is idle again."""
         if one in self._there:
             self._quiet[one] = None
 
     def gone(self, one: Connection) -> None:
-        """It is closed."""
+        """The connection is closed."""
         self._quiet.pop(one, None)
         self._there.discard(one)
 
     def leave(self) -> None:
-        """The service ends: no new connections, waiting callers are told, others finish."""
+        """The service ends: accept no connections, cancel waiting requests, let others finish."""
         self.leaving = True
         for one in list(self._quiet):
             one.close()
@@ -248,7 +249,7 @@ class GatewayServer(web.Server):
 
 
 def gateway_server(handler: Handler) -> GatewayServer:
-    """An aiohttp server whose connections cannot be held open for nothing."""
+    """An aiohttp server with limits for its connections."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
@@ -265,6 +266,6 @@ def gateway_server(handler: Handler) -> GatewayServer:
         max_headers=GATEWAY_HEADERS_MAX,
         lingering_time=LINGER_S,
         read_bufsize=READ_BUFFER_BYTES,
-        # Decompressed by kourou_console.bodies, which has a bound.
+        # Bodies are decompressed by kourou_console.bodies, which has a limit.
         auto_decompress=False,
     )

@@ -1,9 +1,9 @@
-"""From an HTTP request to an operation's handler, and back.
+"""Handles a request for the API: from HTTP to an operation's handler, and back.
 
-    route, rights, a place among the requests under way, a span,
-    parameters, body, handler, answer
+    route, rights, limit of requests in progress, a span,
+    parameters, body, handler, response
 
-State: soft, who is under way (kourou_console.figures).
+State: soft, the requests in progress (kourou_console.figures).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from kourou_console.routing import Routes, segments
 from kourou_console.spans import GatewaySpans
 
 GONE = 499
-"""The status, for the figures, of a request whose caller hung up."""
+"""The status in metrics of a request whose caller disconnected."""
 
 JSON_TYPES = ("application/json", "text/json")
 _log = logging.getLogger("kourou.console")
 
 
 class Dispatch:
-    """All operations, ready to be asked."""
+    """All operations by their routes."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Dispatch:
         self.leaving = False
 
     async def answer(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
-        """The answer to a request below /v1.
+        """The response to a request below /v1.
 
-        It raises only what is cancelled for good, and what ends an answer that has begun: aiohttp
-        then cuts it off, so that nobody takes a part for the whole.
+        Raises only if the task is cancelled, or if an error occurs after the response was started;
+        then aiohttp closes the connection, so that the caller notices the incomplete response.
         """
         began_ns = time.perf_counter_ns()
         name = "unknown"
@@ -154,7 +154,7 @@ class Dispatch:
             self._leave(waits=waits)
 
     def _enter(self, *, waits: bool) -> None:
-        """Count a request that is under way, or refuse it. Raises Busy."""
+        """Count a request in progress, or reject it. Raises Busy."""
         figures = self._figures
         if self.leaving:
             raise Busy("the gateway is shutting down", hint="use another gateway, or retry later")
@@ -214,14 +214,14 @@ class Dispatch:
 
 
 def _instead(request: web.BaseRequest, error: Exception) -> web.Response:
-    """An error instead of an answer. Raises ConnectionError where that has begun."""
+    """The error response. Raises ConnectionError if another response has been started."""
     if has_begun(request):
         raise ConnectionError("the response has been started already") from error
     return written(error)
 
 
 def _require_json(request: web.BaseRequest) -> None:
-    """A body is JSON only if its sender says so: a form of a foreign page cannot say it."""
+    """Require the JSON media type: a form on a page of another site cannot set it."""
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind not in JSON_TYPES and not (kind.startswith("application/") and kind.endswith("+json")):
         raise Refused(

@@ -1,12 +1,12 @@
-"""A message as it comes by HTTP: raw with headers, or in a JSON envelope.
+"""The two forms of a message in a request: raw with headers, or a JSON envelope.
 
     raw       the body is the message's; Kourou-Tag, Kourou-Key (may be repeated),
               Kourou-Property-NAME, Kourou-Order-Key, Kourou-Delay-Ms, Kourou-Delay-Level
     envelope  Content-Type: application/json; {"body": …, "tag": …, "keys": […], …}
 
-An envelope's `body` that is a JSON string is stored as that text; any other JSON value as the very
-JSON that was sent; `body_base64` is for bytes. A header that begins with Kourou- and is none of
-these is refused: a typing error must not pass for a message without a tag.
+If an envelope's `body` is a JSON string, its text is stored; any other JSON value is stored as the
+exact JSON that was sent; `body_base64` is for bytes. An unknown header that starts with Kourou- is
+rejected: a misspelled header must not create a message without a tag.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class BatchedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ToSend(msgspec.Struct, frozen=True):
-    """A message, whichever way it came."""
+    """A message, from either form."""
 
     body: bytes
     tag: str | None
@@ -84,7 +84,7 @@ _decode = msgspec.json.Decoder(Envelope).decode
 
 
 def message_of(content: bytes, call: Call) -> ToSend:
-    """The message of a request. Raises BadRequest that names the field or the header."""
+    """The message of a request. Raises BadRequest, which names the field or the header."""
     if call.content_type == "application/json":
         given = [name for name, _ in call.headers if name.lower().startswith(PREFIX)]
         if given:
@@ -141,7 +141,7 @@ def _number(call: Call, name: str, highest: int) -> int:
 
 
 def body_of(body: msgspec.Raw | msgspec.UnsetType, base64: bytes | msgspec.UnsetType) -> bytes:
-    """The bytes of an envelope. Raises BadRequest where there are none, or two of them."""
+    """The bytes of an envelope. Raises BadRequest if both fields or none is set."""
     if isinstance(base64, bytes):
         if not isinstance(body, msgspec.UnsetType):
             raise BadRequest("body and body_base64 are both given", hint="give one of them")

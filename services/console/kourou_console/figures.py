@@ -1,4 +1,4 @@
-"""What the gateway counts: requests, their time, who was refused, how late its event loop is.
+"""Metrics of the gateway: requests, durations, rejections, delay of the event loop.
 
 State: soft.
 """
@@ -17,23 +17,24 @@ LAG_INTERVAL_S = 0.01
 
 
 class LoopLag:
-    """How late the running loop calls what is due: what a request waits before anything happens.
+    """The delay of the running event loop: how long a request waits before it is processed.
 
-    A timer measures it, and not the CPU time: a loop that waits for its thread is late, too.
+    It is measured by a timer and not by CPU time, because a loop whose thread has to wait is
+    delayed, too.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.lags_ms = Histogram(LOOP_LAG_BOUNDS_MS)
-        self._now = now  # uvloop's own time stands still during a turn
+        self._now = now  # uvloop's clock does not advance within an iteration
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Measure on the running loop until `stop`."""
+        """Measure the running loop until `stop`."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(LAG_INTERVAL_S, self._due, self._now() + LAG_INTERVAL_S)
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -44,7 +45,7 @@ class LoopLag:
 
 
 class Figures:
-    """Counts of one listener; used on its loop."""
+    """Counters of one listener; used on its loop."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
@@ -53,13 +54,13 @@ class Figures:
         self.loop_lag = LoopLag()
         self.under_way = 0
         self.streams = 0
-        #: Of the listener, once it is there.
+        #: Set by the listener when it exists.
         self.connections: Callable[[], int] = lambda: 0
         self.cut_off: Callable[[], int] = lambda: 0
         self.body_bytes: Callable[[], int] = lambda: 0
 
     def answered(self, operation: str, status: int, duration_ns: int) -> None:
-        """A request has its answer."""
+        """Count a finished request."""
         self.requests[operation, status] += 1
         times = self.times.get(operation)
         if times is None:
@@ -67,7 +68,7 @@ class Figures:
         times.observe(duration_ns)
 
     def families(self, base: Labels) -> Iterator[Family]:
-        """All of them."""
+        """All metrics."""
         yield Family.counter(
             "kourou_gateway_requests_total",
             "",

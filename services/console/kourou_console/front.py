@@ -1,9 +1,9 @@
-"""What every request meets first: is it for us, who asks, and is it the API or a page.
+"""The entry point of all requests: checks host and caller, then selects API or page.
 
 /v1/…                 the API
 /openapi.json /docs   its description, for programs and for people
-/healthz /readyz      for those that keep the service running; they need no token
-everything else       the web console's files; they need no token, the API behind them does
+/healthz /readyz      for process supervision; they need no token
+everything else       the web console's files; they need no token, the API does
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kourou_console.pages import Page, Pages, require_get
 from kourou_console.problems import status_of
 
 PAGE = "page"
-"""The operation, in the figures, of what is no call of the API."""
+"""The name in metrics of requests that are not API calls."""
 
 
 class Front:
-    """The first handler of every request. `own` makes pages, by their paths, when asked for.
+    """The handler of every request. `own` creates generated pages by their paths on demand.
 
-    `ready` returns "" for yes, else the reason why not.
+    `ready` returns "" or the reason why the service is not ready.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Front:
         self._ready = ready
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to any request."""
+        """The response to any request."""
         path = request.rel_url.raw_path
         began_ns = time.perf_counter_ns()
         try:

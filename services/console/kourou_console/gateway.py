@@ -1,11 +1,10 @@
-"""What the operations of the API have to work with.
+"""The context of the API's operations.
 
-A chapter that has to remember something (leases, samples, jobs) makes a class of it that takes the
-gateway, and asks for its one instance by `gateway.part(ThatClass)`. It is made when it is first
-asked for, or with the service if it stands in kourou_console.operations.STARTED, and closed with
-the gateway.
+A chapter that keeps state (leases, samples, jobs) has a class that takes the gateway, and gets its
+only instance by `gateway.part(ThatClass)`. The instance is created at the first call, or with the
+service if the class is in kourou_console.operations.STARTED, and closed with the gateway.
 
-State: soft, what its parts hold.
+State: soft, that of the components.
 """
 
 from __future__ import annotations
@@ -27,31 +26,31 @@ _log = logging.getLogger("kourou.console")
 
 @dataclass(slots=True)
 class Gateway:
-    """One for the life of the service; all operations share it, on one event loop.
+    """One instance for the life of the service, used by all operations on one event loop.
 
-    `make_client` opens a further client of the same cluster with settings of its own, say for a
-    group of consumers; it takes what kourou.Client takes beside the address, and whoever calls it
-    opens and closes what it returns.
+    `make_client` creates another client of the same cluster with its own settings, for example for
+    a consumer group. It takes the arguments of kourou.Client except for the address; the caller
+    opens and closes the client.
     """
 
     client: Client
     clock: Clock
     settings: GatewaySettings = field(default_factory=GatewaySettings)
     make_client: Callable[..., Client] | None = None
-    #: The first cluster's name, as soon as the cluster has answered.
+    #: The name of the first cluster; None until the cluster has replied.
     cluster_name: str | None = None
     _parts: dict[type, Any] = field(default_factory=dict)
 
     @property
     def admin(self) -> Admin:
-        """Administration; its methods may be awaited on any loop."""
+        """The admin API; its methods may be awaited on any loop."""
         return self.client.admin
 
     def part(self, make: Callable[[Gateway], PartT]) -> PartT:
-        """The one instance of a class that takes the gateway; made when it is first asked for.
+        """The only instance of a class that takes the gateway; created at the first call.
 
-        A part may have `async def start()` (called for those of STARTED when the service starts),
-        `async def close()`, and `families(base)`, its figures for /metrics.
+        A component may have `async def start()` (called for those of STARTED when the service
+        starts), `async def close()`, and `families(base)`, its metrics for /metrics.
         """
         kind = cast("type", make)
         if kind not in self._parts:
@@ -59,14 +58,14 @@ class Gateway:
         return cast("PartT", self._parts[kind])
 
     def families(self, base: Labels) -> Iterable[Family]:
-        """The figures of all parts that have any."""
+        """The metrics of all components."""
         for one in list(self._parts.values()):
             families = getattr(one, "families", None)
             if families is not None:
                 yield from families(base)
 
     async def close(self) -> None:
-        """Close all parts, the youngest first; the client is its owner's to close."""
+        """Close all components, the newest first; the client is closed by its owner."""
         parts, self._parts = list(self._parts.values()), {}
         for one in reversed(parts):
             close = getattr(one, "close", None)
@@ -74,5 +73,5 @@ class Gateway:
                 continue
             try:
                 await close()
-            except Exception:  # noqa: BLE001 - one part that cannot end must not keep the others
+            except Exception:  # noqa: BLE001 - a failure must not keep the others open
                 _log.exception("closing %s failed", type(one).__name__)

@@ -1,11 +1,11 @@
-"""Transactions in two calls: their ids, what was decided, and honest answers to brokers that ask.
+"""Transactions in two calls: their IDs, their decisions, and the replies to brokers' check-backs.
 
-An id names the half message's place, so that any gateway of the same producer group can decide it:
-nothing of a transaction is kept here alone. A broker that asks gets the caller's word if it was
-given (and the broker had not heard it), else none: then it asks again, and gives the half message
-up when it has asked in vain for as often as its transactionCheckMax.
+An ID contains the half message's position, so every gateway of the same producer group can decide
+it: no gateway keeps a transaction alone. The reply to a check-back is the caller's decision if it
+was made but not received by the broker; otherwise it is unknown. Then the broker checks again, and
+rolls the half message back after transactionCheckMax checks.
 
-State: soft, bounded: decisions that no broker has heard.
+State: soft, bounded: decisions that no broker has received.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _decode = msgspec.msgpack.Decoder(_Place).decode
 
 
 def id_of(half: SendResult) -> str:
-    """The id of a stored half message; letters that may stand in a path as they are."""
+    """The ID of a stored half message, with characters that are valid in a path."""
     queue = half.queue
     place = _Place(
         1,
@@ -56,10 +56,10 @@ def id_of(half: SendResult) -> str:
 
 
 def id_of_waiting(half: ReceivedMessage, group: str) -> str | None:
-    """The id of a half message as it was found at its broker; None: `group` cannot end it.
+    """The ID of a half message that was read from its broker; None if `group` cannot decide it.
 
-    Brokers take the word of the producer group that stored it, and end those of a batch only as a
-    whole.
+    Brokers accept decisions only from the producer group that stored it, and decide half messages
+    of a batch only together.
     """
     said = half.properties
     topic, queue = said.get(Property.REAL_TOPIC), said.get(Property.REAL_QID, "")
@@ -79,7 +79,7 @@ def id_of_waiting(half: ReceivedMessage, group: str) -> str | None:
 
 
 def half_of(transaction_id: str) -> SendResult:
-    """The half message of an id. Raises BadRequest for what no gateway gave."""
+    """The half message of an ID. Raises BadRequest if no gateway created the ID."""
     wrong = BadRequest(f"{transaction_id[:60]!r} is not a transaction ID")
     if len(transaction_id) > GATEWAY_TRANSACTION_ID_LENGTH_MAX or not transaction_id.isascii():
         raise wrong
@@ -101,7 +101,7 @@ def half_of(transaction_id: str) -> SendResult:
 
 
 class Halves:
-    """A part of the gateway: the one who answers brokers' questions."""
+    """A component of the gateway: replies to brokers' check-backs."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._client = gateway.client
@@ -109,16 +109,19 @@ class Halves:
         gateway.client.transaction_check("")(self._answer)
 
     async def start(self) -> None:
-        """It answers since it was made."""
+        """Does nothing: the constructor registers the check-back handler."""
 
     async def decide(self, half: SendResult, state: TransactionState) -> None:
-        """Tell the broker; if it does not hear, it is told when it asks. Raises as the client."""
+        """Send the decision to the broker; if that fails, the next check-back gets it.
+
+        Raises what the client raises.
+        """
         self._decided[half.message_id] = state
         while len(self._decided) > GATEWAY_DECISIONS_MAX:
             self._decided.popitem(last=False)
         try:
             await self._client.decide(half, state)
-        except Rejected:  # it was decided otherwise, or is not there: nothing is to be told
+        except Rejected:  # it is decided differently or missing: nothing to send
             self._decided.pop(half.message_id, None)
             raise
         self._decided.pop(half.message_id, None)

@@ -1,26 +1,26 @@
-"""A request that is sent again does not do its work again: Idempotency-Key.
+"""Idempotency-Key: a repeated request does not repeat its work.
 
-Two memories work together. This gateway remembers, for a quarter of an hour, what it answered; so a
-repeat costs nothing and gets the same answer. And a message's id is made of its key, so a broker
-that has the message recognises it by itself (engine.repeats): also when this gateway was restarted
-meanwhile, or when the repeat came to another gateway. Brokers look back four minutes.
+Two mechanisms work together. This gateway stores its responses for a quarter of an hour, so a
+repeated request gets the same response without work. In addition, message IDs are derived from the
+key, so a broker detects a duplicate message by itself (engine.repeats), also after a restart of
+this gateway, and if the request was repeated at another gateway. Brokers look back four minutes.
 
-    the same key, the same request     the first answer again, with `replayed`
-    the same key, another request      422
-    the first is not done yet          the second waits for it
-    the first was refused              nothing was done: the key is free again
-    the first's outcome is unknown     the second is sent, under the same ids
-    and the second is refused          the first may be stored: the key stands for it still
+    same key, same request             the first response again, with `replayed`
+    same key, other request            422
+    first request in progress          the second one waits for it
+    first request rejected             nothing was stored: the key is free again
+    outcome of the first unknown       the second one is sent, with the same message IDs
+    and the second is rejected         the first may be stored: the key stays in use
 
-A gateway that was started within those four minutes does not know what its predecessor did, so for
-so long it asks the brokers whether the ids are there with another body; of what is delayed or half
-they cannot tell.
+A gateway that started within the last four minutes does not know the requests of its predecessor.
+During this time it requests from the brokers whether the IDs exist with another body; this does not
+work for delayed and half messages.
 
-The queue is chosen by the key, and where the number of a topic's queues has changed that would be
-another one, perhaps at another broker, which does not know the message. So the queue of a request
-whose outcome is unknown is remembered with its key, and the repeat goes there or, if that takes no
-messages now, nowhere. What is left: the number changed, and the repeat comes to another gateway, or
-after this one was restarted.
+The queue is chosen by the key. If the topic's number of queues changes, the key would select
+another queue, perhaps at another broker, which cannot detect the duplicate. So the queue of a
+request with an unknown outcome is stored with its key, and the repeated request is sent to the same
+queue; if that accepts no messages, it fails. A duplicate remains possible if the number changed and
+the request is repeated at another gateway, or after a restart of this one.
 
 State: soft, bounded.
 """
@@ -54,7 +54,7 @@ ABOUT = (
 AnswerT = TypeVar("AnswerT")
 KEPT_MS = 15 * 60_000
 BROKERS_MS = 2 * DEADLINE_MS_MAX
-"""So far a broker looks back."""
+"""How far back brokers detect duplicates."""
 
 
 @dataclass(slots=True)
@@ -64,20 +64,20 @@ class _Asked:
     waiting: asyncio.Future[Any] | None = None
     answer: Any = None
     is_answered: bool = False
-    #: Where it was sent, if it may be stored there.
+    #: The queue where it may be stored.
     place: MessageQueue | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a key makes of one request: ids for its messages, and who asked what."""
+    """A keyed request: the IDs of its messages, the caller with its key, and the content's hash."""
 
     key: tuple[str, str]
     fingerprint: bytes
     seed: bytes
 
     def ids(self, count: int) -> list[str]:
-        """So many message ids, always the same."""
+        """The message IDs, always the same."""
         return [
             hashlib.sha256(self.seed + number.to_bytes(4, "big")).hexdigest()[:32].upper()
             for number in range(count)
@@ -85,7 +85,7 @@ class Named:
 
 
 def named(gateway: Gateway, call: Call, kind: str, topic: str, content: bytes) -> Named | None:
-    """What the request's key makes of it; None if it has none. Raises BadRequest."""
+    """The keyed request; None if the request has no key. Raises BadRequest."""
     given = call.every(HEADER)
     if not given:
         return None
@@ -99,7 +99,7 @@ def named(gateway: Gateway, call: Call, kind: str, topic: str, content: bytes) -
 
 
 def _told(call: Call) -> list[str]:
-    """The headers that say something of the message."""
+    """The headers that are part of the message."""
     return [
         f"{name.lower()}:{value}"
         for name, value in call.headers
@@ -108,7 +108,7 @@ def _told(call: Call) -> list[str]:
 
 
 class Idempotence:
-    """A part of the gateway."""
+    """A component of the gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -118,9 +118,9 @@ class Idempotence:
     async def once(
         self, name: Named, work: Callable[[], Awaitable[AnswerT]]
     ) -> tuple[AnswerT, bool]:
-        """Do it once; (its answer, whether it is that of an earlier request).
+        """Do the work once. Returns its result, and whether it is that of an earlier request.
 
-        Raises what the work raises, and Refused (422) where the key stood for something else.
+        Raises what the work raises, and Refused (422) if the key was used for another request.
         """
         now_ms = self._gateway.clock.monotonic_ms()
         self._forget(now_ms)
@@ -151,11 +151,11 @@ class Idempotence:
         except BaseException as error:
             if isinstance(error, Rejected) and before is None:
                 self._asked.pop(name.key, None)
-            if isinstance(error, Unavailable):  # this time nothing was stored
+            if isinstance(error, Unavailable):  # nothing was stored by this attempt
                 asked.place = before
             told = error if isinstance(error, Exception) else Busy("the gateway is shutting down")
             asked.waiting.set_exception(told)
-            asked.waiting.exception()  # nobody need wait for it
+            asked.waiting.exception()  # marks it as retrieved, because nothing may wait for it
             raise
         else:
             asked.answer, asked.is_answered = answer, True
@@ -165,8 +165,9 @@ class Idempotence:
             asked.waiting = None
 
     def selector(self, name: Named, order_key: str | None) -> Selector:
-        """Chooses the queue of a request that is being done: always the same, whatever becomes of
-        the topic.
+        """A selector that always chooses the same queue for a request.
+
+        It does so even if the topic changes.
         """
         asked = self._asked[name.key]
 
@@ -185,9 +186,9 @@ class Idempotence:
         return choose
 
     async def check(self, topic: str, ids: Sequence[str], bodies: Sequence[bytes]) -> None:
-        """Raise Refused (422) where a former gateway sent something else under these ids.
+        """Raises Refused (422) if an earlier gateway sent other bodies under these IDs.
 
-        It looks at bodies that lie in the topic: not at tags, nor at what is delayed or half.
+        It compares bodies of stored messages only, not tags, and neither delayed nor half messages.
         """
         if self._gateway.clock.monotonic_ms() - self._began_ms >= BROKERS_MS:
             return
@@ -195,7 +196,7 @@ class Idempotence:
             try:
                 stored = await self._gateway.admin.messages.by_unique_key(topic, one)
             except (MessageNotFound, TopicNotFound) as error:
-                if number:  # of a batch all or none are there
+                if number:  # a batch is stored completely or not at all
                     raise _other() from error
                 return
             if bytes(stored.body) != body:

@@ -1,13 +1,13 @@
 """The newest messages of a topic, over all its queues.
 
-Queues are read backwards, a step of each in turn: its last few messages, then twice as many before
-them, and so on while older ones can still be among the newest `count`. What has been read waits in
-one pool, which keeps the newest: `count` of them, and MESSAGES_PAGE_BYTES_MAX bytes beside a single
-larger one. So what is read beyond what is shown is a few messages of each queue.
+Queues are read backwards in steps, in turn: the last few messages of each queue, then twice as many
+before them, while older ones can still be among the newest `count`. The messages are collected in
+one pool, which keeps the newest `count` of them, and at most MESSAGES_PAGE_BYTES_MAX bytes in
+addition to a single larger message. So each queue has only a few messages read in vain.
 
-Messages are ordered by when they were stored; those of one broker and the same millisecond by their
-place in its log. Within a queue times do not go forward towards its beginning, though a broker's
-clock may: a message counts as no newer than those behind it.
+Messages are ordered by store time; those of one broker and the same millisecond by their position
+in its log. A broker's clock may go backwards within a queue: a message counts as no newer than
+those after it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ AT_ONCE = 8
 FIRST_STEP = 2
 
 Key = tuple[int, str, int, MessageQueue, int]
-"""Time, broker, position in its log; queue and offset, where several stand for one record."""
+"""Time, broker, log position; then queue and offset, as several messages may share one record."""
 
 
 @dataclass(slots=True)
 class Latest:
-    """The newest first. `total` counts what the queues keep; None: one of them did not tell."""
+    """The newest messages first. `total` is the number in the queues, None if unknown."""
 
     messages: list[ReceivedMessage] = field(default_factory=list)
     total: int | None = 0
@@ -54,15 +54,15 @@ class _Pool:
         self._end: Key | None = None
 
     def may_take(self, key: Key) -> bool:
-        """Can one that comes before this key be among the newest?"""
+        """Whether a message before this key can be among the newest."""
         if self._end is not None:
             return key > self._end
         return len(self.kept) < self._count or key > self.kept[0][0]
 
     def take(self, key: Key, message: ReceivedMessage) -> None:
-        """Take one in; then leave out the oldest, where there are too many."""
+        """Add a message, then remove the oldest ones over the limits."""
         if self._end is not None and key < self._end:
-            return  # a newer one was left out already
+            return  # a newer one was removed already
         insort(self.kept, (key, message))
         self._size_bytes += message.size
         while len(self.kept) > self._count or (
@@ -74,7 +74,7 @@ class _Pool:
 
 @dataclass(slots=True)
 class _Back:
-    """A queue that is read backwards: all from `offset` on has been read."""
+    """A queue that is read backwards: everything from `offset` on has been read."""
 
     queue: MessageQueue
     low: int
@@ -84,20 +84,20 @@ class _Back:
     damaged: list[Missing] = field(default_factory=list)
 
     def goes_on(self, pool: _Pool, count: int) -> bool:
-        """Is there anything older that may be wanted?"""
+        """Whether older messages may be needed."""
         if self.offset <= self.low or len(self.damaged) >= count:
             return False
         return self.oldest is None or pool.may_take(self.oldest)
 
     async def back(self, reading: Reading, pool: _Pool, count: int) -> None:
-        """Read one step. Raises as Reading does; then nothing of the step is in the pool."""
+        """Read one step. Raises as Reading does; then no message of the step is in the pool."""
         begin = max(self.low, self.offset - min(self.step, count))
         found = await self._between(reading, begin, self.offset)
         for message in reversed(found):
             self.oldest = self._key(message)
             pool.take(self.oldest, message)
         self.offset = begin
-        # Large ones are read a few at a time, or most of them would be read for nothing.
+        # Large messages are read a few at a time; otherwise most would be read in vain.
         largest = max((message.size for message in found), default=0)
         self.step = max(1, min(2 * self.step, READ_BYTES // max(largest, 1)))
 
@@ -108,7 +108,7 @@ class _Back:
         return (time_ms, self.queue.broker_name, message.position, self.queue, message.offset)
 
     async def _between(self, reading: Reading, offset: int, end: int) -> deque[ReceivedMessage]:
-        """What lies in [offset, end): of many bytes the newest. Notes what cannot be read."""
+        """Read [offset, end), of many bytes the newest ones. Notes unreadable messages."""
         found: deque[ReceivedMessage] = deque()
         size_bytes = 0
         while offset < end:
@@ -124,10 +124,11 @@ class _Back:
                 break
             for message in result.messages:
                 if message.offset < end:
-                    # Alone: one small message must not keep all that was read with it.
+                    # A copy, so that a small message does not keep the whole buffer in memory.
                     found.append(message.alone())
                     size_bytes += message.size
-            # One too many stays: the pool leaves it out, and knows then that nothing older counts.
+            # One over the limit stays, so that the pool removes it and knows that older ones are
+            # unneeded.
             while found and size_bytes - found[0].size > MESSAGES_PAGE_BYTES_MAX:
                 size_bytes -= found.popleft().size
             offset = max(result.next_offset, offset + 1)

@@ -1,9 +1,9 @@
-"""The locks of a group's dead-letter queues, held for as long as a redrive looks and sends.
+"""Locks a group's dead-letter queues while a job reads and resends dead letters.
 
-They are taken before anybody looks which letters wait: a selection that is older than the lock may
-name letters that another gateway has sent since.
+The locks are acquired before the dead letters are selected: an earlier selection might contain
+messages that another gateway has sent in the meantime.
 
-State: soft. Brokers forget a lock that nobody refreshes for QUEUE_LOCK_MS.
+State: soft. Brokers drop a lock that is not refreshed for QUEUE_LOCK_MS.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _log = logging.getLogger("kourou.console")
 
 
 class LetterLocks:
-    """`async with LetterLocks(gateway, group) as locks:`; `locks.check()` before what needs them.
+    """`async with LetterLocks(gateway, group) as locks:`; call `locks.check()` before each use.
 
-    Raises Unavailable where another client holds one, at the beginning or in `check`.
+    Raises Unavailable if another client holds a lock, on entry or in `check`.
     """
 
     def __init__(self, gateway: Gateway, group: str) -> None:
@@ -50,7 +50,7 @@ class LetterLocks:
         await self._give_back()
 
     def check(self) -> None:
-        """Raise what went wrong with them since."""
+        """Raise the error if the locks were lost since."""
         if self._trouble is not None:
             raise self._trouble
 
@@ -78,7 +78,7 @@ class LetterLocks:
     async def _give_back(self) -> None:
         try:
             await self._letters.unlock(self._group)
-        except KourouError as error:  # then they lapse
+        except KourouError as error:  # then they expire
             _log.info(
                 "the locks of dead letters of group %s could not be released: %s",
                 self._group,

@@ -1,4 +1,4 @@
-"""Dead letters that nobody has dealt with: pages of them, their causes, selections.
+"""Unhandled dead letters: pages, causes and selections of them.
 
 State: none; the mark is at the brokers.
 """
@@ -30,7 +30,7 @@ FOR_EVER_MS = 2**62
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead letters; they match all given fields. Without fields: all of them."""
 
-    #: As `causes` has it.
+    #: As `causes` contains it.
     cause: str | None = None
     origin_topic: str | None = None
     tag: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     until_ms: int | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Is this one meant? Tag and sql were judged by its broker."""
+        """Whether the dead letter is selected. Tag and SQL filters were applied by the broker."""
         message = letter.message
         return (
             (self.cause is None or letter.cause == self.cause)
@@ -53,38 +53,38 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def wanted(self) -> str | Sql:
-        """What brokers filter by. Raises BadRequest."""
+        """The filter for brokers. Raises BadRequest."""
         return wanted_of(self.tag, self.sql)
 
 
 @dataclass(slots=True)
 class Waiting:
-    """The queues of a group's dead letters: from the mark to the end. Empty if it has none."""
+    """The ranges of a group's dead-letter queues, from the mark to the end; may be empty."""
 
     group: str
     marks: dict[MessageQueue, int] = field(default_factory=dict)
     ends: dict[MessageQueue, int] = field(default_factory=dict)
-    #: Queues whose brokers did not say, and why: they have neither mark nor end.
+    #: Queues whose brokers did not reply, and why: they have neither mark nor end.
     silent: dict[MessageQueue, str] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """Letters that nobody has dealt with, without those of silent queues."""
+        """The number of unhandled dead letters, without those of silent queues."""
         return sum(self.ends[queue] - mark for queue, mark in self.marks.items())
 
     @property
     def missing(self) -> list[Missing]:
-        """The silent queues, for an answer."""
+        """The silent queues, for the response."""
         return [Missing(str(queue), said) for queue, said in sorted(self.silent.items())]
 
     def has(self, message: ReceivedMessage) -> bool:
-        """Is this one of the letters that nobody has dealt with?"""
+        """Whether the message is an unhandled dead letter."""
         mark = self.marks.get(message.queue)
         return mark is not None and mark <= message.offset
 
 
 async def waiting(gateway: Gateway, group: str) -> Waiting:
-    """Where a group's letters lie. A broker that does not answer hides no letters of others."""
+    """The group's unhandled dead letters. A silent broker affects only its own queues."""
     reading = gateway.admin.reading
     found = Waiting(check_group(group))
     gate = asyncio.Semaphore(AT_ONCE)
@@ -110,12 +110,12 @@ async def waiting(gateway: Gateway, group: str) -> Waiting:
 
 @dataclass(frozen=True, slots=True)
 class LetterPage:
-    """Some letters, the oldest first, and where the next ones lie (None: that was all)."""
+    """Some dead letters, the oldest first, and the offsets of the next page, if any."""
 
     letters: list[DeadLetter]
     offsets: dict[MessageQueue, int] | None
     missing: list[Missing]
-    #: Places that were passed over.
+    #: Positions that were skipped.
     damaged: list[Missing]
 
 
@@ -125,7 +125,7 @@ async def letters_from(
     count: int,
     wanted: str | Sql = "*",
 ) -> LetterPage:
-    """The next letters from these places on."""
+    """The next dead letters from these offsets on."""
     page = await time_pages.page(
         gateway.admin.reading, offsets, until_ms=FOR_EVER_MS, count=count, wanted=wanted
     )
@@ -136,7 +136,7 @@ async def letters_from(
 async def every_letter(
     gateway: Gateway, found: Waiting, wanted: str | Sql = "*"
 ) -> AsyncIterator[LetterPage]:
-    """All letters that lay there when `found` was asked, page by page; what is missing first."""
+    """All dead letters as of the creation of `found`, page by page; missing queues first."""
     if found.silent:
         yield LetterPage([], found.marks, found.missing, [])
     offsets: dict[MessageQueue, int] | None = found.marks

@@ -1,6 +1,6 @@
-"""What every list of the API has in common, and asking several brokers for one answer.
+"""The common parts of all lists of the API, and concurrent requests to several brokers.
 
-A broker that does not answer in time is named in `missing`, and the others' answers stand.
+A broker that does not reply in time is named in `missing`; the other replies are used.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ T = TypeVar("T")
 LIST_ITEMS = 1_000
 
 LOOK_S = 4.0
-"""How long one broker may take for its part of a list: less than a person waits."""
+"""The timeout of one broker for its part of a list: shorter than a person waits."""
 
 ASKED_AT_ONCE = 32
-"""Brokers, topics or groups that are asked at the same time for one answer."""
+"""The number of concurrent requests to brokers, or for topics or groups, for one response."""
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=CONSOLE_LIST_ITEMS_MAX)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
@@ -70,7 +70,7 @@ class Change(msgspec.Struct, frozen=True):
 def changes_between(
     before: msgspec.Struct | None, after: msgspec.Struct, names: Iterable[str]
 ) -> list[Change]:
-    """What differs; everything, where there was nothing before."""
+    """The differences; all values if there was nothing before."""
     found = []
     for name in names:
         old = None if before is None else getattr(before, name)
@@ -81,7 +81,7 @@ def changes_between(
 
 
 def why(error: BaseException) -> str:
-    """What to tell about something that could not be asked."""
+    """The text for something that could not be requested."""
     if isinstance(error, TimeoutError):
         return "it did not respond in time"
     if isinstance(error, KourouError):
@@ -92,7 +92,7 @@ def why(error: BaseException) -> str:
 async def asked(
     keys: Collection[str], ask: Callable[[str], Awaitable[T]], *, limit_s: float = LOOK_S
 ) -> tuple[dict[str, T], list[Missing]]:
-    """Ask for each key, side by side, so long at most; the answers, and who gave none."""
+    """Request each key concurrently, with a timeout. Returns the results and the failed keys."""
     found, failed = await _outcomes(keys, ask, limit_s)
     return found, [Missing(key, why(error)) for key, error in failed.items()]
 
@@ -100,9 +100,9 @@ async def asked(
 async def answers(
     keys: Collection[str], ask: Callable[[str], Awaitable[T]], *, limit_s: float = LOOK_S
 ) -> tuple[dict[str, T], list[Missing]]:
-    """The same where some answer is needed: if there is none, an error that names who was asked.
+    """Like `asked`, but raises an error, which names the keys, if there is no result at all.
 
-    Where all of them reject the question, their rejection is raised as it is.
+    If all requests were rejected, the rejection is raised as it is.
     """
     found, failed = await _outcomes(keys, ask, limit_s)
     missing = [Missing(key, why(error)) for key, error in failed.items()]
@@ -131,7 +131,7 @@ async def _outcomes(
                 failed[key] = error
 
     await asyncio.gather(*map(one, keys))
-    # In the order of the question, whoever was quicker.
+    # In the order of the keys, not of the replies.
     return {key: found[key] for key in keys if key in found}, {
         key: failed[key] for key in keys if key in failed
     }
@@ -140,7 +140,7 @@ async def _outcomes(
 async def brokers_of(
     gateway: Gateway, broker: str | None = None, cluster: str | None = None
 ) -> list[str]:
-    """The names of all registered brokers, of one cluster, or one. Raises 404 for none such."""
+    """All registered brokers, those of one cluster, or one. Raises Refused (404) if none."""
     info: ClusterInfo = await gateway.admin.cluster.info()
     if cluster is not None and cluster not in info.clusters:
         raise not_there(f"cluster {cluster!r} not found", info.clusters)
@@ -154,10 +154,10 @@ async def brokers_of(
 
 
 def not_there(text: str, known: Iterable[str]) -> Refused:
-    """404, with the names that would do."""
+    """A 404 error with the known names."""
     return Refused(HTTPStatus.NOT_FOUND, text, hint=f"known: {', '.join(sorted(known)) or 'none'}")
 
 
 def cut(items: Sequence[T], limit: int) -> tuple[list[T], bool]:
-    """The first so many, and whether there are more."""
+    """The first `limit` items, and whether there are more."""
     return list(items[:limit]), len(items) > limit

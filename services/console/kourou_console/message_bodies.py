@@ -1,14 +1,14 @@
-"""How much of the bodies of messages one answer shows: one budget for all of them.
+"""Limits the bodies of messages in one response by a common budget.
 
-Few bytes of a log may be many of an answer: a body may have been compressed, and a control
-character has six bytes in JSON. So what counts is what the answer has of a body. Of bodies beyond
-the budget nothing is shown, as if `body_max` had been 0, and those that were compressed are not
-inflated. Whoever shows bodies yields to the loop after each piece of them.
+A few bytes of the log may become many in a response: a body may be compressed, and a control
+character takes six bytes in JSON. So the budget counts the bytes in the response. Bodies beyond the
+budget are not shown, as if `body_max` were 0, and compressed ones are not decompressed. Code that
+shows bodies yields to the event loop after each piece.
 
-Invariant: for one answer no more is inflated than it shows, and `MESSAGES_PAGE_BYTES_MAX` bytes to
-learn how large bodies are of which a part is shown; and a piece.
+Invariant: for one response, no more is decompressed than it shows, plus `MESSAGES_PAGE_BYTES_MAX`
+bytes to determine the sizes of partially shown bodies, plus one piece.
 
-State: soft, of one answer.
+State: soft, of one response.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kourou.model.sysflag import SysFlag
 from kourou.protocol import compression
 
 PIECE_BYTES = 256 * 1024
-"""So much of a body is looked at between two turns of the loop."""
+"""The number of bytes processed between two iterations of the loop."""
 
 MESSAGE_BYTES = 1_024
-"""What a message costs beside its body, as work on so many bytes."""
+"""The cost of a message without its body, as a number of bytes to process."""
 
 JSON_GROWTH = 6
-"""A byte of a body has at most so many in an answer."""
+"""The maximum number of bytes in a response for one byte of a body."""
 
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _PAIRS = b'"\\\b\t\n\f\r'
@@ -43,7 +43,7 @@ _SIXES = bytes(set(range(32)) - set(_PAIRS))
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What is shown of a body. `size_bytes` is that of all of it, None where nobody counted."""
+    """The shown part of a body. `size_bytes` is that of the whole body, None if unknown."""
 
     text: str | None = None
     encoded: str | None = None
@@ -53,9 +53,9 @@ class Body:
 
 
 class Budget:
-    """What an answer may still show of bodies, in bytes as they lie in it.
+    """The remaining budget for bodies of a response, in bytes as the response contains them.
 
-    `counting` is what may be inflated beyond what is shown, to learn how large bodies are.
+    `counting` is the budget for decompressing more than is shown, to determine sizes of bodies.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Budget:
     async def body(
         self, message: ReceivedMessage, body_max: int | None, *, whole: bool = False
     ) -> Body:
-        """Up to `body_max` bytes of a body (None: all), as far as the budget goes.
+        """Up to `body_max` bytes of a body (None: all), within the budget.
 
-        `whole` shows it whatever is left. Of one that cannot be read it says why.
+        `whole` ignores the budget. An unreadable body has an error instead.
         """
         stored = message.stored()
         compressed = stored.sys_flag & _COMPRESSED
@@ -91,7 +91,7 @@ class Budget:
                 part, complete, size = await self._inflated(stored, most, left)
             else:
                 part, complete = await _fitting(_slices(stored.body), most, left)
-        except Corrupt as error:  # its producer said that it is compressed, and it is not
+        except Corrupt as error:  # marked as compressed, but it is not
             return Body(error=str(error))
         text, encoded, truncated = shown(part, truncated=not complete)
         used_up = not complete and len(part) < most
@@ -102,7 +102,7 @@ class Budget:
         return Body(text, encoded, size, truncated)
 
     def _small(self, content: bytes) -> Body:
-        """All of a body that surely fits."""
+        """The whole body, which fits in any case."""
         text, encoded, _ = shown(content, truncated=False)
         self.left = max(
             0, self.left - (len(encoded or "") if text is None else json_bytes(content))
@@ -112,7 +112,7 @@ class Budget:
     async def _inflated(
         self, stored: StoredMessage, most: int, left: int
     ) -> tuple[bytes, bool, int | None]:
-        """What fits of a compressed body, whether that is all, and how large it is if counted."""
+        """The part of a compressed body that fits, whether it is all, and the size if known."""
         before = self.inflated
         piece_bytes = PIECE_BYTES
         if self._counting <= 0:
@@ -133,18 +133,18 @@ class Budget:
 
 
 def shown(part: bytes, *, truncated: bool) -> tuple[str | None, str | None, bool]:
-    """Bytes as text, or else as base64, and whether they are cut. `truncated`: more followed."""
+    """Bytes as text or as base64, and whether they are cut. `truncated`: more bytes follow."""
     try:
         return part.decode(), None, truncated
     except UnicodeDecodeError as error:
-        # A cut may lie within a character; it has four bytes at most.
+        # A cut may be within a character, which has four bytes at most.
         if truncated and error.reason == "unexpected end of data" and error.start >= len(part) - 3:
             return part[: error.start].decode(), None, True
     return None, binascii.b2a_base64(part, newline=False).decode(), truncated
 
 
 def json_bytes(part: bytes) -> int:
-    """So many bytes has UTF-8 text within a string of JSON."""
+    """The number of bytes of UTF-8 text within a JSON string."""
     pairs = len(part) - len(part.translate(None, _PAIRS))
     sixes = len(part) - len(part.translate(None, _SIXES))
     return len(part) + pairs + 5 * sixes
@@ -156,7 +156,7 @@ def _slices(body: bytes) -> Iterator[bytes]:
 
 
 async def _fitting(pieces: Iterator[bytes], most: int, left: int) -> tuple[bytes, bool]:
-    """The first bytes, `most` at most and `left` in JSON, and whether these are all."""
+    """The first bytes, at most `most`, and `left` in JSON; and whether these are all."""
     taken: list[bytes] = []
     for piece in pieces:
         part = piece[:most]

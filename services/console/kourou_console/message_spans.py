@@ -1,10 +1,10 @@
-"""What became of a message, as spans of a waterfall.
+"""The trace of a message as spans of a waterfall.
 
-send                  by the producer's trace; else from birth to store time
- ├─ store             at the broker; how long nobody says
+send                  from the producer's trace; otherwise from birth to store time
+ ├─ store             at the broker; its duration is not recorded
  ├─ transaction       its end, if it had one
- └─ consume           each call of a handler, by the consumers' traces; a group without a trace
-                      has one span without times, which says how far the group has come
+ └─ consume           each call of a handler, from the consumers' traces; a group without a
+                      trace has one span without times, with the group's state
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kourou.protocol.message_trace import (
 from kourou_console.message_views import host_text
 
 _NOT_HANDED_OVER = frozenset({TrackKind.CONSUMED_BUT_FILTERED, TrackKind.UNKNOWN})
-"""The group may be beyond the message, but no handler is known to have had it."""
+"""The group may be past the message, but no delivery to a handler is known."""
 
 
 class SpanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class SpanView(msgspec.Struct, frozen=True, kw_only=True):
 def spans_of(
     message: ReceivedMessage, records: Sequence[TraceRecord], tracks: Sequence[MessageTrack]
 ) -> list[SpanView]:
-    """All of them, in the order in which they began; those without a time last."""
+    """All spans in the order of their starts; those without a time last."""
     spans = [_sent(message, records), _stored(message)]
     ends = {one.request_id: one for one in records if isinstance(one, Consumed)}
     traced: set[str] = set()

@@ -1,8 +1,7 @@
-"""A stored message as JSON: what every chapter of the API that shows messages answers.
+"""A stored message as JSON, for all chapters of the API that show messages.
 
-A body that is UTF-8 is text, any other one base64; just one of the two is there, and neither of a
-body that cannot be read, which says why. A body that was cut says so, and is cut between two
-characters.
+A UTF-8 body is text, any other one base64; exactly one of the fields is set. For an unreadable body
+both are null, and an error is set. A truncated body is marked, and is cut between two characters.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from kourou.model.names import RETRY_PREFIX
 from kourou_console.message_bodies import Budget
 
 PREVIEW_BYTES = 1_024
-"""What a list shows of each body if nothing else is said."""
+"""The default number of shown bytes of each body in a list."""
 
 WHOLE_BYTES = 65_536
-"""What is shown of a single message's body if nothing else is said."""
+"""The default number of shown bytes of a single message's body."""
 
 _DELAY = Property.DELAY.value
 _KEYS = Property.KEYS.value
@@ -37,48 +36,48 @@ BodyMax = Annotated[int, msgspec.Meta(ge=0, le=BODY_SIZE_BYTES_MAX)]
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """One stored message. Times are epoch ms, sizes bytes."""
 
-    #: The producer's id; of a producer that gave none, the offset id.
+    #: The producer's ID; if the producer set none, the offset ID.
     id: str
-    #: Names this stored copy by its broker and its place in the log.
+    #: Identifies this stored copy by its broker and its position in the log.
     offset_id: str
-    #: The offset id of the first stored copy; another one after a retry.
+    #: The offset ID of the first stored copy; it differs after a retry.
     origin_id: str
-    #: The topic it was sent to; a message that is retried lies in another one.
+    #: The topic it was sent to; a retried message is stored in another one.
     topic: str
-    #: The topic it lies in.
+    #: The topic it is stored in.
     stored_topic: str
     broker: str
     queue: int
     offset: int
-    #: Byte place in the broker's log.
+    #: Byte position in the broker's log.
     position: int
     tag: str | None
     keys: list[str]
-    #: The application's own.
+    #: Application properties.
     properties: dict[str, str]
-    #: Those that RocketMQ and Kourou reserve.
+    #: Properties reserved by RocketMQ and Kourou.
     system_properties: dict[str, str]
     flag: int
     born_ms: int
     stored_ms: int
-    #: Where its sender was; without a port where the record has none: Kourou's own clients write
-    #: the record before they know from which port it will leave.
+    #: The sender's address, without a port if the record has none: Kourou's clients create the
+    #: record before the port of the connection is known.
     born_host: str
     size_bytes: int
-    #: Decompressed; null where that cannot be done, or was not done to the end: of a compressed
-    #: body that is cut.
+    #: The decompressed size; null if the body is unreadable, or was not completely decompressed
+    #: because it is truncated.
     body_bytes: int | None
     reconsume_times: int
     delay_level: int | None
     body: str | None
     body_base64: str | None
     body_truncated: bool
-    #: Why there is no body to show; null where there is one.
+    #: Why the body is unreadable; null if it is readable.
     body_error: str | None = None
 
 
 def host_text(address: tuple[str, int]) -> str:
-    """A host of a record for people; a port of 0 is none, and not shown."""
+    """The host of a record as text; port 0 means none and is omitted."""
     host, port = address
     if not port:
         return host
@@ -88,10 +87,10 @@ def host_text(address: tuple[str, int]) -> str:
 async def view_of(
     message: ReceivedMessage, budget: Budget, body_max: int | None = None, *, whole: bool = False
 ) -> MessageView:
-    """A message, with `body_max` bytes of its body at most (None: all), as the budget allows.
+    """A message with at most `body_max` bytes of its body (None: all), within the budget.
 
-    `whole` asks no budget. Of a body that cannot be read it says why: everything else is shown.
-    Raises Corrupt if the stored bytes are no message.
+    `whole` ignores the budget. An unreadable body has an error; everything else is shown. Raises
+    Corrupt if the stored bytes are not a message.
     """
     body = await budget.body(message, body_max, whole=whole)
     stored = message.stored()
@@ -140,8 +139,8 @@ def _topic_of(message: ReceivedMessage, reserved: Mapping[str, str]) -> str:
 async def views_of(
     messages: list[ReceivedMessage], budget: Budget, body_max: int
 ) -> list[MessageView]:
-    """All of them, in their order; a body that cannot be read is no reason to leave one out.
+    """All messages in their order, including those with unreadable bodies.
 
-    Of those beyond the budget nothing is shown, as if `body_max` had been 0.
+    Bodies beyond the budget are not shown, as if `body_max` were 0.
     """
     return [await view_of(message, budget, body_max) for message in messages]

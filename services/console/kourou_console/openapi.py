@@ -1,4 +1,4 @@
-"""The API's description (OpenAPI 3.1), made of the operations and their types."""
+"""Generates the API's description (OpenAPI 3.1) from the operations and their types."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def described(operations: Sequence[Operation], *, tokens: bool = True) -> dict[s
 def description_pages(
     operations: Sequence[Operation], *, tokens: bool
 ) -> Mapping[str, Callable[[], Page]]:
-    """`/openapi.json`, and `/docs` for people; made when first asked for, as that takes a while."""
+    """`/openapi.json` and `/docs`; generated at the first request, because it takes a while."""
 
     @cache
     def document() -> dict[str, Any]:
@@ -80,9 +80,9 @@ def description_pages(
 
 
 class _Schemas:
-    """All types of the API, each where it is used: a reference if it has a name.
+    """The schemas of all types of the API; named types are references.
 
-    They are made together: two types of one name in different modules get longer names.
+    They are generated together, so types with the same name in different modules get longer names.
     """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -96,12 +96,12 @@ class _Schemas:
         self.components = {name: _in_one_line(one) for name, one in components.items()}
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """The schema of one of them."""
+        """The schema of one type."""
         return dict(self._found[self._kinds.index(kind)])
 
 
 def _in_one_line(schema: dict[str, Any]) -> dict[str, Any]:
-    """A docstring as a sentence, without its indentation."""
+    """Join the lines of a docstring."""
     if "description" in schema:
         schema["description"] = " ".join(str(schema["description"]).split())
     return schema
@@ -149,7 +149,7 @@ def _parameters(one: Operation) -> list[dict[str, Any]]:
 
 
 def _inlined(schema: Any, components: Mapping[str, Any]) -> Any:
-    """A parameter's types stand where they are used: they are no types of the API's answers."""
+    """Inline a parameter's types, because they are not types of the API's responses."""
     if isinstance(schema, dict):
         target = schema.get("$ref")
         if isinstance(target, str):
@@ -170,7 +170,7 @@ def _headers(one: Operation) -> list[dict[str, Any]]:
             "schema": {"type": "string"},
         }
         for name, about in one.headers
-        # "Kourou-Property-NAME" stands for many headers, which OpenAPI cannot say.
+        # "Kourou-Property-NAME" stands for many headers, which OpenAPI cannot describe.
         if not name.endswith("-NAME")
     ]
 

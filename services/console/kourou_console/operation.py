@@ -1,7 +1,6 @@
-"""One call of the public HTTP API, as a value: where it is, what it takes, what it answers.
+"""One call of the HTTP API as a value: its path, its input and its output.
 
-The OpenAPI description and the reference page are made of these values, so what is not said here
-is not there.
+The OpenAPI description and the reference page are generated from these values alone.
 """
 
 from __future__ import annotations
@@ -19,72 +18,72 @@ from kourou_console.gateway import Gateway
 
 
 class BodyKind(Enum):
-    """What a request brings beside its parameters."""
+    """The kind of request body."""
 
     NONE = "none"
     JSON = "json"
     """One value of the operation's `body` type."""
     BYTES = "bytes"
-    """Any bytes: `bytes` are handed over as they came."""
+    """Any bytes, passed on unchanged."""
 
 
 class NoParameters(msgspec.Struct, frozen=True):
-    """Nothing in the path, nothing in the query."""
+    """No parameters in the path or in the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`method path`, and `handle(gateway, parameters)`; with a body it comes as one more argument.
+    """`method path`, and `handle(gateway, parameters)`; a body is an additional argument.
 
-    `parameters` is a frozen msgspec Struct: fields that stand in the path as `{name}`, all others
-    in the query; a field with a default may be left out; a list is repeated (`?tag=a&tag=b`). A
-    Struct that is a body says `forbid_unknown_fields=True`, and so do those inside it.
+    `parameters` is a frozen msgspec Struct. Fields that occur in the path as `{name}` are path
+    parameters, all others query parameters; a field with a default is optional; a list is repeated
+    (`?tag=a&tag=b`). A Struct for a body, and all Structs in it, set `forbid_unknown_fields=True`.
 
-    With `call` the handler takes a kourou_console.call.Call as one more argument: caller and
-    headers. With `stream` it takes the aiohttp request as the last one and returns a
-    StreamResponse that it has prepared itself. Else it returns a value of the type `answer`, or a
-    Content or Answered (kourou_console.call). Errors are raised as kourou.errors classes; they
+    With `call` the handler takes a kourou_console.call.Call as an additional argument: caller and
+    headers. With `stream` it takes the aiohttp request as the last argument and returns a
+    StreamResponse that it has prepared itself. Otherwise it returns a value of the type `answer`,
+    or a Content or Answered (kourou_console.call). Errors are raised as kourou.errors classes; they
     become problem details.
     """
 
     method: str
     path: str
-    #: Unique, in snake case: the operationId.
+    #: The operationId: unique, in snake case.
     name: str
-    #: One sentence, and what else is to be known behind it.
+    #: A one-sentence summary, then further sentences.
     about: str
-    #: The chapter of the reference page it stands in.
+    #: Its chapter in the reference page.
     chapter: str
     handle: Callable[..., Awaitable[Any]]
-    #: A type that msgspec encodes; Content where any bytes are answered; None for nothing (204).
+    #: A type that msgspec encodes; Content for any bytes; None for no content (204).
     answer: Any
     parameters: type[msgspec.Struct] = NoParameters
     body: Any = None
     body_kind: BodyKind = BodyKind.NONE
     status: int = 200
-    #: Headers that it reads, by name; what each is for.
+    #: The headers that it reads: name, purpose.
     headers: tuple[tuple[str, str], ...] = ()
-    #: It changes something: needs a token with the right to write where tokens are configured.
+    #: It changes something: needs a token with the right WRITE if tokens are configured.
     changes: bool = False
-    #: It answers with server-sent events and takes the request itself.
+    #: It responds with server-sent events and takes the request itself.
     stream: bool = False
-    #: It is administration: changing needs the right ADMIN, not only WRITE.
+    #: It is an administrative change: needs the right ADMIN instead of WRITE.
     administers: bool = False
     #: The handler takes a Call.
     call: bool = False
-    #: With BYTES: what a body of the type application/json is read as by the handler itself; for
-    #: the description only.
+    #: With BYTES: the type as which the handler reads an application/json body; only for the
+    #: description.
     json_body: Any = None
-    #: Larger bodies are refused (413), compressed ones by their size when decompressed.
+    #: Larger bodies are rejected (413), compressed ones by their decompressed size.
     body_bytes_max: int = GATEWAY_JSON_BYTES_MAX
-    #: The handler is cancelled when its caller hangs up: for what waits and has done nothing yet.
+    #: The handler is cancelled when its caller disconnects: for waiting without side effects.
     leaves_with_caller: bool = False
-    #: The media type of the answer where it is Content or a stream.
+    #: The media type of a response that is Content or a stream.
     media_type: str = ""
 
     @property
     def right(self) -> Right:
-        """What its caller must be allowed to do."""
+        """The right that the caller needs."""
         if not self.changes:
             return Right.READ
         return Right.ADMIN if self.administers else Right.WRITE

@@ -78,4 +78,4 @@ OPERATIONS: tuple[Operation, ...] = (
 """In the order of the reference page."""
 
 STARTED: tuple[Callable[[Gateway], Any], ...] = (Halves, Leases, Sampler)
-"""Parts (kourou_console.gateway) that work from the service's start, not from the first call."""
+"""Components (kourou_console.gateway) that start with the service, not at the first call."""

@@ -1,10 +1,10 @@
-"""What a change of a topic does to its order setting at the name servers.
+"""Plans the effect of a topic's change on its order setting at the name servers.
 
-The setting is of the whole topic, whichever brokers a change names: it says how many queues each
-broker has, and producers write to no others. So it is made only where every broker tells how many
-it has, and it follows where their number changes.
+The setting is for the whole topic, whichever brokers a change names. It contains the number of
+queues of each broker, and producers send to no other queues. So it is created only if every broker
+reports its number of queues, and it is updated when a number changes.
 
-State: none. Name servers keep the setting.
+State: none. Name servers store the setting.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kourou_console.lists import Missing
 
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
-    """The setting before and after, queues by broker; empty: there is none."""
+    """The setting before and after the change, queues by broker; empty: there is none."""
 
     topic: str
     before: Mapping[str, int] = field(default_factory=dict)
     after: Mapping[str, int] = field(default_factory=dict)
-    #: Who does not tell how many queues it has, though the setting needs it.
+    #: Brokers that the setting needs but that did not report their number of queues.
     unknown: Sequence[Missing] = ()
 
     def said(self, *, preview: bool) -> list[str]:
-        """What changes, with all brokers' names."""
+        """Sentences that describe the change, with all brokers' names."""
         if self.before == self.after:
             return []
         will = "would be" if preview else "is"
@@ -45,7 +45,7 @@ class OrderPlan:
         return says
 
     def check(self) -> None:
-        """Raise Unavailable where a broker would be left out."""
+        """Raises Unavailable if the setting would omit a broker."""
         if self.unknown and self.before != self.after:
             raise Unavailable(
                 f"{self.unknown[0].what} did not report its number of queues: "
@@ -55,7 +55,7 @@ class OrderPlan:
             )
 
     async def carry_out(self, gateway: Gateway) -> None:
-        """Change the setting, where it changes."""
+        """Apply the change, if there is one."""
         if self.before == self.after:
             return
         if self.after:
@@ -73,10 +73,10 @@ async def order_plan(
     queues: Mapping[str, int],
     unknown: Sequence[Missing],
 ) -> OrderPlan:
-    """What becomes of the setting when the brokers in `queues` have so many to write.
+    """The plan for brokers that will have these numbers of write queues.
 
-    `now` is the topic at all brokers that have it, without those that are `unknown`. `wanted` None,
-    or as these brokers have it: the setting stays, and only numbers that change change in it.
+    `now` is the topic at all brokers that have it, except for the `unknown` ones. If `wanted` is
+    None or equals the brokers' value, the setting stays, and only changed numbers are updated.
     """
     changed = {
         name: count

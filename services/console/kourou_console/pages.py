@@ -1,10 +1,10 @@
-"""The web pages: files of one folder, read once, served with an ETag and a strict policy.
+"""Serves the web pages: files of one folder, read once, with an ETag and a strict security policy.
 
-Everything is read when the service starts, so no request reaches the file system and none can name
-a file that is not there. What a browser may do with a page stands in the policy: load from here and
-nowhere else, run no script that stands in a page, be framed by nobody.
+All files are read when the service starts, so no request reaches the file system, and no request
+can name another file. The Content-Security-Policy allows loading from this origin only, no inline
+scripts, and no framing.
 
-State: none once it is read.
+State: none after start-up.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One file as it is answered. `packed` is it gzipped, None where that is no gain."""
+    """One file. `packed` is its gzipped content, None if compression does not help."""
 
     content: bytes
     packed: bytes | None
@@ -61,11 +61,11 @@ class Page:
     etag: str
 
     def answer(self, request: web.BaseRequest) -> web.Response:
-        """The file, or that the browser has it already."""
+        """The response: the file, or 304 if the browser has it already."""
         headers = {
             **POLICY,
             "ETag": self.etag,
-            "Cache-Control": "no-cache",  # kept, and asked for again: a new version is seen at once
+            "Cache-Control": "no-cache",  # revalidated, so that a new version is used
             "Vary": "Accept-Encoding",
         }
         if _matches(request.headers.get("If-None-Match", ""), self.etag):
@@ -78,7 +78,7 @@ class Page:
 
 
 def page(content: bytes, content_type: str) -> Page:
-    """A page of these bytes."""
+    """Create a page from bytes."""
     packed = None
     if len(content) > GZIP_OVER_BYTES:
         packed = gzip.compress(content, 9, mtime=0)
@@ -95,11 +95,11 @@ class Pages:
         self._pages = read_pages(folder)
 
     def find(self, path: str) -> Page | None:
-        """The page at a path as it stands in a request; None if there is none."""
+        """The page at a request's path; None if there is none."""
         return self._pages.get(path)
 
     def answer(self, request: web.BaseRequest) -> web.Response:
-        """The page that is asked for. Raises Refused (404, 405)."""
+        """The response with the requested page. Raises Refused (404, 405)."""
         path = request.rel_url.raw_path
         found = self._pages.get(path)
         if found is None:
@@ -109,7 +109,7 @@ class Pages:
 
 
 def require_get(request: web.BaseRequest) -> None:
-    """Raise Refused (405) for anything but GET and HEAD."""
+    """Raises Refused (405) for methods other than GET and HEAD."""
     if request.method not in ("GET", "HEAD"):
         raise Refused(
             HTTPStatus.METHOD_NOT_ALLOWED,
@@ -119,7 +119,7 @@ def require_get(request: web.BaseRequest) -> None:
 
 
 def read_pages(folder: Path) -> dict[str, Page]:
-    """Every file below a folder; links out of it and names that begin with a dot are left out."""
+    """All files below a folder, without links that leave it and names that start with a dot."""
     found: dict[str, Page] = {}
     root = folder.resolve()
     if not root.is_dir():

@@ -1,12 +1,12 @@
-"""Where a reader of several queues stands, as one short text: cursors of pages, ids of events.
+"""The position of a reader of several queues as a short text: for page cursors and event IDs.
 
     checksum of the queues' names (4 bytes)  time in ms (6 bytes)  a varint for each queue
 
-A text belongs to one list of queues, in their order. For another list (queues were added, a broker
-is gone) only its time is left of it: how far the reader had come by the clock of the brokers.
+A text belongs to one list of queues, in their order. For another list (queues were added, or a
+broker is offline) only its time is used: the reader's progress by the clock of the brokers.
 
-A queue whose broker did not say where it begins is *silent*. It is in the text all the same, or the
-next one would be of another list; its place is still to be asked for, by the text's time.
+A queue whose broker did not report its start is *silent*. The text contains it nevertheless, since
+the next text would otherwise belong to another list; its offset is looked up later by the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SILENT = _OFFSET_MAX - 1
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a text says: the next offsets, None if it is of other queues; and its time."""
+    """A decoded text: the next offsets, None if it belongs to other queues; and its time."""
 
     offsets: dict[MessageQueue, int] | None
     time_ms: int
@@ -39,9 +39,7 @@ class Read:
 def written(
     offsets: Mapping[MessageQueue, int], time_ms: int, silent: Collection[MessageQueue] = ()
 ) -> str:
-    """The text for these places; at `time_ms` the reader had come so far, or is to begin in
-    `silent` queues.
-    """
+    """Encode these offsets. `time_ms` is the reader's progress, where `silent` queues start."""
     places = {**offsets, **dict.fromkeys(silent, _SILENT)}
     queues = sorted(places)
     parts = [_checksum(queues).to_bytes(4, "big"), max(time_ms, 0).to_bytes(6, "big")]
@@ -50,7 +48,7 @@ def written(
 
 
 def read(text: str, queues: Sequence[MessageQueue]) -> Read:
-    """What a text says of these queues. Raises BadRequest for what is none of ours."""
+    """Decode a text for these queues. Raises BadRequest if it is invalid."""
     raw = _decoded(text)
     time_ms = int.from_bytes(raw[4:HEAD_BYTES], "big")
     ordered = sorted(queues)

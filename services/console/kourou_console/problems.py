@@ -1,12 +1,12 @@
-"""Errors as HTTP says them: a status, and problem details (RFC 9457) with our codes.
+"""Errors over HTTP: a status, and problem details (RFC 9457) with Kourou's codes.
 
-    Rejected       4xx    the caller must change something
-    Unavailable    503    nothing was done; later it may work. Throttled is 429
+    Rejected       4xx    the caller must change the request
+    Unavailable    503    nothing was done; a retry may succeed. Throttled is 429
     UnknownOutcome 504    it may have been done
-    Corrupt        502    what the cluster answered or keeps fails its check
-    anything else  500    a bug, which is logged here and not told there
+    Corrupt        502    data of the cluster failed a check
+    anything else  500    a bug, which is logged here and not shown to the caller
 
-A class of a chapter says by an attribute `http_status` which status is its own.
+An error class of a chapter may set its own status with the attribute `http_status`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Problem(msgspec.Struct, frozen=True):
     hint: str
     code: int
     code_name: str
-    #: May the same request work later, unchanged?
+    #: Whether the same request may succeed later.
     retryable: bool
 
 
 class Refused(Rejected):
-    """A request that HTTP itself has a status for: too large, of a wrong type, and the like."""
+    """An error with an HTTP status of its own: too large, wrong media type, and so on."""
 
     def __init__(
         self, status: HTTPStatus, message: str, *, hint: str = "", allow: str = ""
@@ -63,7 +63,7 @@ class Refused(Rejected):
 
 
 class Busy(Throttled):
-    """This gateway has too much to do at once; the text names the limit."""
+    """The gateway is overloaded; the text names the limit."""
 
 
 _BY_CLASS: tuple[tuple[type[KourouError], HTTPStatus], ...] = (
@@ -96,11 +96,11 @@ _HINTS: dict[Code, str] = {
         "check the name; a group is created by its first consumer, or by PUT /v1/groups/NAME"
     ),
 }
-"""What to do about an error that does not say it itself."""
+"""What to do about errors without a hint of their own."""
 
 
 def status_of(error: BaseException) -> HTTPStatus:
-    """The status of an answer that is this error."""
+    """The HTTP status of an error."""
     if isinstance(error, Refused):
         return error.status
     if not isinstance(error, KourouError):
@@ -113,11 +113,11 @@ def status_of(error: BaseException) -> HTTPStatus:
     for kind, status in _BY_CLASS:
         if isinstance(error, kind):
             return status
-    return HTTPStatus.CONFLICT  # what a server rejected and no class of ours names
+    return HTTPStatus.CONFLICT  # rejected by a server, with a code that has no class here
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The body of an answer that is this error. Of a bug nothing is told but that it was one."""
+    """The body for an error. Details of a bug are not shown."""
     status = status_of(error)
     if not isinstance(error, KourouError):
         detail, hint = "internal error of the gateway", "see the gateway's log"
@@ -140,12 +140,12 @@ def _title(error: BaseException, code: Code) -> str:
         return "A bug"
     if code is not Code.SYSTEM_ERROR and code is not Code.SUCCESS:
         return code.name.replace("_", " ").capitalize()
-    # One code for many errors: the class says which.
+    # One code is used for many errors: the class name is more specific.
     return " ".join(re.findall(r"[A-Z][a-z]*", type(error).__name__)).capitalize()
 
 
 def retry_after_s(error: BaseException) -> int | None:
-    """Seconds for the header Retry-After; None where trying again is no use."""
+    """Seconds for the header Retry-After; None if a retry is useless."""
     if not isinstance(error, Unavailable):
         return None
     return max(RETRY_AFTER_S, -(-error.retry_after_ms // 1_000))

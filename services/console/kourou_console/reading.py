@@ -1,4 +1,4 @@
-"""A request's parameters and JSON body become Structs, or an error that names what is wrong."""
+"""Parses a request's parameters and JSON body into Structs; errors name the invalid part."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def path_names(path: str) -> tuple[str, ...]:
 
 
 def decoded(text: str) -> str:
-    """A percent-encoded part of a path. Raises BadRequest for what is no text."""
+    """Decode a percent-encoded part of a path. Raises BadRequest if it is invalid."""
     if "%" not in text:
         return text
     try:
@@ -53,7 +53,7 @@ def query_pairs(raw: str) -> list[tuple[str, str]]:
 
 
 class Reader:
-    """Reads what one operation takes."""
+    """Parses the input of one operation."""
 
     def __init__(self, operation: Operation) -> None:
         self._type = operation.parameters
@@ -68,7 +68,7 @@ class Reader:
         )
 
     def parameters(self, in_path: Sequence[str], query: Sequence[tuple[str, str]]) -> Any:
-        """The Struct of path and query. Raises BadRequest that names the parameter."""
+        """The Struct of path and query. Raises BadRequest, which names the parameter."""
         values: dict[str, Any] = dict(zip(self._in_path, in_path, strict=True))
         for name, value in query:
             if name not in self.query_names:
@@ -95,13 +95,13 @@ class Reader:
         )
 
     def body(self, content: bytes) -> Any:
-        """The value of a JSON body. Raises BadRequest that names the field."""
+        """The value of a JSON body. Raises BadRequest, which names the field."""
         assert self._decoder is not None, "asked only where there is a body"
         return decoded_json(self._decoder, content)
 
 
 def decoded_json(decode: Callable[[bytes], Any], content: bytes) -> Any:
-    """JSON as a value. Raises BadRequest that names the field."""
+    """Decode JSON. Raises BadRequest, which names the field."""
     try:
         return decode(content)
     except msgspec.ValidationError as error:
@@ -113,7 +113,7 @@ def decoded_json(decode: Callable[[bytes], Any], content: bytes) -> Any:
 
 
 def is_list(kind: Any) -> bool:
-    """May a parameter of this type be repeated?"""
+    """Whether a parameter of this type may be repeated."""
     found = inspect.type_info(kind)
     if isinstance(found, inspect.UnionType):
         return any(isinstance(one, _LISTS) for one in found.types)
@@ -121,7 +121,7 @@ def is_list(kind: Any) -> bool:
 
 
 def _named(text: str, what: str, values: Mapping[str, Any]) -> BadRequest:
-    """msgspec's sentence, with the name first."""
+    """msgspec's error message, with the name first."""
     if missing := _MISSING.search(text):
         return BadRequest(f"{what} {_within(text)}{missing[1]} is missing", hint=SEE_DOCS)
     if unknown := _UNKNOWN.search(text):

@@ -1,18 +1,18 @@
-"""Jobs that send dead letters to their groups again, one outcome for each letter.
+"""Jobs that redeliver dead letters to their groups, with one outcome for each of them.
 
-A job is done only if every letter it selected was sent. One that could not be read or sent leaves
-it failed, and its outcome says why; one that was stopped says which letters were not sent. A letter
-stays where it lies, log and all, so it can be sent again: `deal_with` moves the group's mark, and
-only over letters in a row from the mark on that were all sent.
+A job is done only if every selected dead letter was sent. If one of them could not be read or sent,
+the job has failed, and its outcome contains the reason; a stopped job lists those that were not
+sent. The dead letters stay in the log, so they can be sent again. `deal_with` moves the group's
+mark, but only over consecutive dead letters from the mark on that were all sent.
 
-While a job looks and sends, its gateway holds the locks of the group's dead-letter queues at their
-brokers, as a consumer in order would (kourou_console.letter_locks); so a second gateway's job for
-the group fails at once and sends nothing. A gateway that dies holds them for QUEUE_LOCK_MS. Where a
-lock lapsed under a gateway that stood still for longer than that, two may send the same letters:
-twice at most, and none is left out.
+While a job selects and sends, its gateway holds the locks of the group's dead-letter queues at
+their brokers, as an ordered consumer does (kourou_console.letter_locks). So a second gateway's job
+for the group fails immediately and sends nothing. The locks of a gateway that died expire after
+QUEUE_LOCK_MS. If a gateway was stopped for longer than that, its lock may have expired, and two
+gateways may send the same dead letters: at most twice, and none is omitted.
 
-State: soft. A job ends with its gateway; what it sent is sent, and who asks for it then is told
-that it is not known.
+State: soft. A job ends with its gateway; its sent messages stay sent, and the job is unknown
+afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger("kourou.console")
 
 
 class JobState(StrEnum):
-    """Where a job is; of those that ended only DONE means that everything was done."""
+    """The state of a job; of ended jobs, only DONE means that everything was done."""
 
     RUNNING = "running"
     DONE = "done"
@@ -53,7 +53,7 @@ class JobState(StrEnum):
 
 
 class Fate(StrEnum):
-    """What became of one letter."""
+    """The outcome of one dead letter."""
 
     WAITING = "waiting"
     SENT = "sent"
@@ -65,7 +65,7 @@ class Fate(StrEnum):
 
 @dataclass(slots=True)
 class Outcome:
-    """One letter, by its offset id, and what became of it."""
+    """One dead letter, by its offset ID, and its outcome."""
 
     id: str
     fate: Fate = Fate.WAITING
@@ -74,7 +74,7 @@ class Outcome:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One redrive."""
+    """One redelivery job."""
 
     id: str
     group: str
@@ -88,23 +88,23 @@ class Job:
     ended_ms: int | None = None
     error: str | None = None
     outcomes: list[Outcome] = field(default_factory=list)
-    #: Letters beyond what one job takes.
+    #: More dead letters were selected than one job may have.
     cut: bool = False
     task: asyncio.Task[None] | None = None
 
     def count(self, *fates: Fate) -> int:
-        """How many letters have one of these."""
+        """The number of dead letters with one of these outcomes."""
         return sum(one.fate in fates for one in self.outcomes)
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Is this letter meant?"""
+        """Whether the dead letter is selected."""
         if self.ids is not None and letter.message.offset_message_id not in self.ids:
             return False
         return self.selection.takes(letter)
 
 
 class Redrives:
-    """A part of the gateway: the jobs of this life."""
+    """A component of the gateway: the jobs since its start."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -112,7 +112,7 @@ class Redrives:
         self.jobs: OrderedDict[str, Job] = OrderedDict()
 
     async def close(self) -> None:
-        """Stop what runs."""
+        """Stop the running jobs."""
         for job in list(self.jobs.values()):
             await self.stop(job)
 
@@ -126,7 +126,7 @@ class Redrives:
         dry_run: bool,
         deal_with: bool,
     ) -> Job:
-        """Start a job. Raises Busy where too many run, Refused where the group has one already."""
+        """Start a job. Raises Busy if too many run, Refused if the group has one already."""
         running = [one for one in self.jobs.values() if one.state is JobState.RUNNING]
         if len(running) >= REDRIVES_AT_ONCE_MAX:
             raise Busy(f"{REDRIVES_AT_ONCE_MAX} redelivery jobs are running already, the maximum")
@@ -169,16 +169,16 @@ class Redrives:
         return found
 
     async def stop(self, job: Job) -> None:
-        """Send no more; what is under way is finished.
+        """Stop sending, and wait for the send in progress.
 
-        It may be called again while it waits: who was told to stop is not disturbed in that.
+        Calling it again while it waits does not cancel that wait.
         """
         if job.state is not JobState.RUNNING or job.task is None:
             return
         if not job.task.cancelling():
             job.task.cancel()
         await asyncio.wait([job.task])
-        if job.state is JobState.RUNNING:  # it was stopped before it began, so it could not say so
+        if job.state is JobState.RUNNING:  # cancelled before its first step
             job.state, job.ended_ms = JobState.STOPPED, self._gateway.clock.now_ms()
 
     # -- running ----------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Redrives:
                 await asyncio.sleep(max(0.0, due_s - loop.time()))
                 locks.check()
                 due_s = max(due_s, loop.time() - 1) + 1 / job.rate_per_s
-                # To its end: a letter that was stopped half way would have an unknown outcome.
+                # Shielded: cancelling a send would make its outcome unknown.
                 sending = asyncio.ensure_future(self._send_one(job, letter, outcome))
                 try:
                     await asyncio.shield(sending)
@@ -283,15 +283,15 @@ class Redrives:
 
 
 class _Marks:
-    """How far each queue's letters were sent in a row from its mark on."""
+    """How far each queue's dead letters were sent consecutively from its mark on."""
 
     def __init__(self, found: Waiting) -> None:
         self._next = dict(found.marks)
-        #: The last letter of each row.
+        #: The last dead letter of each consecutive range.
         self.moved: dict[MessageQueue, DeadLetter] = {}
 
     def sent(self, letter: DeadLetter) -> None:
-        """This one was sent; letters of one queue come in their order."""
+        """Note a sent dead letter; those of one queue must come in their order."""
         queue = letter.message.queue
         if letter.message.offset == self._next.get(queue):
             self._next[queue] += 1

@@ -1,6 +1,6 @@
-"""The API's reference for people, as one HTML page without a script.
+"""Generates the API's reference as one HTML page without a script.
 
-Every problem's `type` leads into this page, to `#code-16` or `#http-413`.
+Every problem's `type` is a link into this page, to `#code-16` or `#http-413`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ HTTP_STATUSES: Mapping[int, str] = {
     415: "The content type or encoding of the body is not supported.",
     422: "The Idempotency-Key was used for another request.",
 }
-"""What HTTP itself has a word for."""
+"""Descriptions of the HTTP statuses."""
 
 
 def reference(document: Mapping[str, Any]) -> str:
-    """The page."""
+    """The HTML page."""
     return "".join(_page(document))
 
 
@@ -112,7 +112,7 @@ def _of(schema: Mapping[str, Any]) -> str:
 
 
 def short(name: str) -> str:
-    """A type's name without the module that tells it from another of the same name."""
+    """A type's name without the module that distinguishes it from another of the same name."""
     return name.rpartition(".")[2]
 
 
@@ -134,7 +134,7 @@ def _type(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def kind_of(schema: Mapping[str, Any]) -> str:
-    """A schema in a few words."""
+    """A short description of a schema."""
     if target := schema.get("$ref"):
         return short(str(target).rpartition("/")[2])
     if parts := schema.get("anyOf"):

@@ -1,7 +1,7 @@
-"""What the HTTP parser refuses, in words that say which header it was and what to do.
+"""Converts the HTTP parser's error about a header to a text that names the header and a remedy.
 
-The parser shows the line as Python writes bytes. A header can hold no control character but the
-tab, whatever its name: so a property with one must come another way.
+The parser shows the line as a Python bytes literal. A header can contain no control character
+except for the tab; a property with one must be sent in another way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):")
 
 
 def in_words(told: str) -> tuple[str, str]:
-    """What is wrong, and what to do if that is known; from what the parser said."""
+    """The error and the remedy ("" if unknown), from the parser's message."""
     line = _BYTES.search(told)
     if line is not None:
         raw: bytes = ast.literal_eval(line[0])

@@ -1,9 +1,9 @@
-"""Which operation a method and a path mean.
+"""Finds the operation for a method and a path.
 
-A segment that stands there literally goes before one in braces, so /v1/messages/recent would be
-found before /v1/messages/{id}.
+A literal segment takes precedence over one in braces, so /v1/messages/recent would be found before
+/v1/messages/{id}.
 
-State: none once it is made.
+State: none after construction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Placed(Protocol):
-    """What stands at a place."""
+    """A routable operation."""
 
     @property
     def method(self) -> str:
@@ -23,7 +23,7 @@ class Placed(Protocol):
 
     @property
     def path(self) -> str:
-        """With names in braces."""
+        """The path with names in braces."""
         ...
 
 
@@ -52,7 +52,7 @@ class Found(Generic[PlacedT]):
 
 
 class Routes(Generic[PlacedT]):
-    """All operations by their places; two of the same place are a bug."""
+    """All operations by their routes; two with the same route are a bug."""
 
     def __init__(self, every: Iterable[PlacedT]) -> None:
         self._root: _Node[PlacedT] = _Node()
@@ -68,12 +68,12 @@ class Routes(Generic[PlacedT]):
             node.methods[one.method] = one
 
     def find(self, parts: Sequence[str]) -> Found[PlacedT] | None:
-        """What a path's decoded segments lead to; None if nothing is there."""
+        """The match for a path's decoded segments; None if there is none."""
         return _find(self._root, parts, ())
 
 
 def segments(path: str) -> list[str]:
-    """`/v1/topics` is v1 and topics; one slash at the end makes no difference."""
+    """`/v1/topics` becomes v1 and topics; one trailing slash is ignored."""
     return path.strip("/").split("/") if path.strip("/") else []
 
 

@@ -1,6 +1,6 @@
-"""What a broker's runtime table says, as numbers.
+"""Parses a broker's runtime table into numbers.
 
-What a broker does not tell, as one of another make, is None and never 0.
+A value that a broker (such as RocketMQ's) does not report is None and never 0.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MORE = "more"
-"""How the last bucket is called, which has no upper end."""
+"""The name of the last bucket, which has no upper bound."""
 
 TODAY = ("msgPutTotalTodayMorning", "msgGetTotalTodayMorning")
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """One look at a broker, at `at_ms`. Totals count since it started (`started_ms`)."""
+    """A sample of a broker at `at_ms`. Totals count since its start (`started_ms`)."""
 
     at_ms: int
     started_ms: int | None
@@ -41,7 +41,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What happened between two looks; None where one of them does not tell."""
+    """The rates between two samples; None if one of them lacks the value."""
 
     messages_in_per_s: float | None = None
     messages_out_per_s: float | None = None
@@ -52,7 +52,7 @@ class Rates:
 
 
 def runtime_of(table: Mapping[str, str], at_ms: int) -> Runtime:
-    """A broker's table as it came at `at_ms`."""
+    """Parse a broker's table that was received at `at_ms`."""
     stored, read = whole(table, "msgPutTotalTodayNow"), whole(table, "msgGetTotalTodayNow")
     stored_before, read_before = (whole(table, name) for name in TODAY)
     low, high = whole(table, "commitLogMinOffset"), whole(table, "commitLogMaxOffset")
@@ -85,7 +85,7 @@ def runtime_of(table: Mapping[str, str], at_ms: int) -> Runtime:
 
 
 def rates_between(before: Runtime | None, now: Runtime) -> Rates:
-    """A second's share of what grew; nothing is known across a restart of the broker."""
+    """The rates for each second; all unknown if the broker restarted in between."""
     if before is None or before.started_ms != now.started_ms or now.at_ms <= before.at_ms:
         return Rates()
     seconds = (now.at_ms - before.at_ms) / 1_000
@@ -102,11 +102,11 @@ def rates_between(before: Runtime | None, now: Runtime) -> Rates:
 
 
 def quantile(counts: Sequence[tuple[float | None, int]] | None, share: float) -> float | None:
-    """The value below which that share of all lies, as Prometheus's `histogram_quantile` has it.
+    """The quantile `share` of a histogram, as in Prometheus's `histogram_quantile`.
 
-    It is estimated: within a bucket the values are taken to lie evenly, from the bound before it
-    (0 for the first) to its own. None if there is nothing; beyond the last bound the last bound is
-    told: it was more.
+    It is an estimate: values are assumed to be evenly distributed within a bucket, from the
+    previous bound (0 for the first) to its own. None if there are no values. Beyond the last bound,
+    the last bound is returned, which is too low.
     """
     if counts is None:
         return None
@@ -128,7 +128,7 @@ def quantile(counts: Sequence[tuple[float | None, int]] | None, share: float) ->
 def joined(
     many: Sequence[tuple[tuple[float | None, int], ...]],
 ) -> tuple[tuple[float | None, int], ...] | None:
-    """Counts of several brokers together; None where there are none, or their buckets differ."""
+    """The sum of histograms; None if there are none, or their buckets differ."""
     if not many or any([b for b, _ in one] != [b for b, _ in many[0]] for one in many):
         return None
     return tuple(
@@ -137,7 +137,7 @@ def joined(
 
 
 def grown(before: Runtime | None, now: Runtime) -> tuple[tuple[float | None, int], ...] | None:
-    """Sends by bucket between two looks, as `joined` takes them."""
+    """The histogram of sends between two samples, in the form for `joined`."""
     if before is None or before.started_ms != now.started_ms:
         return None
     found = _grown(before.send_counts, now.send_counts)
@@ -145,7 +145,7 @@ def grown(before: Runtime | None, now: Runtime) -> tuple[tuple[float | None, int
 
 
 def whole(table: Mapping[str, str], name: str) -> int | None:
-    """A whole number of a table, or None."""
+    """An integer of a table, or None."""
     text = table.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
@@ -169,7 +169,7 @@ def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
 
 
 def _counts(text: str | None) -> tuple[tuple[float | None, int], ...] | None:
-    """`1:40 3:2 more:0` as pairs; None for what is none."""
+    """`1:40 3:2 more:0` as pairs; None if it is invalid."""
     if not text:
         return None
     found: list[tuple[float | None, int]] = []

@@ -1,11 +1,11 @@
-"""Asks every broker for its figures at an interval, and keeps the last hour of them.
+"""Samples the metrics of every broker periodically, and keeps the last hour of them.
 
-Each broker has a time limit of its own, so one that hangs costs the others nothing; the next round
-begins when its time has come, never before the last one has ended. A figure of the whole suite is
-told only if every registered broker told its part. Dead letters are counted every SLOW_ROUNDS
-rounds, for that costs a broker more.
+Each broker has its own timeout, so a hanging broker does not delay the others. The next round
+starts at its time, but never before the previous one has ended. A metric of the whole suite has a
+value only if every registered broker reported its part. Dead letters are counted every SLOW_ROUNDS
+rounds, because this is expensive for a broker.
 
-State: soft: the last look at each broker, and an hour of samples.
+State: soft: the last sample of each broker, and an hour of samples.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNow:
-    """What is known of a broker since the last round; `why`: it did not answer, or (`lags_why`)
-    not for its groups' lags.
-    """
+    """The last sample of a broker. `why`: it did not reply; `lags_why`: it did not report lags."""
 
     broker: str
     cluster: str | None
@@ -74,19 +72,19 @@ class BrokerNow:
 
     @property
     def up(self) -> bool:
-        """Did its leader answer?"""
+        """Whether its leader replied."""
         return self.runtime is not None
 
 
 class Sampler:
-    """One for the console. `look` takes a round now; `start` lets rounds follow each other."""
+    """One instance for the console. `look` runs one round; `start` runs rounds periodically."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self.interval_ms = gateway.settings.sample_interval_ms
         self.samples = Samples(self.interval_ms)
         self.brokers: dict[str, BrokerNow] = {}
-        #: When the last round ended that reached a name server.
+        #: The end of the last round that reached a name server.
         self.sampled_ms: int | None = None
         self.trouble: str | None = None
         #: Dead letters of each group as last counted; None: not yet.
@@ -99,15 +97,15 @@ class Sampler:
         self._task: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin; the first round is taken at once, beside the service's start."""
+        """Start; the first round runs immediately, concurrently with the service's start."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop sampling."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -120,24 +118,24 @@ class Sampler:
             due_ms = clock.monotonic_ms() + self.interval_ms
             try:
                 await self.look()
-            except Exception:  # noqa: BLE001 - a round that fails is a gap, and no end of sampling
+            except Exception:  # noqa: BLE001 - a failed round is a gap; sampling continues
                 _log.exception("collecting samples failed")
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
 
     async def fresh(self) -> None:
-        """At least one round has been taken; where none was, now."""
+        """Run a round if there was none yet."""
         if not self._rounds:
             async with self._looking:
                 if not self._rounds:
                     await self._look()
 
-    # -- a round ----------------------------------------------------------------------------------
+    # -- one round --------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Ask everybody once."""
+        """Sample every broker once."""
         async with self._looking:
             await self._look()
-            self.standing()  # so that an alarm's beginning is known though nobody looks
+            self.standing()  # so that an alarm's start is noted without a viewer
 
     async def _look(self) -> None:
         now_ms = self._gateway.clock.now_ms()
@@ -170,7 +168,7 @@ class Sampler:
         self.sampled_ms = now_ms
 
     async def _broker(self, name: str) -> BrokerNow:
-        """One broker; its leader's figures, its groups' lags, its log's members, side by side."""
+        """Sample one broker: metrics of its leader, lags of its groups, and its replicas."""
         admin = self._gateway.admin
         runtime, lags, members = await asyncio.gather(
             _within(lambda: admin.brokers.runtime(name)),
@@ -195,7 +193,7 @@ class Sampler:
         )
 
     async def _dead_letters(self, brokers: Sequence[str]) -> dict[str, int] | None:
-        """How many each group has in its dead-letter topic; None if a broker does not tell."""
+        """The number of dead letters of each group; None if a broker does not reply."""
         admin = self._gateway.admin
 
         async def topics(name: str) -> list[str]:
@@ -212,14 +210,14 @@ class Sampler:
             for topic, stats in counted.items()
         }
 
-    # -- telling ----------------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------
 
     def current_since_ms(self) -> int:
-        """Samples that are older than this say nothing about now."""
+        """Samples older than this are not current."""
         return self._gateway.clock.now_ms() - GAPS * self.interval_ms
 
     def lags(self) -> dict[str, int]:
-        """Messages that each group has before it, at the brokers that told."""
+        """The lag of each group in messages, at the brokers that reported it."""
         found: dict[str, int] = {}
         for one in self.brokers.values():
             for group, lag in (one.lags or {}).items():
@@ -227,13 +225,13 @@ class Sampler:
         return found
 
     def lag_of(self, group: str) -> int | None:
-        """Those of one group; None: no broker knows it, or a registered one did not tell."""
+        """The lag of a group; None if no broker has it, or a registered one did not report lags."""
         there = [self.brokers.get(name) for name in self._registered]
         whole = all(one is not None and one.lags is not None for one in there)
         return self.lags().get(group) if whole else None
 
     def untold(self) -> list[Missing]:
-        """Whose groups' lags are not known, though the broker is up."""
+        """Brokers that are up but did not report lags."""
         return [
             Missing(f"lags at {one.broker}", one.lags_why or "no reply")
             for one in self.brokers.values()
@@ -241,7 +239,7 @@ class Sampler:
         ]
 
     def standing(self) -> list[Standing]:
-        """The alarms that hold now, each since when."""
+        """The active alarms with their start times."""
         now_ms = self._gateway.clock.now_ms()
         seen_ms = self._started_ms if self.sampled_ms is None else self.sampled_ms
         look = Look(
@@ -264,9 +262,10 @@ class Sampler:
         return self._book.note(now_ms, alarms(look, self._gateway.settings.thresholds))
 
     def _grown(self, now_ms: int) -> dict[str, int]:
-        """Since the first count within the time that asked every broker that is asked now.
+        """New dead letters by group, since the first complete count within GROWTH_MS.
 
-        A group that this count did not find had none: its first dead letters are new ones.
+        A count is complete if it included every current broker. A group that is missing in it had
+        none, so all its dead letters are new.
         """
         dead = self.dead or {}
         ups: list[Key] = [("up", f"broker:{name}") for name in self._registered]
@@ -282,14 +281,14 @@ class Sampler:
         found = {}
         for (group, count), values in zip(dead.items(), each, strict=True):
             first = int(values[row] or 0)
-            # A series without any value found no room, and tells nothing.
+            # A series without any value found no room, so its growth is unknown.
             if count > first and any(value is not None for value in values):
                 found[group] = count - first
         return found
 
 
 async def _within(ask: Callable[[], Coroutine[Any, Any, T]]) -> T | _Failed:
-    """Begun here: a round that is cancelled before this leaves no work that nobody waits for."""
+    """The coroutine is created here, so that a cancelled round leaves no unawaited coroutine."""
     try:
         async with asyncio.timeout(BROKER_LIMIT_S):
             return await ask()
@@ -302,7 +301,7 @@ def _in(one: BrokerNow, cluster: str | None) -> BrokerNow:
 
 
 def _lags(stats: BrokerConsumeStats) -> dict[str, int]:
-    """Messages before each group at one broker, but for those in its retry topic."""
+    """The lag of each group at one broker, without its dead-letter topic."""
     return {
         group: sum(
             max(0, one.broker_offset - one.consumer_offset)
@@ -315,7 +314,7 @@ def _lags(stats: BrokerConsumeStats) -> dict[str, int]:
 
 
 def queue_is_dead(offsets: Mapping[MessageQueue, object]) -> bool:
-    """Progress in a dead-letter topic is an operator's mark, and no lag."""
+    """The offset of a dead-letter topic is an operator's mark, so the difference is no lag."""
     return any(queue.topic.startswith(DLQ_PREFIX) for queue in offsets)
 
 
@@ -324,7 +323,7 @@ def _kept(queues: Iterable[TopicOffset]) -> int:
 
 
 def _member_looks(one: BrokerNow) -> Iterable[MemberLook]:
-    """The members of a log as their leader sees them, and those that do not answer."""
+    """The replicas of a log as their leader reports them, and those that do not reply."""
     leader = leaders_of(one.members).get(one.broker)
     followers = {f.broker_id: f for f in leader.followers} if leader is not None else {}
     for member in one.members:
@@ -351,7 +350,7 @@ def _member_looks(one: BrokerNow) -> Iterable[MemberLook]:
 def _values(
     before: Mapping[str, BrokerNow], now: Mapping[str, BrokerNow], registered: Sequence[str]
 ) -> Iterable[tuple[Key, float | None]]:
-    """A round's numbers: of each broker, and of all where every registered one told."""
+    """The values of a round: of each broker, and totals if every registered broker reported."""
     for name, one in now.items():
         of = f"broker:{name}"
         yield ("up", of), float(one.up)
@@ -403,7 +402,7 @@ def _all(values: Sequence[float | None], together: Callable[[list[float]], float
 
 
 def figures(one: BrokerNow) -> dict[str, float | None]:
-    """A broker's numbers by the names of series."""
+    """A broker's values by the names of series."""
     runtime, rates = one.runtime, one.rates
     if runtime is None:
         return {}

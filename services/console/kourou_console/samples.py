@@ -1,11 +1,11 @@
-"""Figures of the last hour, as columns of numbers.
+"""Metrics of the last hour, as columns of numbers.
 
-A round is a row: when it was, and a number for each series, or none. A series is one column of
-doubles. Where two rounds lie further apart than they should, a row of nothing is told between them,
-so that a chart shows the gap.
+A round is a row: its time, and an optional number for each series. A series is one column of
+doubles. If two rounds are too far apart, an empty row is returned between them, so that a chart
+shows the gap.
 
-State: soft; gone with the process. Memory: at most CONSOLE_SAMPLES_MAX doubles, 12 MB;
-720 rounds of 5 s leave room for two thousand series.
+State: soft; lost with the process. Memory: at most CONSOLE_SAMPLES_MAX doubles, 12 MB; 720 rounds
+of 5 s leave room for two thousand series.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from kourou.model.limits import CONSOLE_ROUNDS_MAX, CONSOLE_SAMPLES_MAX
 
 KEEP_MS = 3_600_000
 GAP = 1.9
-"""So many intervals between two rounds, and one is missing."""
+"""The distance between two rounds, in intervals, from which on one counts as missing."""
 
 Key = tuple[str, str]
-"""Name of the figure, and whose it is: "" for the suite, `broker:NAME`, `group:NAME`."""
+"""The metric's name, and its owner: "" for the suite, `broker:NAME`, `group:NAME`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Times, and a list of values of the same length for each key asked for; None: unknown."""
+    """Times, and a list of values of the same length for each requested key; None: unknown."""
 
     at_ms: list[int]
     values: list[list[float | None]]
 
 
 class Samples:
-    """Of the last hour, in rounds of `interval_ms`."""
+    """The samples of the last hour, in rounds of `interval_ms`."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -45,11 +45,11 @@ class Samples:
         self._last: dict[Key, int] = {}
         self._next = 0
         self._count = 0
-        #: Series that found no room.
+        #: The number of series that found no room.
         self.refused = 0
 
     def note(self, at_ms: int, values: Mapping[Key, float | None]) -> None:
-        """A round. A series that is not named, or None, has no value in it."""
+        """Add a round. A series that is missing or None has no value in it."""
         place = self._next
         self._at[place] = at_ms
         for every in self._columns.values():
@@ -64,7 +64,7 @@ class Samples:
         self._forget(self._at[self._oldest()])
 
     def keys(self) -> list[Key]:
-        """All series that have a value."""
+        """All series with a value."""
         return sorted(self._columns)
 
     def read(self, keys: Sequence[Key], since_ms: int = 0) -> Columns:
@@ -83,7 +83,7 @@ class Samples:
         return Columns(times, [self._told(self._columns.get(key), rows) for key in keys])
 
     def latest(self, key: Key, *, since_ms: int = 0) -> float | None:
-        """The last round's value, if that round is not older."""
+        """The last round's value; None if that round is older than `since_ms`."""
         if not self._count:
             return None
         place = (self._next - 1) % self._rounds
@@ -116,7 +116,7 @@ class Samples:
         return column
 
     def _forget(self, oldest_ms: int) -> None:
-        """Drop series without any value left."""
+        """Remove series without any value left."""
         for key in [key for key, at_ms in self._last.items() if at_ms < oldest_ms]:
             del self._last[key]
             del self._columns[key]

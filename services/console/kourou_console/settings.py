@@ -1,4 +1,4 @@
-"""What operations may know of the service's settings."""
+"""The service settings that operations can read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kourou_console.alarm_rules import AlarmThresholds
 class GatewaySettings:
     """`spark_etl_address` is `host:port` of spark-etl's admin pages, "" if there are none.
 
-    `admin_addresses` are those of brokers and other services by name, as far as they were told.
+    `admin_addresses` are those of brokers and other services by name, as far as configured.
     """
 
     namesrv_addr: str = ""
@@ -21,5 +21,5 @@ class GatewaySettings:
     admin_addresses: Mapping[str, str] = field(default_factory=dict)
     sample_interval_ms: int = 5_000
     thresholds: AlarmThresholds = field(default_factory=AlarmThresholds)
-    #: Tokens are configured, so callers differ.
+    #: Whether tokens are configured, so that callers differ.
     tokens: bool = False

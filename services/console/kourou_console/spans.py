@@ -1,8 +1,8 @@
-"""One span for each traced request of the API, below the caller's own.
+"""One span for each traced request of the API, as a child of the caller's span.
 
-    {method} {path}    SERVER, from the request's header to its answer
+    {method} {path}    SERVER, from the request's header to its response
 
-A caller's `traceparent` says whether its request is traced; without one the sampling ratio does.
+A caller's `traceparent` decides whether its request is traced; without one, the sampling ratio.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GatewaySpans:
         self._tracing = export.tracing
 
     def begin(self, operation: Operation, request: web.BaseRequest) -> TracedSpan | None:
-        """The span of a request; None if it is not traced."""
+        """Start the span of a request; None if it is not traced."""
         given = context_of(request.headers.get(TRACEPARENT, ""))
         parent = self._tracing.decide() if given is None else given
         if parent is None or (parent and not is_sampled(parent)):
@@ -46,7 +46,7 @@ class GatewaySpans:
 
     @staticmethod
     def around(span: TracedSpan | None, request: web.BaseRequest) -> AbstractContextManager[None]:
-        """What is done meanwhile belongs to the span, or to the caller's trace that is not kept."""
+        """A context in which spans are children of this span or of the unsampled trace."""
         if span is not None:
             return span.current()
         given = context_of(request.headers.get(TRACEPARENT, ""))
@@ -54,7 +54,7 @@ class GatewaySpans:
 
     @staticmethod
     def end(span: TracedSpan, error: BaseException | None) -> None:
-        """The request has its answer."""
+        """End the span of a finished request."""
         if error is None:
             span.end()
             return
@@ -65,9 +65,9 @@ class GatewaySpans:
             span.end(error_type=type(error).__name__)
 
     def close(self) -> None:
-        """Export what is there, for a moment at most; call it in a thread."""
+        """Export the remaining spans; blocks for a moment, so call it in a thread."""
         self._export.close()
 
     def families(self, base: Labels) -> Iterator[Family]:
-        """What became of spans, as metrics."""
+        """Metrics about spans."""
         return self._export.counts.families(base)

@@ -1,8 +1,8 @@
-"""Following a topic: one reader of all its queues, for somebody who looks on.
+"""Follows a topic: one reader of all its queues for one viewer.
 
-The log is the buffer: what the one who looks on has not taken is not read, but for READ_AHEAD
-messages of READ_AHEAD_BYTES, and one more of each queue. Whoever stops taking is cut off by the
-connection, and may resume where it stood.
+The log is the buffer: apart from READ_AHEAD messages of READ_AHEAD_BYTES, and one more of each
+queue, nothing is read before the viewer has taken it. A viewer that stops reading is disconnected
+by the connection's limits, and may resume at its position.
 
 State: soft.
 """
@@ -27,14 +27,14 @@ from kourou_console import places
 
 READ_AHEAD = 64
 READ_AHEAD_BYTES = 1 << 20
-"""Of these together; beyond, readers wait until something is taken."""
+"""The total size of messages read ahead; beyond it, readers wait until some are taken."""
 
 READ_COUNT = 32
 READ_BYTES = 64 * 1024
 HOLD_MS = 10_000
 AGAIN_S = 1.0
 SWIFT_S = 0.05
-"""A read that brought nothing and was not held is not repeated at once."""
+"""The pause after a read that returned immediately without messages."""
 
 QUEUES_LOOK_S = 30.0
 
@@ -53,7 +53,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A queue's reader passed over what the filter does not want."""
+    """A reader advanced past messages that the filter excludes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _size(item: _Item) -> int:
 
 
 class Tail:
-    """One reader. `offsets` is where it stands: behind the last thing that was taken."""
+    """One reader. `offsets` is its position: after the last item that was taken."""
 
     def __init__(
         self,
@@ -91,22 +91,22 @@ class Tail:
 
     @property
     def place(self) -> str:
-        """Where it stands, as a text that a later tail begins at."""
+        """Its position as a text from which a later tail can start."""
         return places.written(self.offsets, self._time_ms)
 
     def start(self) -> None:
-        """Read from now on."""
+        """Start reading."""
         for queue in self.offsets:
             self._follow(queue)
         self._tasks.append(background(self._watch(), f"queues of {self._topic}"))
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         for task in self._tasks:
             task.cancel()
 
     async def next(self, within_s: float) -> ReceivedMessage | Gap | None:
-        """What comes next; None if nothing did in that time. Raises what ends it for good."""
+        """The next item, None if there is none in time. Raises errors that end the tail."""
         try:
             async with asyncio.timeout(within_s):
                 while True:
@@ -134,7 +134,7 @@ class Tail:
         self._tasks.append(background(self._read(queue), f"following {queue!s}"))
 
     async def _watch(self) -> None:
-        """New queues are followed from their beginning."""
+        """Follow new queues from their beginning."""
         while True:
             await asyncio.sleep(QUEUES_LOOK_S)
             try:
@@ -165,7 +165,7 @@ class Tail:
                 if isinstance(error, Rejected) and error.wire_code != Code.POLLING_FULL:
                     await self._items.put(_Item(queue, offset, error))
                     return
-                if not away:  # it is said once, and then it is waited for
+                if not away:  # reported once, then retried
                     await self._items.put(
                         _Item(queue, offset, Gap(queue, offset, None, str(error)))
                     )
@@ -173,7 +173,7 @@ class Tail:
                 await asyncio.sleep(AGAIN_S)
 
     async def _some(self, queue: MessageQueue, offset: int) -> AsyncIterator[_Item]:
-        """What one read brings."""
+        """The items of one read."""
         began_s = asyncio.get_running_loop().time()
         try:
             result = await self._reading.read(

@@ -1,13 +1,13 @@
-"""Messages of all queues of a topic by their store time, page by page.
+"""Messages of all queues of a topic by store time, page by page.
 
-A page never passes over what a slower queue may still have: it ends at the earliest of the times up
-to which each queue has been read. So it may be short, even empty where a filter lets little
-through; only a cursor of None says that there is no more.
+A page contains no message that is newer than an unread one of a slower queue: it ends at the
+earliest of the times up to which each queue has been read. So it may be short, or empty if a filter
+excludes most messages; only a cursor of None means that there are no more.
 
-What has been read waits in one pool for all queues, which keeps the earliest messages: `count` of
-them, and MESSAGES_PAGE_BYTES_MAX bytes beside a single larger one. A queue of which one was pushed
-out is *cut* there: it is read no further, and the next page begins with that message. A later
-message of any queue is not taken in after that, so the page is still without a gap.
+Messages are collected in one pool for all queues, which keeps the earliest ones: `count` of them,
+and at most MESSAGES_PAGE_BYTES_MAX bytes in addition to a single larger message. If a message is
+removed from the pool, its queue is *cut* there: it is not read further, and the next page starts
+with that message. Later messages of any queue are not added after that, so the page has no gap.
 """
 
 from __future__ import annotations
@@ -28,42 +28,43 @@ from kourou.model.queue import MessageQueue
 from kourou_console.lists import Missing, why
 
 READS = 8
-"""Reads of one queue for one page: a filter may let nothing of many through."""
+"""The maximum number of reads of one queue for one page, as a filter may exclude most messages."""
 
 READ_BYTES = 1 << 20
 AT_ONCE = 16
 
 _NEVER_MS = 1 << 62
 Key = tuple[int, MessageQueue, int]
-"""Time, queue, offset: the order of a page. Within a queue times do not go back in it, though the
-clock of a broker may have."""
+"""Time, queue, offset: the order of a page. Within a queue this time never decreases, although a
+broker's clock may go backwards.
+"""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """One queue: `offset` is read next, `end` is where the time range ends."""
+    """One queue: `offset` is the next one to read, `end` is the end of the time range."""
 
     queue: MessageQueue
     offset: int
     end: int
-    #: The time of the last message that was taken in.
+    #: The time of the last message that was added.
     came_to_ms: int = -1
     done: bool = False
     cut: bool = False
     damaged: list[Missing] = field(default_factory=list)
 
     def was_cut(self) -> bool:
-        """Was a message of it pushed out, the one at `offset`? Perhaps while it was being read."""
+        """Whether its message at `offset` was removed from the pool, possibly during a read."""
         return self.cut
 
     @property
     def known_until_ms(self) -> int:
-        """Up to when all messages of this queue are in the pool, or beyond its end."""
+        """All messages of this queue up to this time are in the pool, or the queue has ended."""
         return _NEVER_MS if self.done or self.cut else self.came_to_ms
 
 
 class _Pool:
-    """The earliest messages of all lanes, in their order."""
+    """The earliest messages of all queues, in their order."""
 
     def __init__(self, count: int) -> None:
         self.kept: list[tuple[Key, ReceivedMessage, _Lane]] = []
@@ -72,13 +73,13 @@ class _Pool:
         self._end: Key | None = None
 
     def take(self, lane: _Lane, message: ReceivedMessage) -> None:
-        """Take one in, or cut its lane; then lanes of later ones, where there are too many."""
+        """Add a message, or cut its queue; then cut the queues of messages over the limits."""
         lane.came_to_ms = max(lane.came_to_ms, message.store_timestamp)
         key = (lane.came_to_ms, lane.queue, message.offset)
         if self._end is not None and key > self._end:
             _cut(lane, message)
             return
-        # Alone: one small message must not keep all that was read with it.
+        # A copy, so that a small message does not keep the whole buffer in memory.
         insort(self.kept, (key, message.alone(), lane))
         self._size_bytes += message.size
         while len(self.kept) > self._count or (
@@ -95,9 +96,9 @@ def _cut(lane: _Lane, message: ReceivedMessage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some messages, the next offsets (None: that was all), and what could not be read.
+    """Some messages, the next offsets (None: there are no more), and what could not be read.
 
-    `missing` are queues, to be asked again; `damaged` are places that were passed over.
+    `missing` are queues to read again; `damaged` are positions that were skipped.
     """
 
     messages: list[ReceivedMessage]
@@ -109,7 +110,7 @@ class Page:
 async def starts(
     reading: Reading, queues: Sequence[MessageQueue], from_ms: int
 ) -> tuple[dict[MessageQueue, int], list[Missing]]:
-    """Where each queue's messages of `from_ms` and later begin."""
+    """The offset of each queue's first message stored at `from_ms` or later."""
     found: dict[MessageQueue, int] = {}
     missing: list[Missing] = []
     gate = asyncio.Semaphore(AT_ONCE)
@@ -133,9 +134,9 @@ async def page(
     count: int,
     wanted: str | Sql,
 ) -> Page:
-    """The next messages from these places on that were stored up to `until_ms`.
+    """The next messages from these offsets on that were stored up to `until_ms`.
 
-    `count` at most, and as many as MESSAGES_PAGE_BYTES_MAX allows.
+    At most `count`, and at most MESSAGES_PAGE_BYTES_MAX bytes.
     """
     missing: list[Missing] = []
     lanes: list[_Lane] = []
@@ -176,7 +177,7 @@ async def page(
 async def _fill(
     reading: Reading, lane: _Lane, pool: _Pool, until_ms: int, count: int, wanted: str | Sql
 ) -> None:
-    """Read until there are enough, the range ends, others come first, or it was enough work."""
+    """Read until `count`, the end of the range, a cut, or the limit of reads is reached."""
     taken = 0
     for _ in range(READS):
         if lane.offset >= lane.end and not lane.was_cut():

@@ -1,4 +1,4 @@
-"""Which kind of topic a name is of."""
+"""Determines the kind of a topic from its name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A topic's kind; of a system topic what for, of a group's own topic whose."""
+    """A topic's kind; a system topic's purpose, or the group of a retry or dead-letter topic."""
 
     kind: TopicKind
     purpose: str | None = None
@@ -54,7 +54,7 @@ _PURPOSES = {
 
 
 def kind_of(topic: str, brokers: Collection[str] = (), clusters: Collection[str] = ()) -> Kind:
-    """The kind of a topic; brokers and clusters have topics named as themselves."""
+    """The kind of a topic; brokers and clusters have topics with their own names."""
     if topic.startswith(names.RETRY_PREFIX):
         return Kind(TopicKind.RETRY, group=topic.removeprefix(names.RETRY_PREFIX))
     if topic.startswith(names.DLQ_PREFIX):
@@ -73,14 +73,14 @@ def kind_of(topic: str, brokers: Collection[str] = (), clusters: Collection[str]
 
 
 def access_of(perm: int) -> Access:
-    """A permission's bits in a word; bits beside reading and writing say nothing here."""
+    """A permission's read and write bits as a word; other bits are ignored."""
     if perm & READ:
         return Access.READ_WRITE if perm & WRITE else Access.READ
     return Access.WRITE if perm & WRITE else Access.NONE
 
 
 def permission_of(access: Access) -> Permission:
-    """The same as bits."""
+    """The bits of an access."""
     return {
         Access.READ_WRITE: Permission.READ_WRITE,
         Access.READ: Permission.READ,

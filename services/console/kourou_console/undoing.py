@@ -1,4 +1,4 @@
-"""Which changes cannot be undone, even by force, and what undoing the others does."""
+"""Defines which changes can never be reverted, and the effect of reverting the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNDONE = frozenset(
         *("FilterQuarantined", "FilterReleased", "FilterDeleted", "FilterRestored"),
     }
 )
-"""Types of events that brokers take back."""
+"""Types of events that brokers can revert."""
 
 
 def refusal(
@@ -31,9 +31,9 @@ def refusal(
     brokers: Collection[str] = (),
     clusters: Collection[str] = (),
 ) -> str | None:
-    """Why nobody can take an event back; None: its broker may.
+    """Why an event can never be reverted; None if its broker may revert it.
 
-    `name` is that of the topic or group; `created`: nothing of that name was there before.
+    `name` is that of the topic or group; `created`: it did not exist before the event.
     """
     if event_type == SKIPPED:
         return "Skipped messages are not restored: reset the group's offsets instead."
@@ -50,7 +50,7 @@ def refusal(
 
 
 def effect(event_type: str, fields: Mapping[str, Any]) -> str:
-    """What holds when an event is taken back, in a sentence; `fields` are its own."""
+    """The effect of reverting an event, as a sentence; `fields` are those of the event."""
     before, version = fields.get("before"), fields.get("version")
     match event_type:
         case "TopicPut" if before is None:

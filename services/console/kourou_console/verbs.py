@@ -1,6 +1,6 @@
-"""Which operations do what `kourou admin` does.
+"""Maps the commands of `kourou admin` to operations.
 
-A test compares it with the commands and with the operations, so neither side can grow alone.
+A test compares it with the commands and with the operations, so that none is forgotten.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ VERBS: Mapping[str, tuple[str, ...]] = {
     "filter delete": ("delete_filter",),
     "filter try": ("try_filter",),
     "filter stats": ("filter_statistics",),
-    # trying out and watching
+    # tests and monitoring
     "sendMsgStatus": ("probe",),
     "checkMsgSendRT": ("probe",),
     "clusterRT": ("probe",),
     "startMonitoring": ("alarms", "group_subscriptions"),
 }
-"""Verb -> names of operations."""
+"""Command -> names of operations."""
 
 LEFT_OUT: Mapping[str, str] = {}
-"""Verb -> why there is no operation for it. All are there at the moment."""
+"""Command -> why there is no operation for it. Currently all commands have one."""

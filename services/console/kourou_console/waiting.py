@@ -1,12 +1,12 @@
-"""What waits at brokers: delayed messages, and half messages of open transactions.
+"""Delayed messages, and half messages of open transactions, as stored at brokers.
 
-    delayed     SCHEDULE_TOPIC_XXXX, a queue for each level: from where the broker has delivered
+    delayed     SCHEDULE_TOPIC_XXXX, a queue for each level: from the broker's delivery offset
                 (request 45) to the end; due is store time and the level's delay
-    halves      RMQ_SYS_TRANS_HALF_TOPIC from where the broker has come (its group's progress), less
-                those that an op record names, less earlier copies of the same half message
+    halves      RMQ_SYS_TRANS_HALF_TOPIC from the broker's own offset (of its group) on, without
+                those that an op message names, and without earlier copies of the same half message
 
-Reading is bounded (WAITING_READ_MAX of a queue), and the answer says if there is more. What is read
-is what readers see: a message that is being delivered at this moment may be shown, or not.
+Reading is limited (WAITING_READ_MAX of a queue), and the response says if there is more. A message
+that is being delivered at this moment may be included or not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Span:
 
 
 async def span(reading: Reading, queue: MessageQueue, first: int, end: int, most: int) -> Span:
-    """What lies in [first, end) of a queue, `most` messages of it at most."""
+    """The messages in [first, end) of a queue, at most `most`."""
     found = Span()
     at = first
     while at < end and len(found.messages) < most:
@@ -71,7 +71,7 @@ async def span(reading: Reading, queue: MessageQueue, first: int, end: int, most
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How many messages wait at a level of a broker; `delay_ms` None: it has no such level."""
+    """How many messages wait at a level of a broker; `delay_ms` None: level unknown there."""
 
     broker: str
     level: int
@@ -81,7 +81,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """A message that waits; `due_ms` None: its broker does not tell the level's delay."""
+    """A delayed message; `due_ms` None: its broker does not report the level's delay."""
 
     message: ReceivedMessage
     level: int
@@ -89,13 +89,13 @@ class Delayed:
 
     @property
     def topic(self) -> str:
-        """Where it will go."""
+        """The destination topic."""
         return self.message.properties.get(Property.REAL_TOPIC, self.message.queue.topic)
 
 
 @dataclass(slots=True)
 class DelayedAll:
-    """What waits at all brokers, as far as it was read."""
+    """The delayed messages of all brokers, as far as they were read."""
 
     levels: list[Level] = field(default_factory=list)
     messages: list[Delayed] = field(default_factory=list)
@@ -104,7 +104,7 @@ class DelayedAll:
 
 
 async def delayed(gateway: Gateway, level: int | None, most: int) -> DelayedAll:
-    """The next `most` of each level of each broker, and how many wait."""
+    """The next `most` messages of each level of each broker, and the number of delayed messages."""
     everything = DelayedAll()
 
     async def one(broker: str) -> None:
@@ -166,7 +166,7 @@ class Halves:
 
 
 async def halves(gateway: Gateway) -> Halves:
-    """Those of which nobody has said what became of them, the oldest first."""
+    """The undecided half messages, the oldest first."""
     everything = Halves()
     reading = gateway.admin.reading
     # A broker has these topics from its first transaction on.
@@ -176,7 +176,7 @@ async def halves(gateway: Gateway) -> Halves:
         try:
             await _halves_of(reading, broker, everything, has_ends=broker in with_ends)
         except TopicNotFound:
-            pass  # a name server is ahead of it: who has no such topic has no halves
+            pass  # the topic is not yet known here: there are no halves
         except KourouError as error:
             everything.missing.append(Missing(broker, why(error)))
 
@@ -195,8 +195,9 @@ async def _with(reading: Reading, topic: str) -> list[str]:
 
 async def _halves_of(reading: Reading, broker: str, everything: Halves, *, has_ends: bool) -> None:
     half_queue, op_queue = MessageQueue(HALF_TOPIC, broker, 0), MessageQueue(OP_TOPIC, broker, 0)
-    # Begun before the halves and read to the end after them: the broker goes on meanwhile, and none
-    # may seem open whose end it has passed, or that ended between two reads.
+    # The op messages are read from an offset before the halves, to an end after them, because the
+    # broker continues to work: a half message that was decided in the meantime must not appear as
+    # open.
     op_first = (await _rest(reading, op_queue))[0] if has_ends else 0
     half_first, half_end = await _rest(reading, half_queue)
     if half_first >= half_end:
@@ -218,7 +219,7 @@ async def _halves_of(reading: Reading, broker: str, everything: Halves, *, has_e
 
 
 async def _rest(reading: Reading, queue: MessageQueue) -> tuple[int, int]:
-    """From where the broker has come to the end."""
+    """The range from the broker's own offset to the end."""
     low, high = await reading.bounds(queue)
     done = await reading.committed(TRANSACTION_GROUP, queue)
     return max(low, done or 0), high
@@ -227,10 +228,10 @@ async def _rest(reading: Reading, queue: MessageQueue) -> tuple[int, int]:
 def still_open(
     found: Sequence[ReceivedMessage], ops: Sequence[ReceivedMessage]
 ) -> list[ReceivedMessage]:
-    """The halves that no op record names, the newest copy of each."""
+    """The half messages that no op message names, the newest copy of each."""
     ended: set[int] = set()
     for op in ops:
-        # RocketMQ 5 joins several offsets by commas in one record.
+        # RocketMQ 5 joins several offsets with commas in one op message.
         for text in op.raw_body.split(b","):
             if text.strip().isdigit():
                 ended.add(int(text))

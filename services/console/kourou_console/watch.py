@@ -1,6 +1,6 @@
-"""Does the cluster answer? Asked again and again, for /readyz.
+"""Checks periodically whether the cluster replies, for /readyz.
 
-State: soft, the last answer.
+State: soft, the last result.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from kourou_console.gateway import Gateway
 PERIOD_S = 5.0
 STARTING_PERIOD_S = 0.1
 TROUBLED_PERIOD_S = 1.0
-"""While it does not answer: whoever waits for it wants to know soon."""
+"""The interval while it does not reply: short, because operators wait for it."""
 
 
 class ClusterWatch:
-    """`trouble` is why the cluster cannot be used now; "" where it can."""
+    """`trouble` is why the cluster cannot be used now; "" if it can."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -27,7 +27,7 @@ class ClusterWatch:
         self.trouble = "the cluster has not been queried yet"
 
     async def start(self, wait_s: float = 0.0) -> None:
-        """Ask once, and again for so long while it does not answer; then go on asking.
+        """Check repeatedly for up to `wait_s` until the cluster replies; then periodically.
 
         Brokers and console are often started together.
         """
@@ -40,7 +40,7 @@ class ClusterWatch:
         self._task = background(self._go_on(), "watching the cluster")
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop checking."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

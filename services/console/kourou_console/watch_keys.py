@@ -1,4 +1,4 @@
-"""The settings of what the console watches: how often, and when it raises an alarm."""
+"""The settings for sampling and alarms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PERCENT = 100
 
 @dataclass(frozen=True, kw_only=True)
 class WatchKeys(ProcessKeys):
-    """What is sampled and what is too much."""
+    """The sampling interval and the alarm thresholds."""
 
     sample_interval_ms: int = setting(
         5_000,
@@ -53,7 +53,7 @@ class WatchKeys(ProcessKeys):
 
     @property
     def thresholds(self) -> AlarmThresholds:
-        """As the rules take them."""
+        """The thresholds for the rules."""
         return AlarmThresholds(
             self.alarm_disk_percent / _PERCENT,
             self.alarm_lag_messages,

@@ -1,1 +1,1 @@
-"""The filter server: runs consumers' filters beside the broker, in a jail."""
+"""The filter server: runs consumers' filters in a sandbox, in a process of its own."""

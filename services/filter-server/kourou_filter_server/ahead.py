@@ -1,18 +1,18 @@
-"""Records that were judged before their consumer asked for them, and how far ahead that pays.
+"""Prefetching: records that were filtered before their consumer asked for them.
 
-    upstream   1,000 messages, one question and a few batches
+    upstream   1,000 messages, in one request and a few batches
     consumer   32 of them, as it asked for; its next pull, at the very next offset, gets 32 more
 
-How many are asked for ahead begins with what the consumer asks for itself, and doubles whenever all
-of it was used; when something was left unused, it is no more than what was used. It is bounded by
-what the filter judges in AHEAD_US and by bytes.
+The number of messages to prefetch starts at what the consumer asks for and doubles whenever all of
+them were used; if some were left unused, it drops to what was used. It is limited by what the
+filter evaluates in AHEAD_US and by bytes.
 
-A rest is used only at its offset, by the verdicts of the version and under the policy that are in
-force then, and for KEEP_MS after the broker sent it: so long nothing else the broker may have
-decided since (a topic deleted, messages expired) is passed over. It goes with its consumer's
-connection, and when the broker was away.
+A remainder is used only at its own offset, while the filter version and the policy that produced it
+are in force, and for KEEP_MS after the broker sent it. Therefore no later change at the broker (a
+deleted topic, expired messages) is ignored for longer than that. A remainder is dropped when its
+consumer's connection closes or the connection to the broker was lost.
 
-State: soft, bounded; what is dropped is read and judged again.
+State: soft, bounded; what is dropped is read and filtered again.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from kourou_filter_server.statistics import VersionCounts
 from kourou_filter_server.turn import Turn
 
 KEEP_MS = 5_000
-"""How long after the broker's answer a rest of it may be used."""
+"""How long after the broker's reply a remainder of it may be used."""
 
 AHEAD_US = 20_000
-"""So much of a filter's time may go into one question to the broker, before its answer is known."""
+"""The maximum processor time of a filter for one prefetch request, by its measured speed."""
 
 COMMIT_OFFSET = int(PullFlag.COMMIT_OFFSET)
 
 _QUEUES_KNOWN = 16_384
-"""Of so many queues it is known how far ahead pays."""
+"""The number of queues whose prefetch size is remembered."""
 
 Queue = tuple[FilterKey, str, int]
 """A filter, and the topic and number of a queue that is read through it."""
@@ -51,11 +51,11 @@ Queue = tuple[FilterKey, str, int]
 
 @dataclass(slots=True, eq=False)
 class Rest:
-    """The judged records of a run that no answer had yet: those from number `at` to `end`.
+    """The filtered records of a run that are not sent yet: from number `at` to `end` (exclusive).
 
-    The next pull begins at `offset`; `behind` the last of them the broker goes on. `place` and
-    `found_ms` are of the broker's answer. `committed` is what it was last told of the group's
-    progress by the pulls that this served.
+    The next pull starts at `offset`; after the last record, the broker continues at `behind`.
+    `place` and `found_ms` are of the broker's reply. `committed` is the offset that the broker last
+    received from the pulls served from this.
     """
 
     job: Job
@@ -70,19 +70,20 @@ class Rest:
     offset: int = 0
 
     def told(self, request: PullMessage) -> bool:
-        """The broker hears of this pull, or of its offset; is that news?"""
+        """Note the offset that this pull commits; False if it commits none or no new one."""
         if not request.sys_flag & COMMIT_OFFSET or request.commit_offset == self.committed:
             return False
         self.committed = request.commit_offset
         return True
 
     def part(self, count_max: int, bytes_max: int) -> tuple[int, int, Buffer]:
-        """What the next answer has: number behind its last record, how many pass, these records.
+        """The next reply: number of the first record after it, count of passing records, their
+        bytes.
 
-        It ends before the first wanted record that does not fit, so that all behind it is known;
-        the first one fits always. Neighbours are cut out together. Most of a run is a view of it;
-        less is a copy, so that a few records do not keep millions of bytes in memory until a slow
-        peer has taken them.
+        It ends before the first passing record that does not fit; the first one always fits.
+        Adjacent records are copied as one piece. If the result is most of the run, it is a view of
+        the run; a smaller result is a copy, so that a few records do not keep megabytes in memory
+        until a slow peer has read them.
         """
         job, end, at = self.job, self.end, self.at
         run, bounds, verdicts = job.run, job.bounds, job.verdicts
@@ -114,20 +115,20 @@ class Rest:
 
     @property
     def may_be_kept(self) -> bool:
-        """Is it the work of the version that is in force, and of nothing else?"""
+        """Whether all results are of the version in force, without unfiltered records."""
         active, failure = self.standing.version, self.standing.failure
         by_it = active is not None and active.version == self.job.version
         return by_it and failure is None and not self.job.unfiltered
 
     def go_to(self, number: int) -> None:
-        """Everything before that record is answered."""
+        """Continue at that record: all records before it are in a reply."""
         self.at = number
         job = self.job
         self.offset = self.behind if number == self.end else offset_of(job.run, job.bounds[number])
 
 
 class Ahead:
-    """The rests of all queues, at most one each, and how far ahead to ask."""
+    """The remainders, at most one for each queue, and the prefetch size of each queue."""
 
     def __init__(self, turn: Turn, policy: ServerPolicy) -> None:
         self._turn = turn
@@ -140,10 +141,10 @@ class Ahead:
     def __len__(self) -> int:
         return len(self._rests)
 
-    # -- how far ----------------------------------------------------------------------------------
+    # -- prefetch size ----------------------------------------------------------------------------
 
     def reach(self, queue: Queue, least: int, counts: VersionCounts) -> int:
-        """How many messages to ask for, of a consumer that asked for `least`."""
+        """How many messages to request for a consumer that asked for `least`."""
         policy, seen = self._policy, counts.seen
         if not seen:
             return least
@@ -155,14 +156,17 @@ class Ahead:
         return max(least, min(most, self._reach.get(queue, least)))
 
     def used_up(self, queue: Queue, count: int) -> None:
-        """All of `count` messages was used: twice as many may be."""
+        """Double the prefetch size of a queue, because all of `count` messages were used."""
         known = self._reach
         if queue not in known and len(known) >= _QUEUES_KNOWN:
             del known[next(iter(known))]
         known[queue] = min(2 * count, self._policy.ahead_messages)
 
     def part(self, queue: Queue, rest: Rest, count_max: int, bytes_max: int) -> tuple[Buffer, int]:
-        """The records of an answer out of this, and how many; what is behind them may be kept."""
+        """Take the records of one reply out of `rest`, and keep the remainder if that is allowed.
+
+        Returns the records and their number.
+        """
         number, passed, body = rest.part(count_max, bytes_max)
         rest.go_to(number)
         if number == rest.job.count:
@@ -172,7 +176,7 @@ class Ahead:
         return body, passed
 
     def commit(self, rest: Rest, request: PullMessage) -> None:
-        """Tell the broker what it would have learned by this pull, which it does not see."""
+        """Send the broker the offset commit of a pull that is served from a remainder."""
         if rest.told(request):
             self._turn.do(
                 TellBroker(
@@ -186,18 +190,22 @@ class Ahead:
                 )
             )
 
-    # -- rests ------------------------------------------------------------------------------------
+    # -- remainders -------------------------------------------------------------------------------
 
     def keep(self, queue: Queue, rest: Rest) -> None:
-        """This may be asked for next."""
+        """Keep a remainder for the next pull of this queue."""
         self._drop(queue)
         self._rests[queue] = rest
         self.kept_bytes += len(rest.job.run)
         while self.kept_bytes > self._policy.ahead_kept_bytes:
-            self._drop(next(iter(self._rests)))  # the one that nobody came for, for longest
+            self._drop(next(iter(self._rests)))  # the least recently used one
 
     def take(self, queue: Queue, offset: int, standing: Standing) -> Rest | None:
-        """What is there for a pull at this offset. Another offset: that consumer went elsewhere."""
+        """Remove and return the remainder for a pull at this offset.
+
+        None if there is none, or if it cannot be used: it is expired, has another offset, or
+        another version or policy is in force; then it is dropped.
+        """
         rest = self._rests.get(queue)
         if rest is None:
             return None
@@ -220,26 +228,26 @@ class Ahead:
             self._reach[queue] = rest.at
             self._remove(queue)
 
-    # -- what ends them ---------------------------------------------------------------------------
+    # -- expiry -----------------------------------------------------------------------------------
 
     def lost(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Drop the remainders of a closed connection."""
         for queue in [queue for queue, rest in self._rests.items() if rest.peer.id == peer.id]:
             self._drop(queue)
 
     def tick(self) -> None:
-        """Let go of what is too old."""
+        """Drop the expired remainders."""
         oldest_ms = self._turn.now_ms - KEEP_MS
         for queue in [queue for queue, rest in self._rests.items() if rest.found_ms <= oldest_ms]:
             self._drop(queue)
 
     def filters_changed(self, standing_of: Callable[[FilterKey], Standing]) -> None:
-        """Other versions may be in force."""
+        """Drop the remainders of filters whose version or policy changed."""
         for queue, rest in list(self._rests.items()):
             if standing_of(queue[0]) != rest.standing:
                 self._drop(queue)
 
     def clear(self) -> None:
-        """The broker was away: what it sent may be old."""
+        """Drop all remainders: the connection to the broker was lost, so they may be outdated."""
         for queue in list(self._rests):
             self._drop(queue)

@@ -1,4 +1,4 @@
-"""The filter server as a process: its parts, connected."""
+"""The filter server process: connects the transports, the core, the broker and the workers."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class FilterServerService:
         self._listening: dict[str, str] = {}
         self._serving = False
 
-    # -- the steps of its life ----------------------------------------------------------------
+    # -- startup and shutdown -----------------------------------------------------------------
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Start the zygote, so that a machine without a jail is refused first; then bind."""
+        """Start the zygote first, so that a missing sandbox layer fails the start; then bind."""
         settings = self._settings
         self._spans = self._traced()
         zygote = Zygote(unsafe=settings.unsafe_no_sandbox, cores=settings.worker_cores)
@@ -136,7 +136,9 @@ class FilterServerService:
         return found
 
     async def serve(self) -> Mapping[str, str]:
-        """Answer; register with the broker, for which it waits a moment and no longer."""
+        """Start handling requests and register with the broker; wait for it REGISTER_WAIT_S at
+        most.
+        """
         assert self._loop is not None
         assert self._core is not None
         self._loop.start(self._tick, TICK_MS)
@@ -148,7 +150,7 @@ class FilterServerService:
         return self._listening
 
     async def drain(self) -> None:
-        """Leave the broker, and answer every pull: its consumer goes to another filter server."""
+        """Unregister, and reply to every pull, so that consumers use other filter servers."""
         self._serving = False
         core = self._core
         self._post(Leaving())
@@ -175,7 +177,7 @@ class FilterServerService:
 
     @staticmethod
     async def _until(so: Callable[[], bool], within_s: float) -> None:
-        """Wait until that is so, but no longer."""
+        """Poll until `so()` is true, for at most `within_s`."""
         for _ in range(round(within_s / LOOK_S)):
             if so():
                 return
@@ -224,7 +226,7 @@ class FilterServerService:
     def _watched(
         self, performers: dict[type[Any], Callable[[Any], None]]
     ) -> dict[type[Any], Callable[[Any], None]]:
-        """What is judged, with spans, if there are any."""
+        """The executors of effects on workers, with spans for batches if tracing is enabled."""
         spans, judge = self._spans, performers[Judge]
         if spans is None:
             return performers
@@ -301,7 +303,7 @@ class FilterServerService:
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:
-    """Run a filter server until it is told to stop; the exit code (0, 2, 70 or 75)."""
+    """Run a filter server until it gets a stop signal. Returns the exit code (0, 2, 70 or 75)."""
     return run_from_arguments(
         "filter-server",
         "A Kourou filter server: runs consumers' filters in a sandbox.",

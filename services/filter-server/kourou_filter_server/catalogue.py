@@ -1,10 +1,10 @@
-"""The filters of the broker, as it told them last, and how new that knowledge is.
+"""The broker's filters as of its last reply, and whether that knowledge is current.
 
-Nothing is judged on knowledge that is older than the connection to the broker: after it was away,
-pulls wait for its answer. Meanwhile, between a change and the answer that tells it, what was told
-before holds.
+Nothing is filtered with knowledge from before the current connection to the broker: after a lost
+connection, pulls wait for the broker's reply. Between a change and the reply that contains it, the
+previous knowledge is used.
 
-State: soft. The broker has it in its log.
+State: soft. The broker has the filters in its log.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kourou_filter_server.inputs import BrokerAnswered
 from kourou_filter_server.turn import Turn, trouble_of
 
 ASK_AGAIN_MS = 1_000
-"""About a filter that is not there, or must not run, the broker is asked so often at most."""
+"""The minimum interval between requests about one filter that is missing or must not run."""
 
 
 class Standing(NamedTuple):
-    """May a filter run? `failure` is None if so, and then there is a `version`."""
+    """Whether a filter may run. If so, `failure` is None, and `version` is to be run."""
 
     version: FilterVersion | None
     policy: FilterPolicy
@@ -34,7 +34,7 @@ class Standing(NamedTuple):
 
 
 class Catalogue:
-    """All filters of the broker. `changed` is called after each answer that told them."""
+    """All filters of the broker. `changed` is called after each reply that lists them."""
 
     def __init__(self, turn: Turn, changed: Callable[[], None]) -> None:
         self._turn = turn
@@ -49,10 +49,10 @@ class Catalogue:
         self._waiting: list[Callable[[], None]] = []
         self._waiting_for_next: list[Callable[[], None]] = []
 
-    # -- what is known ----------------------------------------------------------------------------
+    # -- known filters ----------------------------------------------------------------------------
 
     def standing(self, key: FilterKey) -> Standing:
-        """Whether this filter may run now, by all that is known here."""
+        """Whether this filter may run, as far as this filter server knows."""
         found = self._filters.get(key)
         group, name = key
         if found is None:
@@ -69,7 +69,7 @@ class Catalogue:
         return Standing(active, found.policy)
 
     def is_quarantined(self, key: FilterKey, version: int) -> bool:
-        """Must this version not run?"""
+        """Whether this version is quarantined, here or at the broker."""
         found = self._filters.get(key)
         return found is not None and self._quarantine_of(found, version) is not None
 
@@ -78,43 +78,43 @@ class Catalogue:
         return found.quarantined.get(version, own)
 
     def filters(self) -> list[FilterState]:
-        """All of them."""
+        """All known filters."""
         return list(self._filters.values())
 
     # -- quarantine -------------------------------------------------------------------------------
 
     def quarantine(self, key: FilterKey, version: int, reason: str) -> None:
-        """It must not run from now on, though the broker does not know that yet."""
+        """Quarantine a version here immediately, before the broker has recorded it."""
         self._own_quarantines[key, version] = reason
 
     def confirmed(self, key: FilterKey, version: int) -> None:
-        """The broker knows of that quarantine, and says from now on whether it holds."""
+        """The broker has recorded that quarantine; its next list of filters is authoritative."""
 
         def told() -> None:
             self._own_quarantines.pop((key, version), None)
 
         self.ask(told)
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- requests to the broker -------------------------------------------------------------------
 
     def lost(self) -> None:
-        """The broker cannot be reached, or was away: what is known here may be old."""
+        """The connection to the broker was lost or replaced: the known filters may be outdated."""
         self.known = False
-        self.version = None  # after a power loss an old number may name another state
+        self.version = None  # after a power loss the broker may reuse a version number
 
     def told(self, version: int) -> None:
-        """The broker says that this is the version of all its filters."""
+        """Process the broker's version number of all filters: request the list if it differs."""
         if version != self.version:
             self.ask()
         else:
             self.known = True
 
     def ask(self, then: Callable[[], None] | None = None) -> None:
-        """Ask for all filters; `then` is called when a question asked from now on was answered.
+        """Request all filters. `then` is called after the reply to a request sent from now on.
 
-        It is called, too, when no answer is to be had.
+        `then` is called if that request fails, too.
         """
-        if self._asking:  # that question may have been answered before what we want to know of
+        if self._asking:  # the reply to the pending request may not contain the change
             self._again = True
             if then is not None:
                 self._waiting_for_next.append(then)
@@ -124,14 +124,15 @@ class Catalogue:
         self._asking = self._turn.ask(GetFilters(), self._answered)
 
     def look_again(self, key: FilterKey, then: Callable[[], None]) -> bool:
-        """Ask about a filter that cannot run, unless that was done a moment ago: then False.
+        """Request the list because of a filter that cannot run. `then` is called after the reply.
 
-        Whoever gets False waits, and comes again: with the next tick, or when something changed.
+        Returns False, without a request, if there was one for this filter within ASK_AGAIN_MS; the
+        caller then retries with the next tick or change.
         """
         asked_ms = self._asked_ms.get(key)
         if asked_ms is not None and self._turn.now_ms - asked_ms < ASK_AGAIN_MS:
             return False
-        if len(self._asked_ms) >= 4 * FILTERS_MAX:  # names that somebody made up
+        if len(self._asked_ms) >= 4 * FILTERS_MAX:  # bounds the memory for invented filter names
             self._asked_ms.clear()
         self._asked_ms[key] = self._turn.now_ms
         self.ask(then)

@@ -1,4 +1,4 @@
-"""The settings of a filter server, under RocketMQ's names where it has them.
+"""The settings of a filter server, with RocketMQ's names where RocketMQ has the setting.
 
 State: none; settings are read once.
 """
@@ -30,7 +30,7 @@ REMOTING_PORTS_BELOW = 20_000
 
 
 WORKERS_MAX = DESCRIPTORS_MAX // 2
-"""The zygote holds a descriptor of each, and for a moment of some that were ended already."""
+"""The zygote has a descriptor for each worker, and briefly for workers that have already ended."""
 
 
 def _workers_max() -> int:
@@ -39,7 +39,7 @@ def _workers_max() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterServerSettings(RemotingKeys):
-    """All keys of `filter-server.conf`. Making one checks them; ConfigError says what is wrong."""
+    """All keys of `filter-server.conf`. Raises ConfigError if they are invalid."""
 
     connect_which_broker: str | None = setting(
         None,
@@ -219,12 +219,12 @@ class FilterServerSettings(RemotingKeys):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what no single key can tell is wrong."""
+        """Check the combinations of settings. Raises ConfigError."""
         self.check_process()
         self.check_remoting()
-        self.broker_address  # noqa: B018 - raises for what is no address
+        self.broker_address  # noqa: B018 - raises for an invalid address
         self.listeners({"zmq": "", "tcp": ""})
-        self.worker_cores  # noqa: B018 - likewise
+        self.worker_cores  # noqa: B018 - raises for an invalid list
         if self._port(ZMQ_PORT_SHIFT) > PORT_MAX:
             raise ConfigError(
                 f"listenPort={self.listen_port} is too high for the ports derived from it"
@@ -270,20 +270,20 @@ class FilterServerSettings(RemotingKeys):
 
     @property
     def tcp_listeners(self) -> Mapping[str, str]:
-        """Listener name -> `host:port` to bind for RocketMQ's clients; empty if they are off."""
+        """Listener name -> `host:port` to bind for RocketMQ's clients; empty if TCP is disabled."""
         return {"internal": self.tcp_address(self._port(0))} if self.tcp_enabled else {}
 
     def listeners(self, dial: Mapping[str, str]) -> Mapping[str, str]:
-        """What the broker is told: `carrier:listener` -> the address that consumers dial."""
+        """What is registered with the broker: `carrier:listener` -> consumers' address."""
         return advertised(dial, self.advertised_listeners or "")
 
     @property
     def dial_host(self) -> str:
-        """The host that consumers dial, unless advertisedListeners tells another one."""
+        """The host that consumers connect to, unless advertisedListeners names another one."""
         host = bindable(self.bind_address)
         if not ipaddress.ip_address(host).is_unspecified:
             return host
-        return "127.0.0.1"  # whoever listens everywhere says by advertisedListeners where it is
+        return "127.0.0.1"  # on all addresses, set advertisedListeners
 
     @property
     def admin_port(self) -> int:
@@ -292,11 +292,11 @@ class FilterServerSettings(RemotingKeys):
             return self.admin_port_wanted
         return FIRST_ADMIN_PORT + self.filter_server_index if self.listen_port else 0
 
-    # -- what the parts are told ------------------------------------------------------------------
+    # -- settings of the components ---------------------------------------------------------------
 
     @property
     def policy(self) -> ServerPolicy:
-        """For the core."""
+        """The limits and times for the core."""
         return ServerPolicy(
             workers_max=self.workers_max,
             batch_messages_max=self.batch_messages_max,
@@ -313,12 +313,15 @@ class FilterServerSettings(RemotingKeys):
 
     @property
     def worker_cores(self) -> frozenset[int]:
-        """Of those that this process may use now; empty for all. ConfigError if none is left."""
+        """The cores for workers, of those available to this process; empty for all.
+
+        Raises ConfigError if none is left.
+        """
         return cores_of_workers(self.worker_cores_wanted, os.sched_getaffinity(0))
 
     @property
     def worker_limits(self) -> WorkerLimits:
-        """For each worker."""
+        """The limits of each worker."""
         return WorkerLimits(
             memory_bytes=self.worker_memory_mib * MIB,
             start_ms=self.worker_start_ms,

@@ -1,15 +1,16 @@
-"""What a filter server decides: something happened, this is to be done.
+"""The decisions of a filter server: inputs come in, effects go out.
 
-    pulls        one pull's way from its arrival to its answer
-    runner       one filter: its worker, the next one, what waits for it
-    slots        how many workers there are, and who has one
-    catalogue    what the broker told of its filters
-    discipline   strikes, and quarantine
+    pulls        one pull from its arrival to its reply
+    runner       one filter: its worker, the next worker, and the runs that wait
+    slots        the number of workers, and which filter has one
+    catalogue    the broker's filters
+    discipline   failure counts and quarantine
     trial        dry runs
     uploading    uploads of RocketMQ's old clients
-    registering  this filter server's place at its broker
+    registering  the registration with the broker
 
-The same inputs at the same times lead to the same effects: it runs in simulations by a seed.
+It is deterministic: the same inputs at the same times cause the same effects. So simulations can be
+repeated by their seed.
 
 State: soft, all of it.
 """
@@ -64,7 +65,7 @@ _HANDLED = (
 
 
 class FilterCore:
-    """One filter server's decisions. `listeners`: `carrier:listener` -> what consumers dial."""
+    """The decisions of a filter server. `listeners`: `carrier:listener` -> consumers' address."""
 
     def __init__(self, policy: ServerPolicy, address: str, listeners: Mapping[str, str]) -> None:
         self._turn = turn = Turn()
@@ -93,7 +94,7 @@ class FilterCore:
 
     @staticmethod
     def handles(header: type[Request]) -> bool:
-        """Are requests of this kind answered?"""
+        """Whether requests of this type are supported."""
         return header in _HANDLED
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
@@ -141,7 +142,7 @@ class FilterCore:
             case GetFilterStatistics() as request:
                 body = encode_filter_statistics(self.figures(request.consumer_group, request.name))
                 self._turn.do(Reply(received.to, body=(body,)))
-            case NotifyFiltersChanged() as request:  # by the broker's own connection they come, too
+            case NotifyFiltersChanged() as request:  # comes over the broker connection, too
                 self.catalogue.told(request.filters_version)
 
     def _tick(self) -> None:
@@ -167,13 +168,13 @@ class FilterCore:
 
     @property
     def left(self) -> bool:
-        """Was everybody told who is to know that it ends?"""
+        """Whether all replies and the unregistration are done, so that the service can end."""
         return self._leaving and not self._turn.open_questions
 
-    # -- figures ----------------------------------------------------------------------------------
+    # -- statistics -------------------------------------------------------------------------------
 
     def figures(self, group: str = "", name: str = "") -> list[FilterFigures]:
-        """What filters have done here: all of them, those of a group, or one."""
+        """The statistics of filters here: of all, of one group, or of one filter."""
         found = []
         for key, version, counts in self.statistics.all():
             if (group and key[0] != group) or (name and key[1] != name):

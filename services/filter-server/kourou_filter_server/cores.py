@@ -1,4 +1,4 @@
-"""Which processor cores filters may keep busy, so that one is left to everybody else."""
+"""The choice of processor cores for workers, which leaves one core to other processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ALL = "all"
 
 
 def cores_of_workers(wanted: str | None, there: Set[int]) -> frozenset[int]:
-    """Those that workers keep to; empty where they may use all that are `there`.
+    """The cores for workers, of those that are `there`; empty if workers may use all.
 
-    Without a wish that is all but the first, where there are two or more. ConfigError for a list
-    that is none, or that names one which is not there.
+    By default these are all but the first, if there are at least two. Raises ConfigError if the
+    text is not a list of cores or names a core that does not exist.
     """
     if wanted is None:
         return cores_that_compute(there)

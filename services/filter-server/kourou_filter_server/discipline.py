@@ -1,9 +1,9 @@
-"""What follows when a filter does what no filter may do: strikes, and in the end quarantine.
+"""Failures of filter versions, and the quarantine that follows too many of them.
 
-The version is in quarantine here at once, and at every filter server when the broker has recorded
-it, which is an event of its log. It comes out of it when somebody enables it again.
+A version is quarantined here immediately, and at every filter server once the broker has recorded
+it as an event in its log. An operator ends the quarantine by enabling the version again.
 
-State: soft, but for what the broker recorded.
+State: soft, except for what the broker has recorded.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _MS = 1_000
 
 @dataclass(slots=True)
 class _Untold:
-    """A quarantine that the broker has not recorded."""
+    """A quarantine that the broker has not recorded yet."""
 
     reason: str
     tell_at_ms: int
 
 
 class Discipline:
-    """`quarantined` is called with a filter that must not run from now on."""
+    """Counts failures. `quarantined` is called with the key of a newly quarantined filter."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Discipline:
         self._untold: dict[tuple[FilterKey, int], _Untold] = {}
 
     def strike(self, key: FilterKey, version: int, kind: str, reason: str) -> None:
-        """A version died, was late, lied, took too much memory, or cannot go on."""
+        """Count a failure of a version; quarantine it at the limit."""
         who = (key, version)
         if not self._strikes.add(self._turn.now_ms, who):
             return
@@ -75,23 +75,23 @@ class Discipline:
         self._quarantined(key)
 
     def take_back(self, at_ms: int, key: FilterKey, version: int) -> None:
-        """The strike of that time was not the filter's fault."""
+        """Cancel the failure of that time: the filter was not its cause."""
         self._strikes.take_back(at_ms, (key, version))
 
     def strikes(self, key: FilterKey, version: int) -> int:
-        """Those of the last minute."""
+        """The number of failures within the configured window."""
         return self._strikes.count(self._turn.now_ms, (key, version))
 
     @property
     def untold(self) -> int:
-        """Quarantines of which the broker does not know."""
+        """The number of quarantines that the broker has not recorded yet."""
         return len(self._untold)
 
     def tick(self) -> None:
-        """Tell the broker what it does not know."""
+        """Report quarantines to the broker, and retry those that failed."""
         for who, untold in self._untold.items():
             if self._turn.now_ms >= untold.tell_at_ms:
-                untold.tell_at_ms = self._turn.now_ms + 10 * TELL_AGAIN_MS  # till it has answered
+                untold.tell_at_ms = self._turn.now_ms + 10 * TELL_AGAIN_MS  # the reply changes it
                 self._tell(who, untold)
 
     def _tell(self, who: tuple[FilterKey, int], untold: _Untold) -> None:

@@ -1,4 +1,4 @@
-"""What a filter server's core asks of the world, in the order in which it must be done."""
+"""The effects of a filter server's core, executed in their order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kourou_filter_server.inputs import Buffer
 
 @dataclass(slots=True)
 class AskBroker:
-    """Ask the broker, and come back with BrokerAnswered of this token, whatever happens.
+    """Send a request to the broker; BrokerAnswered with this token follows in every case.
 
-    `to` is the request for whose sake it is asked: the question belongs to its trace.
+    `to` is the client request that caused it: the broker request belongs to its trace.
     """
 
     token: int
@@ -27,14 +27,14 @@ class AskBroker:
 
 @dataclass(slots=True)
 class TellBroker:
-    """Tell the broker something, to which it answers nothing; without a connection it is lost."""
+    """Send the broker a one-way request; it is lost if there is no connection."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Start a worker in the jail; come back with WorkerReady, or with WorkerEnded."""
+    """Start a worker in the sandbox; WorkerReady or WorkerEnded follows."""
 
     worker: int
     group: str
@@ -45,10 +45,10 @@ class StartWorker:
 
 @dataclass(slots=True)
 class Judge:
-    """Let a ready worker judge `count` records; come back with Judged, or with WorkerEnded.
+    """Let a ready worker filter `count` records; Judged or WorkerEnded follows.
 
     `records` are runs of whole records, as stored. A worker has one batch at a time. `wall_ms` is
-    what its filter is told of the time.
+    the current time that the filter sees.
     """
 
     worker: int
@@ -61,14 +61,14 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class EndWorker:
-    """End a worker now, whatever it does. Nobody wants to hear of it."""
+    """Kill a worker immediately, whatever it is doing. No input follows."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What a filter did for a traced pull; goes before its answer."""
+    """The statistics of a filter for a traced pull; precedes its reply."""
 
     to: ReplyTo
     name: str

@@ -1,7 +1,7 @@
-"""A filter server's hands in the jail: workers started, asked, ended; the zygote kept alive.
+"""Executes the effects on workers: starts, uses and ends them, and restarts the zygote.
 
-Whatever happens to a worker that the core knows is told to it once. When the zygote ends, its
-workers end with it; it is started again, and who wants a worker meanwhile waits.
+The end of a worker is posted to the core once if the core knows the worker. When the zygote ends,
+its workers end with it. It is restarted, and worker starts wait for it.
 
 State: soft.
 """
@@ -23,13 +23,13 @@ from kourou_filter_server.zygote_link import Zygote
 _log = logging.getLogger("kourou.filter-server")
 
 START_AGAIN_S = 1.0
-"""Between two attempts to start the zygote, or a worker that could not be forked."""
+"""The interval between attempts to start the zygote, and the delay after a failed fork."""
 
 _NS_PER_US = 1_000
 
 
 class JailHands:
-    """Performs effects on workers. `failed` is told when there will never be workers again."""
+    """Executes effects on workers. `failed` is called if the zygote can never be restarted."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class JailHands:
         self.zygotes_started = 0
 
     def performers(self) -> dict[type[Any], Callable[[Any], None]]:
-        """What the loop calls for effects on workers."""
+        """The executor of each type of effect on workers."""
         return {StartWorker: self._start, Judge: self._judge, EndWorker: self._end}
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- startup and shutdown ---------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the zygote. Raises ConfigError that names what the jail lacks, or Unavailable."""
+        """Start the zygote. Raises ConfigError, which names the missing layers, or Unavailable."""
         await self._zygote.start()
         self.zygotes_started += 1
         self._up.set()
@@ -82,7 +82,7 @@ class JailHands:
                 await self._start_again()
                 self.zygotes_started += 1
                 self._up.set()
-        except KourouError as error:  # the jail has lost a layer
+        except KourouError as error:  # the sandbox has lost a layer
             self._failed(error)
 
     async def _start_again(self) -> None:
@@ -106,7 +106,7 @@ class JailHands:
         life.add_done_callback(lambda _: self._lives.pop(number, None))
 
     async def _live(self, effect: StartWorker) -> None:
-        """From its start to its end, however it ends."""
+        """Run a worker from its start to its end, and post both to the core."""
         number = effect.worker
         worker: Worker | None = None
         try:
@@ -118,12 +118,12 @@ class JailHands:
             micros = (time.monotonic_ns() - began_ns) // _NS_PER_US
             self._post(WorkerReady(number, micros))
             reason = await worker.wait_ended()
-            if number not in self._judging:  # else its batch says so, and whose fault it was
+            if number not in self._judging:  # otherwise `_ask` posts the end, with its cause
                 self._post(WorkerEnded(number, LOST, reason))
         except FilterFailed as failure:
             self._post(WorkerEnded(number, failure.kind, str(failure)))
         except KourouError as error:
-            if self._up.is_set():  # the machine is short of something
+            if self._up.is_set():  # the machine lacks a resource
                 await asyncio.sleep(START_AGAIN_S)
             self._post(WorkerEnded(number, LOST, str(error)))
         finally:
@@ -143,7 +143,7 @@ class JailHands:
 
     def _judge(self, effect: Judge) -> None:
         worker = self._workers.get(effect.worker)
-        if worker is None:  # it ended just now, and the core will hear of it
+        if worker is None:  # it has just ended, and the core will receive WorkerEnded
             return
         self._judging.add(effect.worker)
         batch = asyncio.get_running_loop().create_task(self._ask(worker, effect))
@@ -173,5 +173,5 @@ class JailHands:
             )
         finally:
             self._judging.discard(number)
-            if not worker.alive:  # heard before or not: who knows it already passes this over
+            if not worker.alive:  # the core ignores a second WorkerEnded
                 self._post(WorkerEnded(number, LOST, "it ended with its last batch"))

@@ -1,4 +1,4 @@
-"""What can happen to a filter server: the inputs of its core."""
+"""The inputs of a filter server's core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(slots=True)
 class BrokerAnswered:
-    """The broker has answered a question, or could not be asked: then `error` says why."""
+    """The broker's reply to a request; `error` is set if the request failed."""
 
     token: int
     code: int = 0
@@ -27,19 +27,19 @@ class BrokerAnswered:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFound:
-    """A connection to the broker stands. What was known of its filters may be old."""
+    """A connection to the broker was established. The known filters may be outdated."""
 
 
 @dataclass(frozen=True, slots=True)
 class FiltersChanged:
-    """The broker says that a filter was changed; `version` is that of all its filters."""
+    """The broker notifies of a changed filter; `version` is the version of all its filters."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """A worker has set its filter up and waits for messages; `start_micros` is what that took."""
+    """A worker has set up its filter and waits for messages; this took `start_micros`."""
 
     worker: int
     start_micros: int = 0
@@ -47,9 +47,9 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnded:
-    """A worker is no more, or did not come to be.
+    """A worker has ended or could not be started.
 
-    `kind` is one of kourou.model.filter.FilterFailure, or LOST: it went without its filter's fault.
+    `kind` is a kourou.model.filter.FilterFailure, or LOST: the filter was not the cause.
     """
 
     worker: int
@@ -58,16 +58,16 @@ class WorkerEnded:
 
 
 LOST = "lost"
-"""The zygote ended and took its workers along, or could not be asked for one."""
+"""The zygote ended together with its workers, or could not start a worker."""
 
 
 @dataclass(slots=True)
 class Judged:
-    """A worker has judged a batch.
+    """A worker has filtered a batch.
 
-    `verdicts` has a byte a message: 0 no, 1 yes, 2 not judged. With `kind` ("" for none, else a
-    FilterFailure) the first message with a 2 is the one that it failed at; those behind it were not
-    looked at. `micros` is the time used inside the filter.
+    `verdicts` has one byte for each message: 0 rejected, 1 passed, 2 not evaluated. If `kind` is
+    not "" (it is a FilterFailure), the filter failed at the first message with a 2; the messages
+    after it were not evaluated. `micros` is the time used inside the filter.
     """
 
     worker: int
@@ -80,7 +80,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The service is told to end: tell the broker, and take nothing new."""
+    """The service ends: unregister from the broker, and accept no new requests."""
 
 
 Input = (

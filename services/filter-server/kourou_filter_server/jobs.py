@@ -1,6 +1,6 @@
-"""Messages that wait to be judged: one run of records, as far as it is judged.
+"""A job: one run of consecutive records to filter, and the results so far.
 
-Invariant: `verdicts` has a byte for each record that is judged, from the first on without a gap.
+Invariant: `verdicts` has a byte for each evaluated record, from the first one without a gap.
 
 State: soft.
 """
@@ -15,16 +15,16 @@ from kourou_filter_server.records import bounds_of
 
 
 class Owner(Protocol):
-    """Who wants a run judged. One of `judged` and `refused` is called, once, or it is cancelled."""
+    """The owner of a job. `judged` or `refused` is called once, unless the job is cancelled."""
 
     def judged(self, job: Job) -> None:
-        """There is a verdict for every record."""
+        """Every record has a result."""
         ...
 
     def stuck(self, job: Job, kind: str, reason: str) -> bool:
-        """The record behind the last verdict cannot be judged.
+        """The record after the last result cannot be evaluated.
 
-        True: go on, the owner has put a verdict of its own. False: the owner has seen enough.
+        True: continue, the owner has added a result of its own. False: the job is finished.
         """
         ...
 
@@ -34,7 +34,7 @@ class Owner(Protocol):
 
 
 class Suspicion:
-    """A worker ended over a batch; whose fault that was is found out message by message."""
+    """A worker ended during a batch; its messages are evaluated one by one to find the cause."""
 
     __slots__ = ("at_ms", "found", "kind", "open", "version")
 
@@ -47,12 +47,12 @@ class Suspicion:
 
 
 class Job:
-    """One run to be judged by the filter `key`. Raises DecodeError if it is none.
+    """One run for the filter `key`. Raises DecodeError if the bytes are not a run of records.
 
-    Its records before number `alone_to` are tried one by one, since a worker ended over them.
-    `version` is the one that judged so far, `micros` the time it used. `noted` are the records (by
-    number, kind, reason) that could not be judged and are passed over by policy; `unfiltered` is
-    how many go through by it.
+    Its records before number `alone_to` are evaluated one by one, because a worker ended during
+    their batch. `version` is the filter version of the results so far, `micros` the time it used.
+    `noted` are the records (number, kind, reason) that could not be evaluated and are skipped by
+    policy; `unfiltered` is the number of records that pass by policy.
     """
 
     __slots__ = (
@@ -77,21 +77,21 @@ class Job:
 
     @property
     def count(self) -> int:
-        """How many records it has."""
+        """The number of records."""
         return len(self.bounds) - 1
 
     @property
     def left(self) -> int:
-        """How many of them have no verdict."""
+        """The number of records without a result."""
         return len(self.bounds) - 1 - len(self.verdicts)
 
     @property
     def alone(self) -> bool:
-        """Is the next record to be tried by itself?"""
+        """Whether the next record must be evaluated alone."""
         return len(self.verdicts) < self.alone_to
 
     def next_count(self, messages: int, size_bytes: int) -> int:
-        """How many of the next records are within these limits; perhaps none."""
+        """How many of the next records are within these limits; may be 0."""
         if self.alone:
             messages = min(messages, 1)
         at = len(self.verdicts)
@@ -102,12 +102,12 @@ class Job:
         return count
 
     def piece(self, count: int) -> memoryview:
-        """The next `count` records."""
+        """The bytes of the next `count` records."""
         at = len(self.verdicts)
         return self.run[self.bounds[at] : self.bounds[at + count]]
 
     def begin_again(self, version: int) -> None:
-        """Another version judges from now on: an answer is the work of one."""
+        """Restart with another version: a reply contains results of one version only."""
         self.version = version
         self.verdicts.clear()
         self.noted.clear()

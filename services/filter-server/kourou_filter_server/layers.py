@@ -1,6 +1,6 @@
-"""Which layers of the jail this machine has, and how the filter server starts what is jailed.
+"""The sandbox layers of this machine, and the command that starts the sandboxed processes.
 
-State: none. Imports nothing heavy, since `kourou doctor` asks here, too.
+State: none. It imports nothing heavy, since `kourou doctor` uses it as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from kourou.errors import ConfigError, Unavailable
 
 PROBE_S_MAX = 30.0
-"""The trials take a tenth of a second; a machine that is short of everything takes longer."""
+"""The timeout of the probe, which normally takes 0.1 s and longer on an overloaded machine."""
 
 _BOOT = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -30,7 +30,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of the jail. `detail` is its version, or what the kernel said and what it means."""
+    """One sandbox layer. `detail` is its version, or the kernel's error with an explanation."""
 
     name: str
     there: bool
@@ -38,20 +38,20 @@ class Layer:
 
 
 def command(*arguments: str) -> list[str]:
-    """The zygote's command line: isolated, without site packages, with our one folder to look in.
+    """The zygote's command line: isolated, without site packages, with our folder only.
 
-    It writes no bytecode: its limit of file sizes is 0, and to exceed that would end it.
+    It writes no bytecode, because its limit of file sizes is 0, and exceeding it would end it.
 
-    Whoever starts it gives it an empty environment and "/" to live in.
+    The caller starts it with an empty environment and the working directory "/".
     """
     folder = str(Path(__file__).resolve().parent.parent)
     return [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, folder, *arguments]
 
 
 def probe() -> tuple[Layer, ...]:
-    """Try every layer in processes that end with it; nothing changes here.
+    """Try every layer in child processes; this process does not change.
 
-    Blocks for about a tenth of a second. Raises Unavailable if Python cannot be started so.
+    Blocks for about a tenth of a second. Raises Unavailable if Python cannot be started.
     """
     try:
         done = subprocess.run(
@@ -72,16 +72,16 @@ def probe() -> tuple[Layer, ...]:
 
 
 def layers_of(told: Iterable[tuple[str, bool, str]]) -> tuple[Layer, ...]:
-    """Layers as the zygote and the trial tell them."""
+    """Convert the layers from the JSON form that the zygote and the probe use."""
     return tuple(Layer(name, there, detail) for name, there, detail in told)
 
 
 def missing(layers: Iterable[Layer] | None = None) -> tuple[Layer, ...]:
-    """Those of `layers`, or of what is found now, that are not there."""
+    """The missing ones of `layers`, or of a new probe."""
     return tuple(layer for layer in (probe() if layers is None else layers) if not layer.there)
 
 
 def refusal(lacking: Iterable[Layer]) -> ConfigError:
-    """Why a filter server does not start: one sentence that names every missing layer."""
+    """The error of a filter server that does not start: one sentence with every missing layer."""
     named = "; ".join(f"{layer.name} ({layer.detail})" for layer in lacking)
     return ConfigError(f"the sandbox of filters lacks: {named}", hint=_HINT)

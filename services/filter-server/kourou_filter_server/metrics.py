@@ -1,4 +1,4 @@
-"""A filter server's figures, on /metrics and on /statistics."""
+"""The metrics (/metrics) and statistics (/statistics) of a filter server."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kourou_filter_server.core import FilterCore
 from kourou_filter_server.statistics import VersionCounts
 
 Base = Mapping[str, str]
-"""The labels that go with every sample."""
+"""The labels of every sample."""
 
 
 def filter_families(
     base: Base, core: FilterCore, carriers: Carriers, zygotes_started: int
 ) -> Iterator[Family]:
-    """The page of one filter server, but for its spans."""
+    """The metrics of one filter server, except for its spans."""
     yield from _by_version(base, core)
     counts = core.statistics
     yield Family.counter("kourou_filter_pulls_total", "", [(base, counts.pulls)])
-    # From 0 on, so that the first one is seen to be one.
+    # Counters start at 0, so that the first failure is visible as an increase.
     by_kind = {**{kind.value: 0 for kind in FilterFailure}, **counts.pulls_failed}
     failed = [({"kind": kind, **base}, count) for kind, count in by_kind.items()]
     yield Family.counter("kourou_filter_pulls_failed_total", "", failed)
@@ -78,7 +78,7 @@ def _by_version(base: Base, core: FilterCore) -> Iterator[Family]:
 
 
 def filter_statistics(core: FilterCore) -> dict[str, Any]:
-    """Everything, for people."""
+    """The statistics in JSON form."""
     registering = core.registering
     return {
         "broker": registering.broker_name,

@@ -1,9 +1,9 @@
-"""How many messages a filter is given at a time, by how long it took for others lately.
+"""The batch size of a filter, by its recent speed.
 
-A quick filter gets large batches, which cost it and us least. A slow one gets few messages, and so
-does one of which nothing is known: its row moves in small steps, its deadline, which grows with the
-batch, comes soon, and the pulls behind it come one after the other and not all at once, when the
-broker would have to serve them in one go while others wait.
+A fast filter gets large batches, which have the least overhead. A slow filter gets small ones, and
+so does a new version whose speed is unknown. Small batches let its queue advance in small steps,
+keep its deadline short (the deadline grows with the batch), and spread the pulls behind it over
+time, so that the broker does not have to serve them all at once.
 
 State: soft.
 """
@@ -11,18 +11,19 @@ State: soft.
 from __future__ import annotations
 
 BATCH_US = 20_000
-"""About so much of a filter's time goes into one batch ..."""
+"""The target for the time of a filter in one batch."""
 
 SLOW_MESSAGES = 32
-"""... but so many messages may always: what one pull asks for, and enough that a filter which takes
-long for a batch of any size does not end up with single messages."""
+"""The minimum batch size: what one pull asks for. It keeps a filter that needs long for a batch of
+any size from getting single messages.
+"""
 
 _KEEP = 4
-"""A batch counts for a quarter, all before it for the rest."""
+"""A batch has a weight of a quarter in the average, all earlier ones the rest."""
 
 
 class Pace:
-    """Of the version that runs. `most` messages are the limit for every filter."""
+    """The speed of the running version. `most` is the maximum batch size of every filter."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -30,7 +31,7 @@ class Pace:
         self._us = 0.0
 
     def judged(self, version: int, count: int, micros: int) -> None:
-        """It judged a batch of `count` messages in so many microseconds of processor time."""
+        """Record a batch: `count` messages in `micros` µs of processor time."""
         if not count:
             return
         now_us = micros / count
@@ -39,7 +40,7 @@ class Pace:
         self._version, self._us = version, now_us
 
     def messages(self, version: int) -> int:
-        """How many its next batch may have."""
+        """The size of its next batch."""
         slow = min(SLOW_MESSAGES, self._most)
         if version != self._version:
             return slow

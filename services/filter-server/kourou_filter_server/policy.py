@@ -1,4 +1,4 @@
-"""What a filter server's core is told about how much it may do, and for how long."""
+"""The limits and times that the core of a filter server uses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ServerPolicy:
-    """Times are milliseconds.
+    """The limits of a filter server. Times are milliseconds.
 
-    `workers_max` holds for all filters together, dry runs included. A filter that waits for a
-    worker gets that of another one when that had `turn_ms`. `answer_margin_ms` of a request's
-    deadline are left for the answer's way back; `patience_ms` is how long a pull waits for its
-    filter beyond the time it may be held. `ahead_messages` and `ahead_bytes` bound what is asked of
-    the broker beyond what a consumer asked for, `ahead_kept_bytes` what of it waits for pulls.
+    `workers_max` is for all filters together, including dry runs. A filter that waits for a worker
+    takes over another filter's slot when that filter has had it for `turn_ms`. `answer_margin_ms`
+    of a request's deadline are reserved for the transfer of the reply; `patience_ms` is how long a
+    pull waits for its filter beyond the long-poll time. `ahead_messages` and `ahead_bytes` limit
+    one prefetch request to the broker, `ahead_kept_bytes` the total of prefetched records that wait
+    for pulls.
     """
 
     workers_max: int = 4

@@ -1,4 +1,4 @@
-"""One consumer's pull under way, and the places in a queue that its answer names.
+"""A consumer's pull in progress, and the offsets in its reply.
 
 State: soft.
 """
@@ -18,21 +18,21 @@ from kourou.runtime.inputs import Received
 from kourou_filter_server.ahead import COMMIT_OFFSET, Queue
 from kourou_filter_server.jobs import Job
 
-# Plain integers: an operation on a flag of an enum costs as much as the rest of a decision.
+# Plain integers, because operations on enum flags are as expensive as the rest of a decision.
 _SUSPEND = int(PullFlag.SUSPEND)
 _SUBSCRIPTION = int(PullFlag.SUBSCRIPTION)
 _CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
 
 class PullDesk(Protocol):
-    """Who decides about pulls; see kourou_filter_server.pulls."""
+    """What a pull needs from kourou_filter_server.pulls."""
 
     def close(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
-        """No more verdicts will come."""
+        """No more results will come."""
         ...
 
     def stuck(self, pull: Pull, job: Job, kind: str, reason: str) -> bool:
-        """A record cannot be judged."""
+        """A record cannot be evaluated."""
         ...
 
     def refused(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
@@ -42,12 +42,12 @@ class PullDesk(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Pull:
-    """One pull under way; owns the run of records that is judged for it.
+    """One pull in progress; owns the run of records that is filtered for it.
 
-    `offset` is where the broker is asked next: everything before it is judged, and nothing of that
-    is wanted. `hold_until_ms`: so long nothing needs to be answered. `answer_by_ms`: then something
-    must be. `beyond`: the broker was asked for more than the consumer asked for; `exact`: it must
-    not be. `found_ms` is when the broker last had messages for it.
+    `offset` is the next one to request from the broker: all records before it were filtered, and
+    none of them passed. No reply is necessary before `hold_until_ms`; one is due at `answer_by_ms`.
+    `beyond`: more was requested from the broker than the consumer asked for; `exact`: this is not
+    allowed. `found_ms` is when the broker last returned messages for it.
     """
 
     desk: PullDesk
@@ -73,27 +73,27 @@ class Pull:
 
     @property
     def queue(self) -> Queue:
-        """What it reads, through which filter."""
+        """The filter and the queue that it reads."""
         request = self.request
         return self.key, request.topic, request.queue_id
 
     @property
     def bytes_max(self) -> int:
-        """How many bytes of messages its answer may have."""
+        """The maximum number of message bytes in its reply."""
         size = self.request.max_msg_bytes
         return PULL_SIZE_BYTES_MAX if size is None else min(size, PULL_SIZE_BYTES_MAX)
 
     @property
     def advanced(self) -> bool:
-        """Is something judged, of which nothing is wanted?"""
+        """Whether records were filtered of which none passed."""
         return self.offset > self.request.queue_offset
 
     def judged(self, job: Job) -> None:
-        """There is a verdict for every record."""
+        """Every record has a result."""
         self.desk.close(self, job, "", "")
 
     def stuck(self, job: Job, kind: str, reason: str) -> bool:
-        """The record behind the last verdict cannot be judged."""
+        """The record after the last result cannot be evaluated."""
         return self.desk.stuck(self, job, kind, reason)
 
     def refused(self, job: Job, kind: str, reason: str) -> None:
@@ -102,17 +102,17 @@ class Pull:
 
 
 def lets_all_through(failure: str, policy: FilterPolicy) -> bool:
-    """Is a filter that cannot run gone around? One that nobody wants to run holds."""
+    """Whether all messages pass by policy. Missing and disabled filters never let messages pass."""
     switched_off = (FilterFailure.MISSING, FilterFailure.DISABLED)
     return policy is FilterPolicy.PASS and failure not in switched_off
 
 
 def upstream(pull: Pull, hold_ms: int, count: int, bytes_beyond: int) -> PullMessage:
-    """The same pull as the broker is asked: without the filter, and perhaps for more messages."""
+    """The pull request to the broker: without the filter, and possibly for more messages."""
     request = pull.request
     flags = request.sys_flag & ~(_CLASS_FILTER | _SUSPEND) | _SUBSCRIPTION
     if pull.asked:
-        flags &= ~COMMIT_OFFSET  # once is enough
+        flags &= ~COMMIT_OFFSET  # one commit is enough
     if hold_ms:
         flags |= _SUSPEND
     size = request.max_msg_bytes
@@ -132,12 +132,12 @@ def upstream(pull: Pull, hold_ms: int, count: int, bytes_beyond: int) -> PullMes
 
 
 def nowhere() -> PullResponse:
-    """The place in an answer that names none."""
+    """The header of a reply without offsets."""
     return PullResponse(suggest_which_broker_id=0, next_begin_offset=0, min_offset=0, max_offset=0)
 
 
 def at_offset(place: PullResponse, next_offset: int) -> PullResponse:
-    """The same, but to go on from there."""
+    """The same header with another next offset."""
     if place.next_begin_offset == next_offset:
         return place
     return msgspec.structs.replace(place, next_begin_offset=next_offset)

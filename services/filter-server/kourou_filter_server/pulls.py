@@ -1,23 +1,23 @@
-"""What is a consumer's pull answered, and when?
+"""Handles pulls: fetches messages from the broker, filters them, and sends the replies.
 
-    a pull comes   its filter may run?  no: FILTER_FAILED, the offset stays
-    ahead          an earlier answer went on there, and that is judged: it leaves at once
-    upstream       the same pull, to the broker, without the filter, for more than was asked for
-    its answer     no messages: handed on as it is
-                   messages: to the worker
-    the verdicts   some passed: as many as were asked for leave, with the offset behind them
-                   none passed: upstream again from there, for a second at most; then
+    pull arrives   may the filter run?  no: FILTER_FAILED, the offset does not move
+    prefetched     messages that continue at this offset are filtered already: immediate reply
+    upstream       the same pull goes to the broker, without the filter, for more messages
+    broker reply   no messages: passed on as it is
+                   messages: go to the worker
+    results        some passed: up to the requested number are sent, with the offset after them
+                   none passed: upstream again from there, for at most a second; then
                    PULL_RETRY_IMMEDIATELY, with the new next offset
 
-A message that cannot be judged: what was judged before it is answered first. If it is the first,
-the filter's policy decides: hold answers FILTER_FAILED, skip passes it over when the broker has
-recorded that, pass lets it through unfiltered.
+If a message cannot be evaluated, the messages before it are sent first. If it is the first one, the
+filter's policy decides: hold replies FILTER_FAILED, skip leaves the message out after the broker
+has recorded that, pass delivers it unfiltered.
 
-Invariants: every pull gets one answer, or its peer is gone; no answer has a record that the filter
-denied, or leaves out one that it wants; no next offset lies behind a record without a verdict; none
-is larger than its consumer asked for.
+Invariants: every pull gets one reply, unless its peer is gone; no reply contains a record that the
+filter rejected, or omits one that passed; no next offset is beyond a record without a result; no
+reply is larger than its consumer asked for.
 
-State: soft. A consumer that gets no answer asks again from its own offset.
+State: soft. A consumer that gets no reply pulls again from its own offset.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from kourou_filter_server.statistics import FilterStatistics
 from kourou_filter_server.turn import Turn, trouble_of
 
 UPSTREAM_MS = 5_000
-"""How long the broker may take for a pull beyond the time it may hold it."""
+"""How long the broker may take for a pull, in addition to the long-poll time."""
 
 TELL_MS = 1_000
-"""So long nothing but the offset may have moved: then the consumer is told, and can commit it."""
+"""The maximum time in which only the offset advances before the consumer gets a reply."""
 
 SAY_AGAIN_MS = 60_000
-"""How often it is said that messages go through unfiltered."""
+"""The minimum interval between warnings that messages are delivered unfiltered."""
 
 LEAVING = "this filter server is starting or stopping"
-# Plain integers: an operation on a flag of an enum costs as much as the rest of a decision.
+# Plain integers, because operations on enum flags are as expensive as the rest of a decision.
 _SUSPEND = int(PullFlag.SUSPEND)
 _CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
@@ -67,7 +67,7 @@ _NO_MATCH = "NO_MATCHED_MESSAGE"
 
 
 class Pulls:
-    """All pulls under way. `uploaded` tells which filter of a group an old client means."""
+    """All pulls in progress. `uploaded` returns the filter that a group uploaded for a topic."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class Pulls:
     # -- arrival ----------------------------------------------------------------------------------
 
     def arrived(self, received: Received, request: PullMessage) -> None:
-        """A pull came in."""
+        """Handle a new pull request."""
         self._statistics.pulls += 1
         to, policy = received.to, self._policy
         if to.oneway:
-            return  # nobody wants to hear what comes of it
+            return  # no reply is expected
         if not request.sys_flag & _CLASS_FILTER:
             text = "this is a filter server: send pulls without a filter to its broker"
             self._refuse(received, Code.SYSTEM_ERROR, text)
@@ -144,7 +144,7 @@ class Pulls:
         )
         of_peer = self._pulls.setdefault(received.to.peer.id, {})
         before = of_peer.get(received.to.correlation)
-        if before is not None:  # the peer gave that number twice, and can tell only one answer
+        if before is not None:  # the peer reused this number, so it can only match one reply
             self._drop(before)
             of_peer = self._pulls.setdefault(received.to.peer.id, {})
         of_peer[received.to.correlation] = pull
@@ -177,7 +177,7 @@ class Pulls:
         self._ask(pull)
 
     def filters_changed(self) -> None:
-        """Other filters may run now: look at pulls again that waited to ask for theirs."""
+        """Drop outdated prefetched records, and retry the pulls that wait for a filter."""
         self.ahead.filters_changed(self._catalogue.standing)
         parked, self._parked = self._parked, []
         for pull in parked:
@@ -189,7 +189,7 @@ class Pulls:
         request = pull.request
         hold_ms = max(0, pull.hold_until_ms - self._turn.now_ms)
         count = request.max_msg_nums
-        if request.max_msg_bytes is not None and not pull.exact:  # else the limits are the broker's
+        if request.max_msg_bytes is not None and not pull.exact:  # else the broker's limits apply
             count = self._reach(pull, count)
         pull.beyond = count > request.max_msg_nums
         question = upstream(pull, hold_ms, count, self._policy.ahead_bytes)
@@ -221,9 +221,9 @@ class Pulls:
             self._submit(pull, answer, place)
 
     def _hand_on(self, pull: Pull, answer: BrokerAnswered, place: PullResponse | None) -> None:
-        """An answer without messages is the broker's matter, except that it tells how far we are.
+        """Pass on a broker reply without messages; after filtered records the code becomes a retry.
 
-        Whatever the code is: a body would be unfiltered, so none is handed on.
+        The body is never passed on, whatever the code is, because it would be unfiltered.
         """
         if answer.code == Code.PULL_NOT_FOUND and pull.advanced:
             self._answer(pull, Code.PULL_RETRY_IMMEDIATELY, _NO_MATCH, place)
@@ -245,7 +245,7 @@ class Pulls:
         self.judged_bytes += len(job.run)
         self._runners.of(pull.key).submit(job)
 
-    # -- verdicts ---------------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------
 
     def stuck(self, pull: Pull, job: Job, kind: str, reason: str) -> bool:
         """See kourou_filter_server.jobs.Owner."""
@@ -261,7 +261,7 @@ class Pulls:
         pull.excused += 1
         if pull.excused < self._policy.passed_over_max or not job.left:
             return True
-        self.close(pull, job, kind, reason)  # others wait for that worker, too
+        self.close(pull, job, kind, reason)  # other pulls wait for that worker
         return False
 
     def refused(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
@@ -288,7 +288,7 @@ class Pulls:
             )
 
     def close(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
-        """No more verdicts will come on this run; `kind` says why, if one is missing."""
+        """No more results will come for this run; `kind` is the reason if one is missing."""
         if pull.done or pull.job is not job:
             return
         if job.noted:
@@ -297,7 +297,7 @@ class Pulls:
             self._deliver(pull, job, len(job.verdicts), kind, reason)
 
     def _record(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
-        """What is passed over is recorded first, so that nobody has to guess what was lost."""
+        """Record skipped messages at the broker before the reply, so that losses are known."""
         request, noted = pull.request, job.noted
         first, why, text = noted[0]
 
@@ -309,7 +309,7 @@ class Pulls:
                 self._deliver(pull, job, len(job.verdicts), kind, reason)
                 return
             if answer.error is None:
-                self._catalogue.ask()  # its policy may be another one by now
+                self._catalogue.ask()  # the policy may have changed
             because = f"{text}; it cannot be skipped: {trouble}"
             self._deliver(pull, job, first, why, because)
 
@@ -328,17 +328,17 @@ class Pulls:
         )
 
     def _deliver(self, pull: Pull, job: Job, count: int, kind: str, reason: str) -> None:
-        """Answer by the first `count` verdicts, or go on upstream if none of those is yes."""
+        """Reply with the first `count` results, or request more if none of them passed."""
         place = pull.place
         assert place is not None
         if not count:
-            if pull.advanced:  # say that first; the next pull begins at the message at fault
+            if pull.advanced:  # report the progress first; the next pull fails
                 self._no_match(pull, place, pull.offset)
             else:
                 self._fail(pull, kind, reason, job.version)
             return
         readable = pull.remark in ("", _FOUND)
-        if pull.beyond and not readable:  # which of its own messages cannot be read is to be told
+        if pull.beyond and not readable:  # request again, exactly what was asked for
             pull.exact = True
             self._release(pull)
             self._ask(pull)
@@ -352,7 +352,7 @@ class Pulls:
         body, next_offset = self._part(pull, rest)
         if body:
             self._answer(pull, Code.SUCCESS, pull.remark, at_offset(place, next_offset), (body,))
-        elif not readable:  # some of its messages cannot be read
+        elif not readable:  # some messages are unreadable
             own = pull.request.max_msg_bytes is not None
             code = Code.MESSAGE_CORRUPT if own else Code.PULL_RETRY_IMMEDIATELY
             self._answer(pull, code, pull.remark, at_offset(place, next_offset))
@@ -364,10 +364,10 @@ class Pulls:
             self._release(pull)
             self._ask(pull)
 
-    # -- ahead ------------------------------------------------------------------------------------
+    # -- prefetched records -----------------------------------------------------------------------
 
     def _part(self, pull: Pull, rest: Rest) -> tuple[Buffer, int]:
-        """What of this a pull is answered, and where the next one begins; more of it is kept."""
+        """The records of a reply to this pull, and the next offset; the remainder is kept."""
         job, before = rest.job, rest.at
         body, passed = self.ahead.part(pull.queue, rest, pull.request.max_msg_nums, pull.bytes_max)
         if job.version:
@@ -420,7 +420,7 @@ class Pulls:
         self._turn.do(Reply(to, code, remark, place, body))
 
     def _drop(self, pull: Pull) -> None:
-        """It is answered, or nobody waits for it any more."""
+        """Forget a pull that has its reply, or whose peer is gone."""
         pull.done = True
         self._turn.forget(pull.token)
         self._release(pull)
@@ -438,16 +438,16 @@ class Pulls:
             job.cancelled = True
             self.judged_bytes -= len(job.run)
 
-    # -- time, and peers --------------------------------------------------------------------------
+    # -- timeouts and closed connections ----------------------------------------------------------
 
     def disconnected(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Forget the pulls of a closed connection."""
         self.ahead.lost(peer)
         for pull in list(self._pulls.get(peer.id, {}).values()):
             self._drop(pull)
 
     def tick(self) -> None:
-        """Answer what must be answered now."""
+        """Reply to pulls whose time is up."""
         self.ahead.tick()
         self.filters_changed()
         now_ms = self._turn.now_ms
@@ -482,7 +482,7 @@ class Pulls:
             self._answer(pull, Code.SYSTEM_BUSY, text + "a worker, or for other filters")
 
     def leave(self) -> None:
-        """Answer all: this filter server ends."""
+        """Reply to all pulls, because this filter server ends."""
         for of_peer in list(self._pulls.values()):
             for pull in list(of_peer.values()):
                 self._answer(pull, Code.SERVICE_NOT_AVAILABLE, LEAVING)

@@ -1,4 +1,4 @@
-"""Where the records of a run begin and end."""
+"""The boundaries of the records in a run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kourou.protocol.record_layout import QUEUE_OFFSET_AT
 from kourou_filter_server.inputs import Buffer
 
 NO, YES = 0, 1
-"""Verdicts."""
+"""Filter results."""
 
 _SIZE = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 
 
 def bounds_of(run: Buffer) -> list[int]:
-    """Where each record begins, and at last where the run ends.
+    """The start of each record, and the end of the run as the last element.
 
-    Raises DecodeError if the sizes do not lead to the very end.
+    Raises DecodeError if the record sizes do not add up to the end of the run.
     """
     unpack, end, at = _SIZE.unpack_from, len(run), 0
     last = end - RECORD_FIXED_BYTES
@@ -36,5 +36,5 @@ def bounds_of(run: Buffer) -> list[int]:
 
 
 def offset_of(run: Buffer, at: int) -> int:
-    """The queue offset of the record that begins there."""
+    """The queue offset of the record that starts at `at`."""
     return int(_OFFSET.unpack_from(run, at + QUEUE_OFFSET_AT)[0])

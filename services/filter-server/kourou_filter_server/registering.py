@@ -1,7 +1,7 @@
-"""Telling the broker that this filter server is there, and hearing which filters it has.
+"""Registration with the broker, which returns the version of its filters.
 
-A filter server registers over the connection on which it wants to be told of changes; the broker
-drops it when that ends, or after 30 s of silence.
+A filter server registers over the connection on which it receives notifications; the broker removes
+it when that connection closes, or after 30 s of silence.
 
 State: soft.
 """
@@ -21,13 +21,13 @@ from kourou_filter_server.policy import ServerPolicy
 from kourou_filter_server.turn import Turn, trouble_of
 
 RETRY_MS = 1_000
-"""After a failed registration: broker and filter server are often started together."""
+"""The delay after a failed registration: short, since both are often started together."""
 
 TIMEOUT_MS = 3_000
 
 
 class Registering:
-    """Keeps one filter server registered. `listeners`: `carrier:listener` -> what to dial."""
+    """Keeps a filter server registered. `listeners`: `carrier:listener` -> consumers' address."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Registering:
         return "" if self.registered else self._said or "not registered with the broker yet"
 
     def found(self) -> None:
-        """There is a new connection: what was said on the former one counts no more."""
+        """Register over a new connection: the registration of the previous one is void."""
         self._catalogue.lost()
         self.registered = False
         self._turn.forget(self._asking)
@@ -96,7 +96,7 @@ class Registering:
             self._catalogue.told(header.filters_version)
 
     def leave(self) -> None:
-        """Nobody shall come here any more."""
+        """Unregister, so that no more consumers come."""
         self._leaving = True
         if self.registered:
             self.registered = False

@@ -1,15 +1,17 @@
-"""One filter: the worker that runs it, the one that shall replace it, and what waits to be judged.
+"""One filter: its current worker, the worker that will replace it, and the runs to filter.
 
-Reload: the worker of the former version serves until that of the new one is ready. One that was
-disabled or quarantined serves no more.
+Reload: the worker of the old version serves until the one of the new version is ready. A disabled
+or quarantined version stops immediately.
 
-Batches: runs wait in one row. A batch takes from the first of them, and from those behind it while
-they are of the same topic; a run that is longer than a batch goes on at the end of the row. So the
-queues of a group take turns. A slow filter has small batches (kourou_filter_server.pace).
+Batches: runs wait in one queue. A batch takes records from the first run, and from the following
+ones while they are of the same topic; a run that is longer than a batch continues at the end of the
+queue. So the message queues of a group take turns. A slow filter has small batches
+(kourou_filter_server.pace).
 
-Culprits: of a batch over which a worker ended, each message is tried alone, by a new worker. The
-one at which that ends, too, is the culprit. The end of the first counts as a strike, that of the
-second does not; if no message was the culprit, a worker that merely died is forgiven.
+Failures: if a worker ends during a batch, each message of the batch is evaluated alone by a new
+worker. The message during which that one ends, too, is the cause. The end of the first worker
+counts as a failure of the version, that of the second does not. If no message is the cause and the
+first worker died (no timeout or invalid reply), its failure is cancelled.
 
 State: soft.
 """
@@ -38,11 +40,11 @@ NOT_JUDGED = 2
 _NOT_KNOWN = bytes(range(NOT_JUDGED, 256))
 
 Part = tuple[Job, int]
-"""A run, and how many of its records are in a batch."""
+"""A job, and the number of its records in a batch."""
 
 
 class Runner:
-    """Judges runs of records by the active version of one filter."""
+    """Filters runs of records with the active version of one filter."""
 
     def __init__(
         self,
@@ -77,34 +79,34 @@ class Runner:
 
     @property
     def has_work(self) -> bool:
-        """Does anything wait, or is it judged now?"""
+        """Whether runs wait or a batch is in progress."""
         return bool(self._jobs or self._parts)
 
     @property
     def version(self) -> int | None:
-        """Which one runs."""
+        """The running version."""
         return None if self._current is None else self._current.version
 
     @property
     def idle(self) -> bool:
-        """Is there nothing to keep of it?"""
+        """Whether this runner has neither work nor state to keep."""
         return not (self.has_work or self._current or self._next or self._fetching or self._failed)
 
     def warm(self) -> None:
-        """Something will soon be to be judged: begin to start a worker."""
+        """Start a worker in advance, because messages are expected."""
         if self._current is None:
             self._warm = True
             self.advance()
 
     def submit(self, job: Job) -> None:
-        """Judge this run; its owner is told, perhaps before this returns."""
+        """Filter this run. Its owner is called back, possibly before this returns."""
         self._jobs.append(job)
         self.advance()
 
-    # -- from any state to the next ---------------------------------------------------------------
+    # -- state changes ----------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Do what can be done now."""
+        """Take the next possible steps: stop, fetch the source, start a worker, send a batch."""
         standing = self._catalogue.standing(self.key)
         if standing.failure is not None:
             self._stop()
@@ -137,7 +139,7 @@ class Runner:
             self._slots.end(ended)
 
     def _runs(self, worker: Worker | None) -> bool:
-        """Does this worker run the wanted version?"""
+        """Whether this worker runs the wanted version."""
         wanted = self._wanted
         return (
             worker is not None
@@ -156,7 +158,7 @@ class Runner:
             self._slots.want(self)
 
     def granted(self) -> None:
-        """There is room for a worker: start it, if it is still wanted."""
+        """Start a worker in the free slot, if it is still needed."""
         wanted, source = self._wanted, self._source
         if wanted is None or source is None or self._next is not None or self._runs(self._current):
             return
@@ -202,7 +204,7 @@ class Runner:
         return "the broker does not have it"
 
     def _stop(self) -> None:
-        """End its workers; what they judge now will be refused, or judged by others."""
+        """End the workers. Their runs are put back: they will be refused, or filtered later."""
         self._warm = False
         self._requeue_parts()
         for worker in (self._current, self._next):
@@ -249,7 +251,7 @@ class Runner:
             if not count:
                 if parts:
                     break
-                count = 1  # a single record may be larger than a batch
+                count = 1  # a single record may exceed the batch limit
             self._jobs.popleft()
             topic = job.topic
             parts.append((job, count))
@@ -265,7 +267,7 @@ class Runner:
         self._turn.do(Judge(worker.number, worker.batch, topic, self._turn.wall_ms, total, pieces))
 
     def worker_judged(self, worker: Worker, item: Judged) -> None:
-        """A batch is judged, as far as the filter could."""
+        """Process the results of a batch, up to the record at which the filter failed."""
         if worker is not self._current:
             return
         wrong = _wrong(item, sum(count for _, count in self._parts))
@@ -288,7 +290,7 @@ class Runner:
                 self._go_on(job, piece)
                 continue
             judged = at - count + bad
-            for later, _ in reversed(parts[number + 1 :]):  # nobody has looked at them
+            for later, _ in reversed(parts[number + 1 :]):  # the worker did not evaluate them
                 self._jobs.appendleft(later)
             job.verdicts += piece[:bad]
             self._stuck(job, worker.version, item.kind, item.reason)
@@ -319,10 +321,10 @@ class Runner:
         if not job.cancelled and job.owner.stuck(job, kind, reason):
             self._put_back(job)
 
-    # -- workers that end -------------------------------------------------------------------------
+    # -- ended workers ----------------------------------------------------------------------------
 
     def _blame(self, version: int, kind: str, reason: str) -> None:
-        """A worker ended over the batch that it had."""
+        """Handle a worker that ended during its batch: find the message that is the cause."""
         parts, self._parts = self._parts, []
         if not parts:
             return
@@ -333,7 +335,7 @@ class Runner:
             if suspicion is not None:
                 suspicion.found = True
             self._stuck(job, version, kind, reason)
-            if counted:  # with the batch that it was in
+            if counted:  # together with the batch of the first worker
                 return
         else:
             counts = self._statistics.of(self.key, version)
@@ -354,7 +356,7 @@ class Runner:
             self._discipline.take_back(suspicion.at_ms, self.key, suspicion.version)
 
     def worker_ready(self, worker: Worker, item: WorkerReady) -> None:
-        """The new version can serve."""
+        """A worker of the new version is ready."""
         counts = self._statistics.of(self.key, worker.version)
         counts.starts += 1
         counts.start_micros += item.start_micros
@@ -363,7 +365,7 @@ class Runner:
         self.advance()
 
     def _switch(self) -> None:
-        """Let the new worker take over, between two batches of the former one."""
+        """Replace the current worker by the new one, between two batches."""
         new, old = self._next, self._current
         if new is None or not new.ready or (old is not None and old.busy):
             return
@@ -372,7 +374,7 @@ class Runner:
             self._slots.end(old)
 
     def worker_ended(self, worker: Worker, item: WorkerEnded) -> None:
-        """One died, was ended because it was late or lied, or could not set its filter up."""
+        """A worker died, timed out, sent an invalid reply, or could not set up its filter."""
         lost = item.kind == LOST
         if worker is self._current:
             self._current = None
@@ -387,11 +389,11 @@ class Runner:
             if not lost and not worker.ready:
                 self._failed_to_start(worker.version, item)
         if lost:
-            self._not_before_ms = self._turn.now_ms  # the hands wait for the zygote themselves
+            self._not_before_ms = self._turn.now_ms  # the executor itself waits for the zygote
         self.advance()
 
     def _failed_to_start(self, version: int, item: WorkerEnded) -> None:
-        """The enabled version cannot run, so none does: the former one is not what was wanted."""
+        """Stop the filter: the enabled version cannot run, and the old one must not."""
         self._failed = (item.kind, item.reason)
         self._statistics.of(self.key, version).failed(item.kind, item.reason, self._turn.wall_ms)
         self._turn.warn(f"{self._named} cannot start: {item.kind}: {item.reason}")
@@ -399,7 +401,7 @@ class Runner:
         self._discipline.strike(self.key, version, item.kind, item.reason)
 
     def give_up(self, worker: Worker) -> None:
-        """Another filter gets the place of this worker; what waits here waits for the next one."""
+        """Release a worker whose slot another filter gets; waiting runs get the next worker."""
         if worker is self._current:
             self._current = None
         elif worker is self._next:
@@ -414,25 +416,25 @@ class Runner:
 
 
 class Runners:
-    """The runners of all filters that have something to do, by key."""
+    """The runners of all active filters, by key."""
 
     def __init__(self, make: Callable[[FilterKey], Runner]) -> None:
         self._make = make
         self._runners: dict[FilterKey, Runner] = {}
 
     def of(self, key: FilterKey) -> Runner:
-        """That of one filter."""
+        """The runner of a filter; created if necessary."""
         found = self._runners.get(key)
         if found is None:
             found = self._runners[key] = self._make(key)
         return found
 
     def known(self, key: FilterKey) -> Runner | None:
-        """That of one filter if it has one."""
+        """The runner of a filter, or None."""
         return self._runners.get(key)
 
     def advance(self, key: FilterKey | None = None) -> None:
-        """Look again at what can be done, for one filter or for all, and forget what is over."""
+        """Advance the runner of one filter or of all, and remove idle runners."""
         for one, runner in list(self._runners.items()):
             if key is None or one == key:
                 runner.advance()
@@ -445,7 +447,7 @@ def _same(one: FilterVersion | None, other: FilterVersion) -> bool:
 
 
 def _wrong(item: Judged, count: int) -> str:
-    """What is wrong with a reply that no worker of ours gives; "" for nothing."""
+    """What is wrong with the results of a batch; "" if they are valid."""
     verdicts = item.verdicts
     if len(verdicts) != count:
         return f"{len(verdicts)} results for {count} messages"

@@ -1,7 +1,7 @@
-"""The last messages of a topic, over all its queues, for a dry run.
+"""Fetches the last messages of a topic, over all its queues, for a dry run.
 
-Each queue gives the same share; what short queues cannot give, the others do. Messages are pulled
-by a group that exists everywhere and commits nothing, so nobody's progress is touched.
+Each queue contributes the same number; if a queue has fewer, the others contribute more. Messages
+are pulled with a group that always exists and commits nothing, so no consumer's progress changes.
 
 State: soft.
 """
@@ -26,12 +26,12 @@ from kourou_filter_server.records import bounds_of
 from kourou_filter_server.turn import Turn, trouble_of
 
 GROUP = "FILTERSRV_CONSUMER"
-"""RocketMQ's filter servers pull as this group; it exists without anybody creating it."""
+"""RocketMQ's filter servers pull as this group; it always exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One message: its bytes, and what they say of it; None if they cannot be read."""
+    """One message: its bytes, and the decoded message; None if it cannot be decoded."""
 
     record: memoryview
     message: StoredMessage | None
@@ -39,7 +39,7 @@ class Sampled:
 
 @dataclass(slots=True)
 class _Tail:
-    """What is still to be fetched of one queue."""
+    """The messages of one queue that are still to be fetched."""
 
     queue_id: int
     at: int
@@ -48,7 +48,7 @@ class _Tail:
 
 
 class Sample:
-    """Fetches `count` messages of `topic`, then calls `done` with them, or with why not."""
+    """Fetches `count` messages of `topic`, then calls `done` with them, or with an error."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Sample:
         self._token = turn.ask(GetTopicStatsInfo(topic=topic), self._bounds_told, to=to)
 
     def stop(self) -> None:
-        """Nobody wants it any more."""
+        """Cancel: `done` will not be called."""
         self._turn.forget(self._token)
 
     def _bounds_told(self, answer: BrokerAnswered) -> None:
@@ -89,7 +89,7 @@ class Sample:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Pull from the first queue that has not given its share."""
+        """Pull from the first queue that has not contributed its share; then finish."""
         for tail in self._tails:
             if tail.at < tail.end and self._size_bytes < FILTER_TRIED_BYTES_MAX:
                 self._pull(tail)
@@ -126,14 +126,14 @@ class Sample:
         if isinstance(place, PullResponse) and place.next_begin_offset > tail.at:
             tail.at = place.next_begin_offset
         else:
-            tail.at = tail.end  # it gives no more
+            tail.at = tail.end  # no more messages here
         if answer.code != Code.SUCCESS:
             return
         run = memoryview(b"".join(answer.body))
         self._size_bytes += len(run)
         try:
             bounds = bounds_of(run)
-        except KourouError:  # the broker's answer is damaged: this queue gives nothing more
+        except KourouError:  # malformed reply: skip the rest of this queue
             tail.at = tail.end
             return
         for begin, end in pairwise(bounds):
@@ -159,12 +159,12 @@ _PLACED = (
 def _read(record: memoryview) -> StoredMessage | None:
     try:
         return decode_record(record, verify=False, decompress=False)
-    except KourouError:  # the worker says what it makes of it
+    except KourouError:  # the worker reports the error
         return None
 
 
 def shared(lengths: Mapping[int, int], count: int) -> dict[int, int]:
-    """How many messages each queue gives, so that it is `count` together if there are as many."""
+    """The number of messages from each queue, together `count` if there are that many."""
     shares = dict.fromkeys(sorted(lengths), 0)
     left = count
     while left > 0:

@@ -1,13 +1,13 @@
-"""How many workers there may be, and whose turn it is to have one.
+"""Worker slots: the limit of workers, and which filter gets the next one.
 
-Invariant: never are there more workers than `workers_max`, counted from StartWorker to EndWorker or
+Invariant: there are never more workers than `workers_max`, counted from StartWorker to EndWorker or
 WorkerEnded.
 
-A filter that wants a worker when all are taken gets that of the filter which has had nothing to do
-for longest; if all have something to do, of the one which has had its turn for longest, and at
-least `turn_ms`. Groups share, whatever number of filters they have: who has the fewest workers is
-the first to get one, and one with something to do is taken only from the own group, or from one
-that has more of them. Nobody who wants one waits for ever.
+If all slots are taken, a filter that requests a worker gets the slot of the filter that has been
+idle for longest. If no filter is idle, it gets the slot that has been in use for longest, and for
+at least `turn_ms`. Slots are shared fairly between groups, however many filters they have: the
+group with the fewest workers is served first, and an active worker is only taken from the same
+group or from a group with more workers. No request waits forever.
 
 State: soft.
 """
@@ -26,7 +26,7 @@ from kourou_filter_server.turn import Turn
 
 
 class Attendant(Protocol):
-    """Whom a worker serves."""
+    """The user of a worker: a filter or a dry run."""
 
     @property
     def key(self) -> FilterKey:
@@ -35,33 +35,33 @@ class Attendant(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Is there something for its worker to do?"""
+        """Whether there are messages for its worker."""
         ...
 
     def granted(self) -> None:
-        """There is room: it may start one worker now, or not want it any more."""
+        """A slot is free: it may start one worker now, if it still needs it."""
         ...
 
     def give_up(self, worker: Worker) -> None:
-        """That worker is taken away; it is not busy."""
+        """Its worker, which is not busy, is taken away."""
         ...
 
     def worker_ready(self, worker: Worker, item: WorkerReady) -> None:
-        """It has set up its filter."""
+        """Its worker has set up the filter."""
         ...
 
     def worker_ended(self, worker: Worker, item: WorkerEnded) -> None:
-        """It is no more."""
+        """Its worker has ended."""
         ...
 
     def worker_judged(self, worker: Worker, item: Judged) -> None:
-        """It has judged a batch."""
+        """Its worker has filtered a batch."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One process in the jail. `since_ms`: ready since; `used_ms`: when it last had a batch."""
+    """One sandboxed process. `since_ms`: ready since then; `used_ms`: when it last had a batch."""
 
     number: int
     attendant: Attendant
@@ -91,30 +91,30 @@ class Slots:
 
     @property
     def busy(self) -> int:
-        """How many of them judge a batch now."""
+        """The number of workers with a batch in progress."""
         return sum(one.busy for one in self._workers.values())
 
     @property
     def waiting(self) -> int:
-        """How many filters wait for one."""
+        """The number of filters that wait for a slot."""
         return len(self._waiting)
 
     @property
     def full(self) -> bool:
-        """Is there no room, and nobody who could give one up now?"""
+        """Whether no slot is free and none can be freed now."""
         return len(self._workers) >= self._policy.workers_max and not self._spare()
 
-    # -- having one -------------------------------------------------------------------------------
+    # -- requests for slots -----------------------------------------------------------------------
 
     def want(self, attendant: Attendant) -> None:
-        """It wants to start a worker; it is `granted` that, perhaps at once."""
+        """Request a slot; `granted` is called when there is one, possibly immediately."""
         if attendant not in self._waiting:
             self._waiting.append(attendant)
             self.grant()
 
     def grant(self) -> None:
-        """Let those start a worker for whom there is room."""
-        if self._granting:  # whoever gives one up may want another one
+        """Assign the free slots to those that wait."""
+        if self._granting:  # `give_up` may request a slot again
             return
         self._granting = True
         while (wanting := self._next()) is not None:
@@ -123,7 +123,7 @@ class Slots:
         self._granting = False
 
     def _next(self) -> Attendant | None:
-        """Who may start a worker now, after another one has made room for it if need be."""
+        """The next one that may start a worker, after freeing a slot for it if necessary."""
         if len(self._workers) < self._policy.workers_max and len(self._waiting) <= 1:
             return self._waiting[0] if self._waiting else None
         held = Counter(worker.attendant.key[0] for worker in self._workers.values())
@@ -150,7 +150,7 @@ class Slots:
         *,
         lasting: bool = True,
     ) -> Worker:
-        """Start a worker. `lasting`: it may be taken away from its attendant."""
+        """Start a worker. `lasting`: its slot may be taken away."""
         assert len(self._workers) < self._policy.workers_max, "no worker process is free"
         self._numbers += 1
         worker = Worker(self._numbers, attendant, version, sha256, lasting)
@@ -161,12 +161,12 @@ class Slots:
         return worker
 
     def end(self, worker: Worker) -> None:
-        """End a worker, whatever it does."""
+        """End a worker, whatever it is doing."""
         self._forget(worker)
         self.grant()
 
     def must_yield(self, worker: Worker) -> bool:
-        """Has it had its turn while others wait for a worker?"""
+        """Whether it has had its slot for `turn_ms` while others wait."""
         return (
             bool(self._waiting)
             and self._had_turn(worker)
@@ -181,7 +181,7 @@ class Slots:
         return self._turn.now_ms - worker.since_ms >= self._policy.turn_ms
 
     def _spare(self) -> list[Worker]:
-        """Workers that may be taken away, who is to give up first before the others."""
+        """Workers whose slot may be taken away, in order: idle ones, then those over `turn_ms`."""
         idle = [one for one in self._workers.values() if one.lasting and one.ready and not one.busy]
         resting = [one for one in idle if not one.attendant.has_work]
         tired = [one for one in idle if one.attendant.has_work and self._had_turn(one)]
@@ -190,10 +190,10 @@ class Slots:
             *sorted(tired, key=lambda one: (one.since_ms, one.number)),
         ]
 
-    # -- what happens to them ---------------------------------------------------------------------
+    # -- events of workers ------------------------------------------------------------------------
 
     def ready(self, item: WorkerReady) -> None:
-        """One is ready; of one that was ended meanwhile nobody wants to hear."""
+        """A worker is ready; ignored if it was ended in the meantime."""
         worker = self._workers.get(item.worker)
         if worker is not None:
             worker.ready = True
@@ -201,14 +201,14 @@ class Slots:
             worker.attendant.worker_ready(worker, item)
 
     def ended(self, item: WorkerEnded) -> None:
-        """One is no more."""
+        """A worker has ended."""
         worker = self._workers.pop(item.worker, None)
         if worker is not None:
             worker.attendant.worker_ended(worker, item)
             self.grant()
 
     def judged(self, item: Judged) -> None:
-        """One has judged a batch."""
+        """A worker has filtered a batch."""
         worker = self._workers.get(item.worker)
         if worker is not None and worker.busy and worker.batch == item.batch:
             worker.busy = False
@@ -216,7 +216,7 @@ class Slots:
             worker.attendant.worker_judged(worker, item)
 
     def tick(self) -> None:
-        """End those that have had nothing to do for long."""
+        """End the workers that have been idle for too long."""
         late = self._turn.now_ms - self._policy.worker_idle_ms
         for worker in list(self._workers.values()):
             resting = worker.lasting and worker.ready and not worker.busy

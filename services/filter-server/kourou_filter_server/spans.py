@@ -1,13 +1,13 @@
-"""What a filter server does for traced pulls, as spans below those of their consumers.
+"""Spans of a filter server for traced pulls, as children of their consumers' spans.
 
-    filter {topic}   a pull, from its arrival to its answer; the broker's spans are below it
-    judge {topic}    a batch at a worker, from its way there to its verdicts; below each traced
-                     message that was in it
-    {request}        any other request that came with a sampled context
+    filter {topic}   a pull, from its arrival to its reply; parent of the broker's spans
+    judge {topic}    a batch at a worker, from sending it to its results; child of each traced pull
+                     that has messages in it
+    {request}        any other request with a sampled context
 
-A filter server begins no traces, and without tracing has no object of this module.
+A filter server starts no traces. Without tracing, no object of this module exists.
 
-State: soft, bounded: open spans. What does not fit is not traced, and counted.
+State: soft, bounded: open spans. Spans over the limit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kourou_filter_server.records import YES
 
 OPEN_SPANS_MAX = 4_096
 JUDGED_SPANS_MAX = 16
-"""Of one batch: it may have thousands of messages, and they were judged in the same moment."""
+"""The maximum number of `judge` spans of one batch, which can have thousands of messages."""
 
 _WELL = frozenset(
     {
@@ -41,7 +41,7 @@ _WELL = frozenset(
         Code.PULL_OFFSET_MOVED,
     }
 )
-"""Answers that are no errors."""
+"""Reply codes that are not errors."""
 
 Value = str | int | bool
 _Key = tuple[int, int]
@@ -58,7 +58,7 @@ class FilterSpans:
         self._judging: dict[int, tuple[Judge, list[bytes], int]] = {}
 
     def arrived(self, received: list[Received]) -> None:
-        """Requests have come in."""
+        """Start the spans of new requests."""
         for one in received:
             if one.to.traced and not one.to.oneway:
                 self._arrived(one)
@@ -79,7 +79,7 @@ class FilterSpans:
         return b"" if span is None else span.context
 
     def filtered(self, effect: Filtered) -> None:
-        """What the filter did for a pull that is about to be answered."""
+        """Note the filter's statistics for a pull whose reply follows."""
         span = self._open.get(_key(effect.to))
         if span is not None:
             span.set(
@@ -93,7 +93,7 @@ class FilterSpans:
             )
 
     def judging(self, effect: Judge) -> None:
-        """A batch goes to a worker, which has one at a time."""
+        """A batch is sent to a worker, which has one at a time."""
         contexts: list[bytes] = []
         for run in effect.records:
             contexts += contexts_among(run, JUDGED_SPANS_MAX - len(contexts))
@@ -103,7 +103,7 @@ class FilterSpans:
             self._judging[effect.worker] = effect, contexts, self._tracing.now_ns()
 
     def judged(self, item: Judged | WorkerEnded) -> None:
-        """A worker has judged, or never will."""
+        """A worker has filtered its batch, or has ended."""
         effect, contexts, began_ns = self._judging.pop(item.worker, (None, [], 0))
         if effect is None:
             return
@@ -121,7 +121,7 @@ class FilterSpans:
             self._tracing.finished(name, context, began_ns, now_ns, about)
 
     def answered(self, reply: Reply) -> None:
-        """A request got its answer."""
+        """End the span of a request that got its reply."""
         span = self._open.pop(_key(reply.to), None)
         if span is None:
             return
@@ -134,16 +134,16 @@ class FilterSpans:
             span.end(error_type=error_from_code(code, "").message, error=reply.remark)
 
     def disconnected(self, peer: Peer) -> None:
-        """A connection is gone; its requests have no answers any more."""
+        """Drop the spans of a closed connection, whose requests get no replies."""
         for key in [key for key in self._open if key[0] == peer.id]:
             self._open.pop(key).end(error_type="disconnected")
 
     def close(self) -> None:
-        """Export what is there, for a moment at most; call it in a thread."""
+        """Export the remaining spans; blocks for a moment, so call it in a thread."""
         self._export.close()
 
     def families(self, base: Labels) -> Iterator[Family]:
-        """What became of spans, as metrics."""
+        """Metrics about spans."""
         return self._export.counts.families(base, too_many_open=self._refused)
 
 
@@ -152,7 +152,7 @@ def _key(to: ReplyTo) -> _Key:
 
 
 def _about(request: Request) -> tuple[str, dict[str, Value]]:
-    """A span's name, and what stands in it of the request."""
+    """A span's name, and the attributes from the request."""
     if isinstance(request, PullMessage):
         return names.span_name(names.SIFT, request.topic), {
             names.OPERATION_NAME: names.SIFT,

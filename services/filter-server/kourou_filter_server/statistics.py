@@ -1,6 +1,6 @@
-"""What filters have done in this filter server: plain integers, by group, name and version.
+"""The statistics of filters since the start of the filter server, by group, name and version.
 
-State: soft; it begins with the process.
+State: soft.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ VERSIONS_COUNTED_MAX = FILTERS_MAX * FILTER_VERSIONS_MAX
 
 @dataclass(slots=True)
 class VersionCounts:
-    """What one version has done.
+    """The statistics of one version.
 
-    Messages: `seen` were judged, `passed` and `denied` are what came of that; `errors` could not be
-    judged, by kind, of which `skipped` and `unfiltered` were dealt with by policy. `batches` went
-    to workers, `micros` is the time inside the filter, `times` counts batches by microseconds a
-    message. `starts` of workers took `start_micros` together.
+    Messages: `seen` were evaluated, `passed` and `denied` are the results; `errors` could not be
+    evaluated, by kind; of these, `skipped` and `unfiltered` were handled by policy. `batches` went
+    to workers, `micros` is the time inside the filter, `times` counts batches by microseconds for
+    each message. `starts` of workers took `start_micros` together.
     """
 
     seen: int = 0
@@ -44,20 +44,20 @@ class VersionCounts:
     last_failed_ms: int | None = None
 
     def judged(self, count: int, micros: int) -> None:
-        """A batch came back with so many verdicts."""
+        """Count a batch."""
         self.batches += 1
         self.seen += count
         self.micros += micros
         self.times[bisect_left(FILTER_BOUNDS_US, micros / max(1, count))] += 1
 
     def failed(self, kind: str, reason: str, wall_ms: int) -> None:
-        """A message, or a whole batch, could not be judged."""
+        """Count a message, or a whole batch, that could not be evaluated."""
         self.errors[kind] += 1
         self.last_kind, self.last_reason, self.last_failed_ms = kind, reason, wall_ms
 
 
 class FilterStatistics:
-    """The counts of every version that ran since the start, and of pulls that found none."""
+    """The statistics of every version since the start, and of pulls whose filter failed."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[FilterKey, int], VersionCounts] = {}
@@ -65,7 +65,7 @@ class FilterStatistics:
         self.pulls_failed: Counter[str] = Counter()
 
     def of(self, key: FilterKey, version: int) -> VersionCounts:
-        """Of one version; of the oldest ones nothing is known when there are too many."""
+        """The statistics of one version; the oldest ones are dropped if there are too many."""
         found = self._counts.get((key, version))
         if found is None:
             if len(self._counts) >= VERSIONS_COUNTED_MAX:
@@ -74,5 +74,5 @@ class FilterStatistics:
         return found
 
     def all(self) -> list[tuple[FilterKey, int, VersionCounts]]:
-        """Everything."""
+        """The statistics of all versions."""
         return [(key, version, counts) for (key, version), counts in self._counts.items()]

@@ -1,7 +1,6 @@
-"""How often a filter did what a filter must not do, lately.
+"""Counts the recent failures of filter versions.
 
-State: soft. A filter server that starts again counts from none; what it found before is in the
-broker's log, as the quarantine of a version.
+State: soft. After a restart the counts are 0; earlier quarantines are in the broker's log.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from kourou.model.limits import FILTER_VERSIONS_MAX, FILTERS_MAX
 VersionKey = tuple[FilterKey, int]
 
 VERSIONS_KNOWN_MAX = FILTERS_MAX * FILTER_VERSIONS_MAX
-"""As many as a broker has; a group may upload, and strike with, new ones for ever."""
+"""The number of versions that a broker stores; a group could upload new failing ones forever."""
 
 
 class Strikes:
-    """Strikes of every version within the last `window_ms`; `limit` of them are too many."""
+    """Failures of each version within the last `window_ms`; `limit` is the quarantine limit."""
 
     def __init__(self, limit: int, window_ms: int) -> None:
         self._limit = limit
@@ -26,7 +25,7 @@ class Strikes:
         self._at_ms: dict[VersionKey, deque[int]] = {}
 
     def add(self, now_ms: int, who: VersionKey) -> bool:
-        """One more; True if that is one too many."""
+        """Count a failure. True if the limit is reached."""
         found = self._at_ms.get(who)
         if found is None:
             if len(self._at_ms) >= VERSIONS_KNOWN_MAX:
@@ -37,17 +36,17 @@ class Strikes:
         return len(found) >= self._limit
 
     def take_back(self, at_ms: int, who: VersionKey) -> None:
-        """What happened then was not the filter's fault."""
+        """Remove the failure of that time: the filter was not its cause."""
         found = self._at_ms.get(who)
         if found and at_ms in found:
             found.remove(at_ms)
 
     def clear(self, who: VersionKey) -> None:
-        """Somebody has decided about this version."""
+        """Reset the count of a version."""
         self._at_ms.pop(who, None)
 
     def count(self, now_ms: int, who: VersionKey) -> int:
-        """Those in force now."""
+        """The current number of failures."""
         found = self._at_ms.get(who)
         if not found:
             return 0

@@ -1,9 +1,9 @@
-"""TRY_FILTER: what a filter says of the last messages of a topic, and what that costs.
+"""TRY_FILTER, the dry run: a filter's results for the last messages of a topic, and their cost.
 
-A dry run has a worker of its own, which ends with it; what it does counts for nobody. Messages are
-tried one by one, so each has its own verdict and its own cost; a message over which the worker ends
-costs a new worker, three times, then the dry run is over. It is bounded in time, and what it found
-by then is told.
+A dry run has a worker of its own, which ends with it; its failures are not counted. Messages are
+evaluated one by one, so each has its own result and cost. If the worker ends during a message, a
+new one is started, up to WORKERS in total; then the dry run ends. Its time is limited; at the limit
+it returns the results so far.
 
 State: soft.
 """
@@ -42,7 +42,7 @@ _MS = 1_000
 
 @dataclass(slots=True)
 class _Found:
-    """What came of the messages so far."""
+    """The results so far."""
 
     messages: list[TriedMessage] = field(default_factory=list)
     passed: int = 0
@@ -52,7 +52,7 @@ class _Found:
 
 
 class Trial:
-    """One dry run; an Attendant of its worker. `over` is called when it was answered."""
+    """One dry run; an Attendant of its worker. `over` is called after its reply."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Trial:
         self._done = False
 
     def begin(self) -> None:
-        """Find the source, then the messages."""
+        """Fetch the source, then the messages."""
         request = self._request
         if self._source:
             try:
@@ -123,7 +123,7 @@ class Trial:
             self._take_sample()
         elif request.version is not None or self._version is not None:
             self._answer(Code.SYSTEM_ERROR, "the broker did not return the source of that version")
-        else:  # now it is known which one is the newest
+        else:  # the newest version is known now: fetch its source
             self._version = version.version
             question = GetFilters(
                 consumer_group=key[0], name=key[1], version=version.version, with_source=True
@@ -149,16 +149,16 @@ class Trial:
 
     @property
     def key(self) -> FilterKey:
-        """Of the filter that is tried."""
+        """The filter that is tried."""
         return self._request.consumer_group, self._request.name
 
     @property
     def has_work(self) -> bool:
-        """It has until it ends."""
+        """Always true: the worker is needed until the dry run ends."""
         return True
 
     def granted(self) -> None:
-        """There is room for its worker."""
+        """Start its worker in the free slot."""
         if not self._done:
             self._workers += 1
             self._worker = self._slots.start(
@@ -166,11 +166,11 @@ class Trial:
             )
 
     def give_up(self, worker: Worker) -> None:
-        """Nobody takes its worker away."""
+        """Never called, because its worker is not `lasting`."""
         raise AssertionError(f"worker {worker.number} belongs to a dry run")
 
     def worker_ready(self, worker: Worker, item: WorkerReady) -> None:
-        """It is ready: try the first message that was not tried."""
+        """The worker is ready: continue with the next message."""
         self._found.start_micros += item.start_micros
         self._try_next(worker)
 
@@ -185,7 +185,7 @@ class Trial:
         self._turn.do(Judge(worker.number, worker.batch, topic, wall_ms, 1, (record,)))
 
     def worker_judged(self, worker: Worker, item: Judged) -> None:
-        """A message was tried."""
+        """Note the result of a message."""
         if len(item.verdicts) != 1 or (not item.kind and item.verdicts[0] > YES):
             self._slots.end(worker)
             self._worker = None
@@ -196,7 +196,7 @@ class Trial:
         self._try_next(worker)
 
     def worker_ended(self, worker: Worker, item: WorkerEnded) -> None:
-        """It died over a message, or could not set its filter up."""
+        """The worker died during a message, or could not set up the filter."""
         self._worker = None
         if not worker.ready and item.kind != LOST:
             self._finish(item.kind, item.reason)
@@ -236,7 +236,7 @@ class Trial:
     # -- its end ----------------------------------------------------------------------------------
 
     def late(self) -> None:
-        """Its time is up: tell what was found."""
+        """The time limit is reached: reply with the results so far."""
         self._finish(FilterFailure.TIMEOUT.value, "the time limit of the dry run is reached")
 
     def _finish(self, kind: str, reason: str) -> None:
@@ -262,7 +262,7 @@ class Trial:
         self.drop()
 
     def drop(self) -> None:
-        """It is over; its worker ends."""
+        """End the dry run and its worker."""
         self._done = True
         self._turn.forget(self._token)
         if self._sample is not None:
@@ -274,7 +274,7 @@ class Trial:
 
 
 class Trials:
-    """All dry runs under way."""
+    """All dry runs in progress."""
 
     def __init__(self, turn: Turn, policy: ServerPolicy, slots: Slots) -> None:
         self._turn = turn
@@ -287,7 +287,7 @@ class Trials:
         return len(self._trials)
 
     def begin(self, received: Received, request: TryFilter) -> None:
-        """Somebody wants to know."""
+        """Start a dry run, or reject it."""
         if len(self._trials) >= self._policy.trials_max:
             text = f"{self._policy.trials_max} dry runs are in progress already, the maximum"
             self._turn.do(Reply(received.to, Code.SYSTEM_BUSY, text))
@@ -297,7 +297,7 @@ class Trials:
             self._turn.do(Reply(received.to, Code.SYSTEM_ERROR, text))
             return
         try:
-            size = sum(map(len, received.body))  # a larger one than may be is not even looked at
+            size = sum(map(len, received.body))  # a larger source is rejected without a check
             self._allowance.take(self._turn.now_ms, min(size, FILTER_SOURCE_BYTES_MAX))
         except Throttled as error:
             self._turn.do(Reply(received.to, error.wire_code, str(error)))
@@ -310,23 +310,23 @@ class Trials:
         trial.begin()
 
     def tick(self) -> None:
-        """End those whose time is up."""
+        """End the dry runs whose time is up."""
         for trial in [one for one in self._trials if one.deadline_ms <= self._turn.now_ms]:
             trial.late()
 
     def disconnected(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Drop the dry runs of a closed connection."""
         for trial in [one for one in self._trials if one.received.to.peer == peer]:
             trial.drop()
 
     def leave(self) -> None:
-        """End all: this filter server ends."""
+        """End all dry runs, because this filter server ends."""
         for trial in list(self._trials):
             trial.late()
 
 
 def _check(name: str, source: bytes) -> None:
-    """Say what an upload of it would say."""
+    """Check the source as an upload would. Raises BadRequest."""
     if len(source) > FILTER_SOURCE_BYTES_MAX:
         raise BadRequest(
             f"the source of a filter must have at most {FILTER_SOURCE_BYTES_MAX} bytes"

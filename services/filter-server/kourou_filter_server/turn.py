@@ -1,6 +1,6 @@
-"""What all parts of the core share: what time it is, what is to be done, who asked the broker what.
+"""Shared by all components of the core: the current time, the effects, the requests to the broker.
 
-State: soft: the open questions.
+State: soft: the pending requests.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kourou_filter_server.inputs import BrokerAnswered, Buffer
 Then = Callable[[BrokerAnswered], None]
 
 ASK_MS = 5_000
-"""How long a question that nobody holds may take."""
+"""The timeout of a request that is no long poll."""
 
 
 class Turn:
-    """`now_ms` is monotonic, `wall_ms` the wall clock; both as of the inputs that are handled."""
+    """`now_ms` is monotonic, `wall_ms` the wall clock; both as of the current inputs."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -31,22 +31,22 @@ class Turn:
         self._wall_ahead_ms = 0
 
     def begin(self, now_ms: int) -> None:
-        """Another turn."""
+        """Start a new iteration of the loop, with no effects."""
         self.now_ms = now_ms
         self.wall_ms = now_ms + self._wall_ahead_ms
         self.effects = []
 
     def clock(self, wall_ms: int) -> None:
-        """The wall clock says so now."""
+        """Set the wall clock."""
         self._wall_ahead_ms = wall_ms - self.now_ms
         self.wall_ms = wall_ms
 
     def do(self, effect: Effect) -> None:
-        """This is to be done, after what was said before."""
+        """Append an effect."""
         self.effects.append(effect)
 
     def warn(self, text: str) -> None:
-        """The operator should know."""
+        """Log a warning."""
         self.effects.append(LogWarning(text))
 
     def ask(
@@ -58,30 +58,33 @@ class Turn:
         timeout_ms: int = ASK_MS,
         to: ReplyTo | None = None,
     ) -> int:
-        """Ask the broker; `then` is called once with what comes of it, unless it is forgotten."""
+        """Send a request to the broker. `then` is called once with the result, unless forgotten.
+
+        Returns the token of the request.
+        """
         self._token += 1
         self._open[self._token] = then
         self.effects.append(AskBroker(self._token, request, body, timeout_ms, to))
         return self._token
 
     def forget(self, token: int) -> None:
-        """Nobody wants to hear the answer any more."""
+        """Ignore the reply to a request."""
         self._open.pop(token, None)
 
     def answered(self, answer: BrokerAnswered) -> None:
-        """The broker's answer, or why there is none."""
+        """Process the broker's reply, or the failure of a request."""
         then = self._open.pop(answer.token, None)
         if then is not None:
             then(answer)
 
     @property
     def open_questions(self) -> int:
-        """How many answers are waited for."""
+        """The number of pending requests."""
         return len(self._open)
 
 
 def trouble_of(answer: BrokerAnswered) -> str:
-    """Why a question was not answered with success; "" if it was."""
+    """Why a request failed; "" if it succeeded."""
     if answer.error is not None:
         return str(answer.error)
     return "" if answer.code == 0 else answer.remark or f"response code {answer.code}"

@@ -1,4 +1,4 @@
-"""REGISTER_MESSAGE_FILTER_CLASS (302): RocketMQ's old way to bring a filter along.
+"""REGISTER_MESSAGE_FILTER_CLASS (302): how RocketMQ's old clients upload filters.
 
 State: soft. Those clients upload again with their heartbeats.
 """
@@ -23,7 +23,7 @@ JAVA_TEXT = re.compile(
     rb"|(?:public|final|abstract)\s+(?:\w+\s+)?(?:class|interface)\s+\w+)",
     re.MULTILINE,
 )
-"""What only Java has; white space is looked at once, however much of it there is."""
+"""Text that only Java sources contain; it scans long white space only once."""
 
 NO_JAVA = "this is Java source; filters must be Python"
 
@@ -36,11 +36,11 @@ class Uploading:
         self._named: dict[tuple[str, str], str] = {}
 
     def filter_of(self, group: str, topic: str) -> str:
-        """The filter that a group brought along for a topic; "" if it brought none."""
+        """The filter that a group uploaded for a topic; "" if there is none."""
         return self._named.get((group, topic), "")
 
     def upload(self, received: Received, request: RegisterMessageFilterClass) -> None:
-        """Hand it to the broker, and its answer back."""
+        """Forward an upload to the broker, and its reply to the client."""
         source = b"".join(received.body)
         try:
             _check(request, source)

@@ -1,7 +1,7 @@
-"""The connection to the broker: questions out, answers and news in.
+"""The connection to the broker: sends requests, receives replies and notifications.
 
-A question that cannot leave within CONNECT_WAIT_MS ends: a broker that is away is said to be away
-at once. Pulls are asked again by their consumers.
+A request that cannot be sent within CONNECT_WAIT_MS fails, so that an offline broker is reported
+quickly. Consumers repeat their pulls.
 
 State: soft.
 """
@@ -33,7 +33,7 @@ CONNECT_WAIT_MS = 200
 
 
 class Upstream:
-    """Asks the broker. `context_of` gives the trace context in which a request is handled."""
+    """Sends requests to the broker. `context_of` returns the trace context of a request."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Upstream:
         self._connection.on_connected = lambda: post(BrokerFound())
 
     def ask(self, effect: AskBroker) -> None:
-        """Perform one question; its outcome is posted."""
+        """Send a request; its result is posted."""
         token, request = effect.token, effect.request
         response = REQUESTS[request.code].response
         trace = NO_TRACE
@@ -85,31 +85,31 @@ class Upstream:
             self._post(BrokerAnswered(token, error=error))
 
     def tell(self, effect: TellBroker) -> None:
-        """Send it, if there is a connection."""
+        """Send a one-way request, if there is a connection."""
         if self._connection.connected:
-            with suppress(KourouError):  # it is closed, or full: what it may miss it may lose
+            with suppress(KourouError):  # it is closed or full; losing the request is acceptable
                 self._connection.oneway(effect.request)
 
     def _told(self, frame: Frame) -> None:
         if frame.code != NotifyFiltersChanged.code:
-            return  # news for other kinds of clients
+            return  # a notification for other clients
         try:
             request = decode_request(frame)
-        except KourouError:  # its version is asked for with the next registration anyway
+        except KourouError:  # the next registration returns the version anyway
             return
         assert isinstance(request, NotifyFiltersChanged)
         self._post(FiltersChanged(request.filters_version))
 
     @property
     def connected(self) -> bool:
-        """Does a connection stand?"""
+        """Whether a connection is established."""
         return self._connection.connected
 
     @property
     def address(self) -> str:
-        """Which broker that is."""
+        """The broker's address."""
         return self._connection.address
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._connection.close()

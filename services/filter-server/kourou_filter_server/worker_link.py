@@ -1,13 +1,13 @@
-"""The filter server's end of one worker: batches out, verdicts back, and the clock.
+"""The connection of the filter server to one worker: sends batches, receives results, has timeouts.
 
-The worker may be in the hands of a hostile filter, all of it. So a reply is never decoded, only
-compared: it comes after the whole request, has its number, its count and its exact width, and holds
-nothing but verdicts. Anything else is a lie and ends the worker, as does being late.
+A hostile filter may control the whole worker. So a reply is never decoded, only compared: it must
+come after the whole request, have its number, its count and its exact width, and contain only
+results. Anything else is a protocol violation and ends the worker, as does a timeout.
 
 State: soft.
 
-Invariants: at most one request is on its way; a worker that failed once is dead and never asked
-again; the kill goes to a process descriptor and so never to a stranger with a reused pid.
+Invariants: at most one request is in progress; a failed worker is killed and never used again; the
+kill signal goes to a pidfd, so it never reaches another process with a reused pid.
 """
 
 from __future__ import annotations
@@ -28,22 +28,24 @@ from kourou_filter_server.jail.limits import cpu_clock
 from kourou_filter_server.worker_replies import Lie, Refused, Verdicts, read_setup, read_verdicts
 
 _ENDED_S_MAX = 5.0
-"""How long to wait for the zygote to say how a worker ended, after it was killed or hung up."""
+"""How long to wait for the zygote to report how a worker ended, after a kill or a hang-up."""
 
 _REQUEST_BYTES = wire.REQUEST_HEAD.size + wire.REQUEST_COUNT.size
 
 CLOCK_TICK_US = 10_000
-"""By so much the kernel's clock of a worker, which has a limit of processor time, may be ahead of
-what it did for a batch. What the worker says it used is believed within that."""
+"""The kernel's CPU clock of a worker with a CPU limit may be ahead of its actual work by this much.
+The CPU time that a worker reports is accepted within this tolerance.
+"""
 
 _STARVED_S = 5.0
-"""A worker that got less CPU time than its deadline gets up to so much more wall time: on a busy
-machine, where workers have a lower priority, an honest filter must not be blamed."""
+"""The extra wall time of a worker that got less CPU time than its deadline: on a busy machine,
+where workers have a lower priority, an honest filter must not be blamed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """Whose filter runs in a worker."""
+    """The filter that runs in a worker."""
 
     group: str
     name: str
@@ -52,14 +54,14 @@ class WorkerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """What one worker may use; times are wall time."""
+    """The limits of one worker; times are wall time."""
 
     memory_bytes: int = 256 * 1024 * 1024
-    cpu_allowance_s: int = 10  # more than it was seen to work, before it ends by itself
-    start_ms: int = 2_000  # walls, compiling and set_up together
-    batch_ms: int = 50  # for a batch, and beside it ...
+    cpu_allowance_s: int = 10  # beyond its observed work, before the kernel ends it
+    start_ms: int = 2_000  # sandbox, compiling and set_up together
+    batch_ms: int = 50  # for a batch, in addition to ...
     message_us: int = 1_000  # ... for each message in it
-    mib_ms: int = 100  # ... and for each MiB: a body must be inflated, and read as JSON
+    mib_ms: int = 100  # ... and for each MiB: decompressing and parsing JSON
     niceness: int = 5
 
 
@@ -68,19 +70,19 @@ DEFAULT_LIMITS = WorkerLimits()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker ended: a kind of kourou.model.filter.FilterFailure, and words for people."""
+    """How a worker ended: a kind of kourou.model.filter.FilterFailure, and the reason as text."""
 
     kind: str
     reason: str
 
 
 NOBODYS_FAULT = ""
-"""The kind when no filter is to blame: the zygote has gone, or the filter server ended it."""
+"""The kind if no filter is to blame: the zygote ended, or the filter server ended the worker."""
 
 
 @dataclass(slots=True)
 class _Flight:
-    """One request on its way. `read` gets all that was received; None means: not all is there."""
+    """One request in progress. `read` gets all bytes received; returns None if more are needed."""
 
     read: Callable[[bytearray, int], Verdicts | None]
     reply_bytes_max: int
@@ -93,7 +95,7 @@ class _Flight:
 
 
 class Worker:
-    """One jailed worker. Made by Zygote.start_worker; see there."""
+    """One sandboxed worker. Created by Zygote.start_worker."""
 
     def __init__(
         self,
@@ -125,11 +127,11 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be asked."""
+        """Whether it can still be used."""
         return self._failed is None
 
     async def set_up(self, source: bytes) -> None:
-        """Hand over the source and wait until the filter is ready. Raises FilterFailed."""
+        """Send the source and wait until the filter is ready. Raises FilterFailed, Unavailable."""
         group, name = self.identity.group.encode(), self.identity.name.encode()
         head = wire.SOURCE_HEAD.pack(self.identity.version, len(group), len(name))
         size = len(head) + len(group) + len(name) + len(source)
@@ -143,12 +145,12 @@ class Worker:
         records: Sequence[bytes | memoryview],
         count: int | None = None,
     ) -> Verdicts:
-        """Ask about records as stored, at most 32 MiB of them; calls take turns, first come first.
+        """Filter records as stored, at most 32 MiB of them. Concurrent calls are queued in order.
 
-        Each of `records` is one record, or a run of whole ones, and then `count` says how many
-        there are in all. A call that is cancelled leaves its batch to end by itself, and the next
-        one waits for that. Raises FilterFailed (timeout, died, lied), and Unavailable if it was not
-        the filter that ended the worker; the worker is dead then.
+        Each of `records` is one record, or a run of whole records; then `count` is their total
+        number. A cancelled call lets its batch finish, and the next call waits for it. Raises
+        FilterFailed (timeout, died, lied), and Unavailable if the filter is not the cause; then the
+        worker is dead.
         """
         count = len(records) if count is None else count
         self._number = (self._number + 1) & 0xFFFF_FFFF
@@ -156,7 +158,7 @@ class Worker:
         size = _REQUEST_BYTES + len(topic) + sum(map(len, records))
         assert size <= wire.REQUEST_BYTES_MAX, f"a batch of {size} bytes"
         head = wire.LENGTH.pack(size) + wire.REQUEST_HEAD.pack(number, now_ms, len(topic))
-        # Joined, and so copied: whoever owns the records may let go of them at any time.
+        # Joined, and so copied: the owner of the records may release them at any time.
         frame = b"".join((head, topic, wire.REQUEST_COUNT.pack(count), *records))
         limits = self._limits
         allowed_ms = limits.batch_ms + limits.message_us * count / 1_000
@@ -169,31 +171,31 @@ class Worker:
         return await self._ask(frame, read, widest, allowed_ms / 1_000)
 
     def kill(self, reason: str = "the filter server ended it") -> None:
-        """End it now, at any time; who waits for verdicts gets Unavailable."""
+        """Kill it now; a pending call raises Unavailable."""
         self._fail(Ended(NOBODYS_FAULT, reason))
 
     async def wait_ended(self) -> str:
-        """Wait until its process is gone, and say how it ended."""
+        """Wait until its process has ended. Returns the reason."""
         await asyncio.shield(self._how)
         return self._failed.reason if self._failed else self._how.result().reason
 
     async def close(self) -> None:
-        """End it and wait until its process is gone."""
+        """Kill it and wait until its process has ended."""
         self.kill()
         await self.wait_ended()
 
     def ended(self, how: Ended) -> None:
-        """The zygote has seen it end, or has itself ended."""
+        """The zygote reports its end, or the zygote itself has ended."""
         if not self._how.done():
             self._how.set_result(how)
         if self._flight is not None:
-            self._readable()  # the zygote may be heard before the worker's last reply is read
+            self._readable()  # the worker's last reply may still be unread
         self._fail(how)
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
 
-    # -- asking ---------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------
 
     async def _ask(
         self,
@@ -220,7 +222,7 @@ class Worker:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._pass_turn()  # it came, and nobody is here to take it
+                self._pass_turn()  # the turn came, but the caller was cancelled
             raise
 
     def _pass_turn(self) -> None:
@@ -238,10 +240,10 @@ class Worker:
         reply_bytes_max: int,
         deadline_s: float,
     ) -> _Flight:
-        self._readable()  # what came before it was asked for is a lie, or the end
+        self._readable()  # data before the request is a violation or the end
         if self._failed is not None:
             raise self._failure(self._failed)
-        now_s = time.monotonic()  # uvloop's own clock moves by whole milliseconds
+        now_s = time.monotonic()  # uvloop's clock has a resolution of 1 ms
         flight = _Flight(
             read,
             reply_bytes_max,
@@ -253,12 +255,12 @@ class Worker:
         )
         self._flight = flight
         flight.timer = self._loop.call_later(deadline_s, self._late, flight)
-        if not self._hung_up:  # else it fails as soon as it is known how the worker ended
+        if not self._hung_up:  # otherwise it fails as soon as the reason is known
             self._send(flight)
         return flight
 
     def _send(self, flight: _Flight) -> None:
-        """Write what the socket takes; the rest goes when it takes more."""
+        """Write what the socket accepts; the rest follows when it is writable."""
         try:
             while flight.unsent:
                 flight.unsent = flight.unsent[self._channel.send(flight.unsent) :]
@@ -272,13 +274,13 @@ class Worker:
         if self._flight is not None:
             self._send(self._flight)
 
-    # -- hearing --------------------------------------------------------------------------------
+    # -- replies --------------------------------------------------------------------------------
 
     def _readable(self) -> None:
         if self._failed is not None or self._hung_up:
             return
         flight = self._flight
-        # One byte more than can be right, so that too much is seen at once and never collected.
+        # One byte more than a valid reply, so that a longer one is detected and never buffered.
         room = 1 if flight is None else flight.reply_bytes_max + 1 - len(self._received)
         try:
             part = self._channel.recv(room)
@@ -304,7 +306,7 @@ class Worker:
                 self._land(flight, verdicts)
 
     def _land(self, flight: _Flight, verdicts: Verdicts) -> None:
-        """The reply is whole and right."""
+        """Complete the request with a valid reply."""
         self._flight = None
         self._received.clear()
         if flight.timer is not None:
@@ -312,7 +314,7 @@ class Worker:
         worked_us = int((self._cpu_s() - flight.cpu_began_s) * 1e6) - CLOCK_TICK_US
         if verdicts.micros < worked_us:
             verdicts = replace(verdicts, micros=worked_us)
-        if not flight.done.done():  # else nobody waits any more
+        if not flight.done.done():  # otherwise the call was cancelled
             flight.done.set_result(verdicts)
         self._worked_s += time.monotonic() - flight.began_s
         if self._worked_s * 2 >= self._limits.cpu_allowance_s:
@@ -321,10 +323,10 @@ class Worker:
         self._pass_turn()
 
     def _late(self, flight: _Flight) -> None:
-        """The deadline is over: it is killed, unless it was kept waiting by others."""
+        """Kill the worker at its deadline, unless other processes kept it from running."""
         if flight is not self._flight:
             return
-        self._readable()  # the reply may lie here, and it was we who were late
+        self._readable()  # the reply may be unread because this process was slow
         if flight is not self._flight or self._hung_up:
             return
         wall_s = time.monotonic() - flight.began_s
@@ -338,19 +340,19 @@ class Worker:
         reason = f"no reply within {limit_ms:.0f} ms{longer} ({worked_s * 1_000:.0f} ms of work)"
         self._fail(Ended("timeout", reason))
 
-    # -- the end --------------------------------------------------------------------------------
+    # -- failure and end ------------------------------------------------------------------------
 
     def _hang_up(self) -> None:
-        """The socket is closed at the other end: wait a moment for the zygote to say why."""
+        """Handle a closed socket: wait for the zygote to report the reason."""
         self._hung_up = True
         self._unwatch()
         self._loop.call_later(
             _ENDED_S_MAX, self._fail, Ended("died", "the worker closed the connection")
         )
-        self._signal()  # for one that closed its end and lives on
+        self._signal()  # it may have closed its end and continue to run
 
     def _fail(self, how: Ended) -> None:
-        """It is dead from now on, whoever asks; the first reason is the one that counts."""
+        """Mark it as dead and fail the pending request; only the first reason counts."""
         if self._failed is not None:
             return
         self._failed = how
@@ -363,7 +365,7 @@ class Worker:
                 flight.timer.cancel()
             if not flight.done.done():
                 flight.done.set_exception(self._failure(how))
-            self._pass_turn()  # whoever is next hears of it in `_begin`
+            self._pass_turn()  # the next caller gets the error in `_begin`
 
     def _failure(self, how: Ended) -> KourouError:
         if how.kind == NOBODYS_FAULT:
@@ -372,7 +374,7 @@ class Worker:
 
     def _signal(self) -> None:
         if self._pidfd >= 0:
-            with suppress(ProcessLookupError):  # it has ended already, which is what we want
+            with suppress(ProcessLookupError):  # it has ended already
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _unwatch(self) -> None:
@@ -381,7 +383,7 @@ class Worker:
             self._loop.remove_writer(self._channel.fileno())
 
     def _cpu_s(self) -> float:
-        """Processor time that the worker has used; 0 when it is gone."""
+        """CPU time that the worker has used; 0 after its end."""
         try:
             return time.clock_gettime(cpu_clock(self.pid))
         except OSError:

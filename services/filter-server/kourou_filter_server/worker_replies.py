@@ -1,4 +1,4 @@
-"""What a worker may answer, and nothing else: fixed widths, compared and not decoded."""
+"""Validates the replies of a worker: fixed widths, compared and not decoded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kourou_filter_server.jail import wire
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What a filter said about a batch.
+    """A filter's results for a batch.
 
-    `verdicts` has one byte a record: 0 rejected, 1 passes, 2 could not be judged. `kind` is "" or,
-    if there is a 2, "raised" or "memory", and then `failure` says why the first one failed.
-    `micros` is processor time as the worker tells it, and never more than the wall time.
+    `verdicts` has one byte for each record: 0 rejected, 1 passed, 2 not evaluated. `kind` is "" or,
+    if there is a 2, "raised" or "memory"; then `failure` is the reason of the first one. `micros`
+    is the CPU time that the worker reports, limited to the wall time.
     """
 
     verdicts: bytes
@@ -23,11 +23,11 @@ class Verdicts:
 
 
 class Lie(Exception):
-    """The worker sent what no worker sends."""
+    """The worker violated the protocol."""
 
 
 class Refused(Exception):
-    """The worker says that it cannot begin."""
+    """The worker reports that it cannot start."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -43,9 +43,9 @@ _SETUP_KINDS = {
 
 
 def read_setup(received: bytearray, elapsed_us: int) -> Verdicts | None:
-    """The reply to a source: no verdicts, and no failure, when the filter is ready; None: go on.
+    """Read the reply to a source: an empty result if the filter is ready; None if incomplete.
 
-    Raises Refused when the worker cannot begin, Lie.
+    Raises Refused if the worker cannot start, and Lie.
     """
     if len(received) < wire.SETUP_REPLY.size:
         return None
@@ -60,7 +60,7 @@ def read_setup(received: bytearray, elapsed_us: int) -> Verdicts | None:
 
 
 def read_verdicts(received: bytearray, number: int, count: int, elapsed_us: int) -> Verdicts | None:
-    """The reply to batch `number` of `count` records; None: not all of it is there yet.
+    """Read the reply to batch `number` of `count` records; None if it is incomplete.
 
     Raises Lie.
     """
@@ -93,7 +93,7 @@ _KINDS = {wire.NO_FAILURE: "", wire.RAISED: "raised", wire.OUT_OF_MEMORY: "memor
 
 
 def _text(reason: bytes) -> str:
-    """A reason for logs and answers: whatever the bytes are, it is one harmless line."""
+    """A reason for logs and replies: one line of printable text, whatever the bytes are."""
     said = reason.partition(b"\0")[0].decode("utf-8", "replace")
     line = "".join(letter if letter.isprintable() else " " for letter in said).strip()
     return line or "no reason was given"

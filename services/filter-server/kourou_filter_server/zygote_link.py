@@ -1,9 +1,9 @@
-"""The filter server's end of the zygote: starting it, asking it for workers, hearing how they end.
+"""The connection of the filter server to the zygote: starts it, and starts workers with it.
 
 State: soft.
 
-Invariants: a worker that this object does not know is killed as soon as it is heard of; when the
-zygote is gone, all its workers are, and everybody who waits is told.
+Invariants: a worker that this object does not know is killed as soon as it is reported; when the
+zygote ends, all its workers end, and all waiting callers get an error.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from kourou_filter_server.worker_link import (
 )
 
 START_S_MAX = 30.0
-"""Until the zygote is ready; a fraction of a second where there is nothing else to do."""
+"""The timeout until the zygote is ready; normally a fraction of a second."""
 
 FORK_S_MAX = 10.0
-"""Until it has forked a worker: milliseconds of work."""
+"""The timeout of forking a worker, which normally takes milliseconds."""
 
 _SAID_BYTES_MAX = 4_096
-"""How much of what it says to stderr is kept; it says nothing unless it breaks."""
+"""How much of its output to stderr is kept; normally there is none."""
 
 _CODECS = ("lz4", "zstandard")
 
@@ -60,7 +60,7 @@ class _Life:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A worker that the zygote was asked for: what is needed as soon as it is there."""
+    """A requested worker: what is needed to create it when the zygote reports the fork."""
 
     identity: WorkerIdentity
     limits: WorkerLimits
@@ -71,9 +71,9 @@ class _Wanted:
 class Zygote:
     """Starts workers. Use it from one event loop, in the thread that lives longest.
 
-    The kernel kills the zygote when the *thread* that started it ends, so that is the loop's own.
-    `unsafe`: without the jail, for development; whoever allows that says so, loudly.
-    `cores`: those that workers keep to; empty for all.
+    The kernel kills the zygote when the *thread* that started it ends; this is the loop's thread.
+    `unsafe`: without the sandbox, for development only; the caller logs warnings. `cores`: the
+    cores of the workers; empty for all.
     """
 
     def __init__(self, *, unsafe: bool = False, cores: frozenset[int] = frozenset()) -> None:
@@ -93,12 +93,12 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """Of the zygote's process. Raises Unavailable when there is none."""
+        """The zygote's process ID. Raises Unavailable if it does not run."""
         return self._alive().process.pid
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Which layers of the jail there are, as found when it was started last."""
+        """The sandbox layers that were available at the last start."""
         return self._layers
 
     async def start(self) -> None:
@@ -116,7 +116,7 @@ class Zygote:
                 "unsafe": self._unsafe,
                 "cores": sorted(self._cores),
             }
-            with suppress(BrokenPipeError):  # it has ended; `ready` says how
+            with suppress(BrokenPipeError):  # it has ended; `ready` gets the reason
                 life.control.send(json.dumps(hello).encode())
             async with asyncio.timeout(START_S_MAX):
                 self._layers = await asyncio.shield(life.ready)
@@ -133,7 +133,7 @@ class Zygote:
     async def start_worker(
         self, identity: WorkerIdentity, source: bytes, limits: WorkerLimits = DEFAULT_LIMITS
     ) -> Worker:
-        """A worker whose filter has been set up.
+        """Start a worker and set up its filter.
 
         Raises FilterFailed with the kind setup, memory, timeout, died or lied, and Unavailable if
         there is no zygote or it cannot fork.
@@ -168,14 +168,14 @@ class Zygote:
         return worker
 
     async def wait_ended(self) -> str:
-        """Wait until the zygote, and all its workers with it, have ended; says why."""
+        """Wait until the zygote and all its workers have ended. Returns the reason."""
         return self._last_end if self._life is None else await self._ended(self._life)
 
     async def close(self) -> None:
-        """End it and all its workers, and wait until they are gone."""
+        """End it and all its workers, and wait until they have ended."""
         if (life := self._life) is not None:
-            # It kills and reaps its workers when the control socket ends; should it be stuck, the
-            # kernel kills them when it is killed itself.
+            # It kills and reaps its workers when the control socket closes. If it hangs, it is
+            # killed, and the kernel kills the workers with it.
             life.control.shutdown(socket.SHUT_RDWR)
             try:
                 async with asyncio.timeout(FORK_S_MAX):
@@ -184,7 +184,7 @@ class Zygote:
                 signal.pidfd_send_signal(life.pidfd, signal.SIGKILL)
                 await self._ended(life)
 
-    # -- its process ----------------------------------------------------------------------------
+    # -- the process ----------------------------------------------------------------------------
 
     def _spawn(self) -> _Life:
         loop = asyncio.get_running_loop()
@@ -199,7 +199,7 @@ class Zygote:
                 env={},
                 cwd="/",
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C is for the filter server, which then closes it
+                start_new_session=True,  # Ctrl-C goes to the filter server, which closes it
             )
         except OSError as error:
             ours.close()
@@ -241,7 +241,7 @@ class Zygote:
             asyncio.get_running_loop().remove_reader(life.stderr_fd)
 
     def _buried(self, life: _Life) -> None:
-        """The process has ended: read what it said last, then tell everybody."""
+        """The process has ended: read its last output, then notify all waiting callers."""
         loop = asyncio.get_running_loop()
         self._hear(life)
         self._listen_to_stderr(life)
@@ -250,7 +250,7 @@ class Zygote:
         life.control.close()
         os.close(life.stderr_fd)
         os.close(life.pidfd)
-        code = life.process.wait()  # it has ended, so this does not wait
+        code = life.process.wait()  # it has ended, so this does not block
         reason = f"the zygote {in_words(code)}"
         if said := life.said.decode("utf-8", "replace").strip():
             reason += f": {said.splitlines()[-1]}"
@@ -263,10 +263,10 @@ class Zygote:
             worker.ended(Ended(NOBODYS_FAULT, f"{reason}, and its workers with it"))
         if not life.ready.done():
             life.ready.set_exception(Unavailable(reason))
-            life.ready.exception()  # whoever started it may have given up waiting
+            life.ready.exception()  # marks it as retrieved: `start` may have timed out
         life.ended.set_result(reason)
 
-    # -- what it says ---------------------------------------------------------------------------
+    # -- frames of the zygote -------------------------------------------------------------------
 
     def _hear(self, life: _Life) -> None:
         while True:
@@ -279,7 +279,7 @@ class Zygote:
             except OSError:
                 frame, descriptors = b"", []
             if not frame:
-                # Its end; the process descriptor tells the rest.
+                # The zygote has closed its end; its pidfd reports the exit.
                 asyncio.get_running_loop().remove_reader(life.control.fileno())
                 return
             self._take(life, frame, descriptors)
@@ -302,9 +302,9 @@ class Zygote:
             life.ready.set_result(layers_of(json.loads(frame[1:])["layers"]))
 
     def _forked(self, life: _Life, number: int, pid: int, pidfd: int) -> None:
-        """Make the worker now and not when its asker wakes up: its end may be the next frame."""
+        """Create the worker now, not when its requester resumes: its end may be the next frame."""
         wanted = self._wanted.pop(number, None)
-        if wanted is None:  # whoever wanted it has gone
+        if wanted is None:  # the request was cancelled
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             os.close(pidfd)
             return
@@ -317,10 +317,10 @@ class Zygote:
         if (wanted := self._wanted.pop(number, None)) is not None:
             wanted.channel.close()
             wanted.forked.set_exception(Unavailable(reason))
-            wanted.forked.exception()  # the asker may be cancelled in this very turn
+            wanted.forked.exception()  # marks it as retrieved: the requester may be cancelled
 
     def _unwant(self, number: int) -> None:
-        """Its asker goes: the worker is not made, or killed."""
+        """Cancel a request: the worker is not created, or is killed."""
         if (wanted := self._wanted.pop(number, None)) is not None:
             wanted.channel.close()
         elif (worker := self._workers.get(number)) is not None:
@@ -328,21 +328,21 @@ class Zygote:
 
     def _renew(self, life: _Life, number: int, allowance_s: int) -> None:
         if life is self._life:
-            # A zygote that does not take it is about to end, or is stuck, and then its workers may
-            # as well end: `_buried` or their allowance sees to it.
+            # A zygote that does not accept it is about to end or hangs; then `_buried` or the CPU
+            # allowance ends its workers, too.
             with suppress(OSError):
                 life.control.send(wire.RENEW.pack(b"R", number, allowance_s))
 
 
 def how_it_ended(code: int) -> Ended:
-    """From an exit code, or minus a signal, to a kind and words."""
+    """Convert an exit code, or minus a signal number, to a failure kind and a text."""
     if code == -signal.SIGXCPU:
         return Ended("timeout", "the worker used more processor time than allowed")
     return Ended("died", f"the worker {in_words(code)}")
 
 
 def in_words(code: int) -> str:
-    """ "was killed by SIGSEGV (it crashed)" and the like."""
+    """A text such as "was killed by SIGSEGV (it crashed)"."""
     if code >= 0:
         return f"ended with exit code {code}"
     number = -code
@@ -364,7 +364,7 @@ _CAUSES: dict[int, str] = {
 
 
 def _codec_paths() -> list[str]:
-    """The folders in which this process finds packages that decompress bodies."""
+    """The folders of the decompression packages that this process finds."""
     found = (importlib.util.find_spec(name) for name in _CODECS)
     origins = [spec.origin for spec in found if spec is not None and spec.origin]
     return sorted({str(Path(origin).parent.parent) for origin in origins})

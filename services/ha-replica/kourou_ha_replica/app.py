@@ -1,4 +1,4 @@
-"""A replica as a process: a broker's parts in the role of a follower, which may be promoted."""
+"""The replica process: a `BrokerService` in the role of a follower, which may be promoted."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ReplicaService(BrokerService):
 
 
 def service_of(settings: ReplicaSettings) -> BrokerService:
-    """A follower of one leader, or a member of a Raft group."""
+    """The service for a follower of one leader, or for a node of a Raft group."""
     return RaftService(settings) if settings.raft_enabled else ReplicaService(settings)
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:
-    """Run a replica until it is told to stop; the exit code (0, 2, 70 or 75)."""
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # its every step is of no use here
+    """Run a replica until it receives a stop signal. Returns the exit code (0, 2, 70 or 75)."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # its info messages are noise here
     return run_from_arguments(
         "ha-replica",
         "A Kourou broker replica: consumers read from it when the leader is offline or busy.",

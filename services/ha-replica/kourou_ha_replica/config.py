@@ -1,4 +1,4 @@
-"""The settings of a replica, or of a member of a Raft group: a broker's, with another role."""
+"""The settings of a replica or of a Raft node: a broker's settings with another role."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kourou.serving.network_keys import BrokerRole
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings(BrokerSettings):
-    """All keys of `broker.conf`, and who follows."""
+    """All keys of `broker.conf`, with the defaults of a follower."""
 
     broker_id: int = setting(
         1,
@@ -33,9 +33,9 @@ class ReplicaSettings(BrokerSettings):
     )
 
     def check_role(self) -> None:
-        """Refuse what a broker serves, and a follower that could never find its leader."""
+        """Raises ConfigError unless this is a follower that can find its leader."""
         if self.raft_enabled:
-            return  # the other members say who leads
+            return  # the other nodes name the leader
         if self.raft_peers_text or self.raft_self:
             raise ConfigError(
                 "dLegerPeers and dLegerSelfId are set for a Raft group, but "

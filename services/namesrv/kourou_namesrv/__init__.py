@@ -1,1 +1,1 @@
-"""The name server: where brokers register and clients ask for routes."""
+"""The name server: brokers register with it, and clients request routes from it."""

@@ -1,4 +1,4 @@
-"""The name server as a process: its parts, connected."""
+"""The name server process: connects the transports, the core and the key/value store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NamesrvService:
         self._clock: Clock = clock or SystemClock()
         self._text = render(settings, explained=False)
         self._kv = KeyValueStore(settings.kv_config_path, settings.event_store_url, self._clock)
-        self._writer = ThreadPoolExecutor(1, "kourou-kv")  # writes are done in their order
+        self._writer = ThreadPoolExecutor(1, "kourou-kv")  # one thread keeps their order
         ears = Ears(
             lambda received: self._loop.offer_all(received),
             lambda peer: self._loop.post(Disconnected(peer)),
@@ -73,7 +73,7 @@ class NamesrvService:
         self._ready = False
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Bind, then at once, before any request can be read, load the key/value settings."""
+        """Bind the listeners, then load the key/value settings before the first request is read."""
         if self._settings.admin_enabled:
             host, port = self._settings.admin_host, self._settings.admin_port
             self._admin = AdminHttp(host, port, self._pages())
@@ -93,16 +93,16 @@ class NamesrvService:
         )
 
     async def serve(self) -> Mapping[str, str]:
-        """Answer."""
+        """Start the loop, and so the handling of requests. Returns the addresses by listener."""
         self._loop.start(lambda: Tick(self._clock.now_ms()), TICK_MS)
         self._ready = True
         return self._listening
 
     async def drain(self) -> None:
-        """Take nothing new; a write under way is finished and answered."""
+        """Accept no new requests; finish a write in progress and send its reply."""
         self._ready = False
         self._carriers.pause()
-        await asyncio.get_running_loop().run_in_executor(self._writer, str)  # after those before
+        await asyncio.get_running_loop().run_in_executor(self._writer, str)  # after pending writes
 
     async def stop(self) -> None:
         """Close everything."""
@@ -124,7 +124,7 @@ class NamesrvService:
             return
         try:
             self._kv.write()
-        except KourouError as error:  # a projection: it is written anew with the next change
+        except KourouError as error:  # kvConfig.json is a projection: the next change rewrites it
             _log.error("kvConfig.json could not be written: %s", error)
         self._loop.post_threadsafe(KeyValuesWritten(recorded, None, effect.request))
 
@@ -160,7 +160,7 @@ class NamesrvService:
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:
-    """Run a name server until it is told to stop; the exit code (0, 2, 70 or 75)."""
+    """Run a name server until it receives a stop signal. Returns the exit code (0, 2, 70 or 75)."""
     about = "A Kourou name server: brokers register with it, clients get routes from it."
     return run_from_arguments(
         "namesrv", about, argv, NamesrvSettings, NAMESRV_KEYS, NamesrvService, called_as=called_as

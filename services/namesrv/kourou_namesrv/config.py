@@ -1,4 +1,4 @@
-"""The settings of a name server, under RocketMQ's names where it has them.
+"""The settings of a name server, with RocketMQ's names where RocketMQ has the setting.
 
 State: none; settings are read once.
 """
@@ -80,14 +80,14 @@ class NamesrvSettings(RemotingKeys):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what no single key can tell is wrong."""
+        """Check the combinations of settings. Raises ConfigError."""
         self.check_process()
         self.check_remoting()
         self.listeners()
-        self.tcp_listeners  # noqa: B018 - raises for what is no address
+        self.tcp_listeners  # noqa: B018 - raises for an invalid address
 
     def listeners(self) -> Mapping[str, str]:
-        """Listener name -> `host:port` to bind."""
+        """The ZeroMQ listeners: name -> `host:port` to bind."""
         if not self.zmq_listeners:
             port = self.zmq_port
             if port is None:
@@ -100,7 +100,7 @@ class NamesrvSettings(RemotingKeys):
 
     @property
     def tcp_listeners(self) -> Mapping[str, str]:
-        """The same for RocketMQ's TCP frames; empty if they are off."""
+        """The listeners for RocketMQ frames: name -> `host:port`; empty if TCP is disabled."""
         if not self.tcp_enabled:
             return {}
         if not self.tcp_named_listeners:

@@ -1,6 +1,7 @@
-"""What a name server decides: a request comes in, an answer comes out.
+"""The decisions of a name server: a request comes in, a reply goes out.
 
-State: soft (routes, promotions just heard of), projection of an event store (key/value settings).
+State: soft (routes, recently registered promotions), projection of an event store (key/value
+settings).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _log = logging.getLogger("kourou.namesrv")
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 STRICT_ROUTES_SINCE = 401
-"""The version (4.9.4) from which on RocketMQ's name server quotes broker ids in routes."""
+"""RocketMQ's name server quotes broker IDs in routes from this version (4.9.4) on."""
 
 Input = Received | Disconnected | Tick | KeyValuesWritten
 Effect = Reply | RecordKeyValues
@@ -37,7 +38,7 @@ _NOTHING: Answer = (None, b"")
 
 
 class NamesrvCore:
-    """One name server's decisions; `settings_text` is what GET_NAMESRV_CONFIG answers."""
+    """The decisions of one name server; `settings_text` is the reply to GET_NAMESRV_CONFIG."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class NamesrvCore:
 
     @property
     def key_values(self) -> KeyValues:
-        """The settings as far as they are durable."""
+        """The durable key/value settings."""
         return self._changes.key_values
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
@@ -107,11 +108,12 @@ class NamesrvCore:
         return self._effects
 
     def _answer(self, received: Received) -> None:
-        desk = self._desks[type(received.request)]  # the carrier lets through what has one
+        # The transport rejects requests without a handler.
+        desk = self._desks[type(received.request)]
         try:
             header, body = desk(received, received.request)
         except KourouError as error:
-            # An old leader hears by which epoch it was outdone.
+            # A superseded leader receives the epoch that superseded it.
             told = ask.RegisterBrokerResponse(epoch=error.epoch) if type(error) is Outdone else None
             self._effects.append(Reply(received.to, error.wire_code, str(error), told))
         else:
@@ -186,7 +188,7 @@ class NamesrvCore:
         if self._settings.order_messages:
             order = self.key_values.get(ORDER_TOPIC_CONFIG, it.topic)
         route = self.routes.route(it.topic, received.to.peer, order)
-        # Older clients get what they have always got: some take these texts apart by hand.
+        # Older clients get the old format, because some of them parse this text themselves.
         strict = it.accept_standard_json_only or received.to.version >= STRICT_ROUTES_SINCE
         return None, bodies.encode_topic_route(route, strict=bool(strict))
 
@@ -211,7 +213,7 @@ class NamesrvCore:
         return None, bodies.encode_kv_table(table)
 
     def _update_settings(self, received: Received, _: ask.UpdateNamesrvConfig) -> Answer:
-        """No key of a name server may be changed from afar: each says where it listens or lies."""
+        """Reject every change: no setting of a name server can be changed by a request."""
         decide_change(Settings(), self._registry, bodies.decode_properties_text(_body(received)))
         return None, b""
 

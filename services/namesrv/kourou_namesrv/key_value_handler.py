@@ -1,8 +1,8 @@
-"""Changes of the key/value settings: decided, made durable by the service, then answered.
+"""Changes of the key/value settings: decide, let the service make the events durable, then reply.
 
-One change is under way at a time, since each is decided on the state that the one before left.
+One change is in progress at a time, because each is decided on the state after the previous one.
 
-State: a projection (the settings) and soft (which changes wait).
+State: a projection (the settings) and soft (the queue of changes).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from kourou_namesrv.key_values import KeyValues, decide_delete, decide_put, evol
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A value that the name server keeps for itself, and why."""
+    """A change that the name server itself makes, and its reason."""
 
     put: PutKvConfig
     reason: str
 
 
 Asked = Received | Own
-"""Whose change it is: somebody's, who is answered, or the name server's own."""
+"""The origin of a change: a request, which gets a reply, or the name server itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordKeyValues:
-    """Effect: make these events durable, then come back with KeyValuesWritten."""
+    """Effect: make these events durable, then post KeyValuesWritten."""
 
     events: Sequence[Event]
     expected_offset: int
@@ -44,7 +44,7 @@ class RecordKeyValues:
 
 @dataclass(frozen=True, slots=True)
 class KeyValuesWritten:
-    """Input: the events are durable, or nothing changed because of `error`."""
+    """Input: the events are durable, or `error` prevented the change."""
 
     recorded: Sequence[Recorded]
     error: KourouError | None
@@ -52,7 +52,7 @@ class KeyValuesWritten:
 
 
 class KeyValueHandler:
-    """Takes changes and answers them. `key_values` is what is durable."""
+    """Accepts changes and creates the replies. `key_values` is the durable state."""
 
     def __init__(self, key_values: KeyValues) -> None:
         self.key_values = key_values
@@ -60,7 +60,7 @@ class KeyValueHandler:
         self._waiting: deque[Asked] = deque()
 
     def change(self, received: Received) -> list[Reply | RecordKeyValues]:
-        """Somebody sends PUT_KV_CONFIG or DELETE_KV_CONFIG."""
+        """Queue a PUT_KV_CONFIG or DELETE_KV_CONFIG request; SYSTEM_BUSY if too many wait."""
         if len(self._waiting) >= KEY_VALUE_WRITES_WAITING_MAX:
             return [Reply(received.to, Code.SYSTEM_BUSY, "too many changes are waiting")]
         self._waiting.append(received)
@@ -69,7 +69,9 @@ class KeyValueHandler:
     def keep(
         self, namespace: str, key: str, value: str, reason: str
     ) -> list[Reply | RecordKeyValues]:
-        """Keep a value of the name server's own. What is not kept now has to be asked for again."""
+        """Store a value for the name server itself. If the queue is full, the change is dropped and
+        the caller must repeat it later.
+        """
         own = Own(PutKvConfig(namespace=namespace, key=key, value=value), reason)
         if own in self._waiting or len(self._waiting) >= KEY_VALUE_WRITES_WAITING_MAX:
             return []
@@ -77,7 +79,7 @@ class KeyValueHandler:
         return self._next()
 
     def written(self, done: KeyValuesWritten) -> list[Reply | RecordKeyValues]:
-        """A change is durable, or could not be made."""
+        """Apply the durable events, reply to the request, and start the next change."""
         for recorded in done.recorded:
             self.key_values = evolve(self.key_values, recorded)
         self._writing = False
@@ -108,7 +110,9 @@ class KeyValueHandler:
 
 
 def _answer(asked: Asked, error: KourouError | None) -> list[Reply | RecordKeyValues]:
-    """What whoever asked is told; the name server itself asks again when it next has reason to."""
+    """The reply to a request. The name server's own changes get none; a failed one is repeated when
+    the next registration requires it.
+    """
     if isinstance(asked, Own):
         return []
     return [Reply(asked.to, error.wire_code, str(error)) if error else Reply(asked.to)]

@@ -1,7 +1,7 @@
-"""The name server's settings for clients: namespace -> key -> value.
+"""The key/value settings that clients can read: namespace -> key -> value.
 
-State: projection of KeyValuePut and KeyValueDeleted; a name server has no commit log, so its event
-store is where they are written first. Owned and changed in place by `evolve`.
+State: projection of KeyValuePut and KeyValueDeleted. A name server has no commit log, so its event
+store is the primary storage. `evolve` changes the object in place.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SNAPSHOT_FORMAT = 1
 
 @dataclass(slots=True)
 class KeyValues:
-    """The table after the first `next_offset` events. No empty namespace is kept."""
+    """The table after the first `next_offset` events. It contains no empty namespace."""
 
     table: dict[str, dict[str, str]] = field(default_factory=dict)
     next_offset: int = 0
     at_ms: int = 0
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value, or None."""
+        """The value, or None if the key is missing."""
         return self.table.get(namespace, {}).get(key)
 
     def copy(self) -> KeyValues:
@@ -38,7 +38,7 @@ class KeyValues:
 
 
 def evolve(state: KeyValues, recorded: Recorded) -> KeyValues:
-    """Apply one event in place and return the same object; other events change nothing."""
+    """Apply one event in place and return the same object; events of other types change nothing."""
     match recorded.event:
         case KeyValuePut(namespace, key, value):
             state.table.setdefault(namespace, {})[key] = value
@@ -55,7 +55,7 @@ def evolve(state: KeyValues, recorded: Recorded) -> KeyValues:
 
 
 def decide_put(state: KeyValues, namespace: str, key: str, value: str) -> list[Event]:
-    """Set a key. Raises BadRequest."""
+    """The events that set a key. Raises BadRequest."""
     _check("namespace", namespace, SETTING_LENGTH_MAX)
     _check("key", key, SETTING_LENGTH_MAX)
     _check("value", value, KEY_VALUE_LENGTH_MAX)
@@ -64,13 +64,13 @@ def decide_put(state: KeyValues, namespace: str, key: str, value: str) -> list[E
 
 
 def decide_delete(state: KeyValues, namespace: str, key: str) -> list[Event]:
-    """Delete a key; a missing one is not an error, as in RocketMQ."""
+    """The events that delete a key; a missing key is not an error, as in RocketMQ."""
     before = state.get(namespace, key)
     return [] if before is None else [KeyValueDeleted(namespace, key, before)]
 
 
 def decide_import(state: KeyValues, table: Mapping[str, Mapping[str, str]]) -> list[Event]:
-    """Change the state to that of an imported table."""
+    """The events that change the state to that of an imported table."""
     events: list[Event] = []
     for namespace in sorted(state.table.keys() | table.keys()):
         old, new = state.table.get(namespace, {}), table.get(namespace, {})
@@ -102,7 +102,7 @@ def encode_state(state: KeyValues) -> bytes:
 
 
 def decode_state(snapshot: bytes) -> KeyValues:
-    """The state that `encode_state` wrote. Raises DecodeError."""
+    """Decode the output of `encode_state`. Raises DecodeError."""
     try:
         read = msgspec.json.decode(snapshot, type=_Snapshot)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,10 +1,10 @@
-"""Where key/value settings are kept: an event store, and RocketMQ's file beside it.
+"""Storage of the key/value settings: an event store, and RocketMQ's file next to it.
 
-The event store decides and has the history. `kvConfig.json` is its projection in RocketMQ's format,
-so that a RocketMQ name server can be started on it, and back: what somebody else wrote there, told
-by the hashes in `<name>.written`, is imported as events.
+The event store is authoritative and has the history. `kvConfig.json` is its projection in
+RocketMQ's format, so that a RocketMQ name server can be started on it. If another program changed
+the file, the hashes in `<name>.written` differ, and the changes are imported as events.
 
-SQLAlchemy is loaded only when there is something to keep: most name servers never have any.
+SQLAlchemy is loaded only if there are settings to store: most name servers have none.
 
 State: a log (the events) and a projection (the file).
 """
@@ -38,7 +38,7 @@ Table = Mapping[str, Mapping[str, str]]
 
 
 class KeyValueStore:
-    """The key/value settings on disk. `path` is that of `kvConfig.json`. One caller at a time."""
+    """The key/value settings on disk; `path` is that of `kvConfig.json`. Not thread-safe."""
 
     def __init__(self, path: Path, url: str | None, clock: Clock) -> None:
         self._path = path
@@ -49,7 +49,10 @@ class KeyValueStore:
         self._state = KeyValues()
 
     def load(self) -> KeyValues:
-        """The settings as they are, a copy. ConfigError for a file that cannot be read."""
+        """Return a copy of the stored settings, after importing external changes of the file.
+
+        Raises ConfigError if the file cannot be read.
+        """
         self._warn_of_place()
         if self._url or self._database.exists():
             self._state, _ = self._opened().load(KEY_VALUES)
@@ -63,18 +66,18 @@ class KeyValueStore:
         return self._state.copy()
 
     def record(self, events: Sequence[Event], expected_offset: int, cause: Cause) -> list[Recorded]:
-        """Make events durable. MetadataUnavailable if the database does not take them."""
+        """Make events durable. Raises MetadataUnavailable if the database does not accept them."""
         now_ms = self._clock.now_ms()
         found = self._opened().record(
             KEY_VALUES, events, expected_offset=expected_offset, wall_ms=now_ms, cause=cause
         )
         unknown = self._opened().events(after=self._state.next_offset - 1, stream=KEY_VALUES.name)
-        for recorded in unknown:  # those, and what came before without our knowing
+        for recorded in unknown:  # includes events of other writers
             self._state = KEY_VALUES.evolve(self._state, recorded)
         return found
 
     def write(self) -> None:
-        """Bring `kvConfig.json` up to date. DiskFull or StoreFaulted if that fails."""
+        """Write `kvConfig.json`. Raises DiskFull or StoreFaulted if that fails."""
         content = lenient_json.dumps({"configTable": self._state.table})
         try:
             self._files().save(self._path.name, content, _decode)
@@ -100,7 +103,7 @@ class KeyValueStore:
         return self._events
 
     def _warn_of_place(self) -> None:
-        """Tell at the start what would fail at the first setting; routes do not need the place."""
+        """Warn if the folder is not writable: only changes need it, so the service starts."""
         place = self._path.parent
         while not place.exists() and place != place.parent:
             place = place.parent
@@ -120,7 +123,7 @@ class KeyValueStore:
         return SharedFiles(RealDisk(), self._path.parent, written, KEY_VALUE_FILE_BYTES_MAX)
 
     def _read_foreign(self) -> Table | None:
-        """The table that somebody else wrote into the file; None if nobody did."""
+        """The table of the file if another program wrote it; otherwise None."""
         try:
             files = self._files()
             content = files.read(self._path.name)

@@ -1,19 +1,19 @@
-"""Who registers with a name server, and may it lead?
+"""Checks of registrations: which brokers may register, and which of them may lead.
 
-A promotion is kept among the key/value settings, so an old leader that comes back years later is
-refused, too, and the history tells who was promoted when:
+A promotion is stored among the key/value settings. Therefore an old leader that returns years later
+is still rejected, and the history shows every promotion:
 
     namespace  KOUROU_PROMOTED
     key        cluster/brokerName
-    value      epoch, a blank, the address of whoever registered with it first
+    value      epoch, a blank, the address of the first broker that registered with it
 
-Only epochs of promotions are kept: within one, a leader succeeds itself. Followers are told the one
-that is kept, so that the next promotion begins behind it. If two members began the same promotion
-all the same, the higher brokerId outdoes the other for good (decision 0095). An operator who wants
-an old leader back after all deletes the key (`kourou admin deleteKvConfig`); nothing else removes
-it. A broker that tells no epoch, RocketMQ's, is never judged.
+Only epochs of promotions are stored: within one promotion, a leader succeeds itself. Followers
+receive the stored epoch, so that the next promotion starts above it. If two replicas nevertheless
+start the same promotion, the higher brokerId supersedes the other permanently (decision 0095). To
+let an old leader lead again, an operator deletes the key (`kourou admin deleteKvConfig`); nothing
+else removes it. Brokers that send no epoch (RocketMQ's) are not checked.
 
-State: none of its own; what was promoted is a projection of the key/value events.
+State: none of its own; the promotions are a projection of the key/value events.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ NAMESPACE = "KOUROU_PROMOTED"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who registers. `addresses` has `carrier:listener` -> the address to dial there.
+    """The identity of a registering broker. `addresses` maps `carrier:listener` to its address
+    there.
 
-    `filter_listeners` has the same of each of its filter servers; None where only RocketMQ's list
-    says where they are. `epoch` is the newest of its log, `promotion` the one with which its newest
-    promotion began (0: none did); None for a broker that tells none.
+    `filter_listeners` has the same for each of its filter servers; None if only RocketMQ's list has
+    their addresses. `epoch` is the newest epoch of its log, `promotion` the first epoch of its
+    newest promotion (0: never promoted); None if the broker does not send it.
     """
 
     cluster: str
@@ -51,7 +52,7 @@ class Identity:
 
 
 class Outdone(NotLeader):
-    """Another broker leads this log; `epoch` is higher than any that this one may have.
+    """Another broker leads this log; `epoch` is higher than any epoch that this broker may use.
 
     Do: Start this broker as a follower, under a brokerId that no other broker uses.
     """
@@ -67,7 +68,7 @@ class Outdone(NotLeader):
 
 
 def check_identity(identity: Identity) -> None:
-    """Refuse what nobody could be called. Raises BadRequest."""
+    """Validate names, address and ID. Raises BadRequest."""
     for what, text in (
         ("brokerName", identity.name),
         ("clusterName", identity.cluster),
@@ -80,16 +81,16 @@ def check_identity(identity: Identity) -> None:
 
 
 def check_leader(identity: Identity, there: Identity) -> None:
-    """Refuse a leader that was outdone by the one that stands there. Raises Outdone."""
+    """Raises Outdone if the registered leader `there` supersedes this leader."""
     _check_epoch(identity, there.epoch, there.promotion, there.address)
 
 
 def _check_epoch(
     identity: Identity, known: int | None, promotion: int | None, address: str
 ) -> None:
-    """Refuse a leader that the one at that address outdid, in the epoch `known`. Raises Outdone.
+    """Raises Outdone if the leader at `address`, whose epoch is `known`, supersedes this leader.
 
-    `promotion` is that one's, None if it tells none.
+    `promotion` is that leader's promotion, None if it did not send one.
     """
     if identity.broker_id != MASTER_ID or identity.epoch is None or known is None:
         return
@@ -106,27 +107,28 @@ def _check_epoch(
 
 
 def key_of(identity: Identity) -> str:
-    """Where a log's promotion is kept."""
+    """The key under which a log's promotion is stored."""
     return f"{identity.cluster}/{identity.name}"
 
 
 def promoted(key_values: KeyValues, identity: Identity) -> tuple[int, str]:
-    """The epoch of the newest promotion of a log and who registered with it; (0, "") if none.
+    """The epoch of a log's newest promotion and the address that registered with it; (0, "") if
+    none.
 
-    What somebody else wrote there and is no number counts as nothing.
+    A value that is not a number (an operator can write any value) is ignored.
     """
     epoch, _, address = (key_values.get(NAMESPACE, key_of(identity)) or "").partition(" ")
     return (int(epoch), address) if epoch.isascii() and epoch.isdigit() else (0, "")
 
 
 def check_promoted(key_values: KeyValues, identity: Identity) -> None:
-    """Refuse a leader that comes back after another one was promoted. Raises Outdone."""
+    """Raises Outdone if another leader was promoted after this one."""
     epoch, address = promoted(key_values, identity)
     _check_epoch(identity, epoch, epoch, address)
 
 
 def news(key_values: KeyValues, identity: Identity) -> str | None:
-    """The value to keep of a leader that has registered; None if it is no newly promoted one."""
+    """The value to store for a leader that has registered; None if it is not newly promoted."""
     if identity.broker_id != MASTER_ID or identity.epoch is None or identity.epoch < PROMOTION:
         return None
     epoch, _ = promoted(key_values, identity)
@@ -138,9 +140,9 @@ def news(key_values: KeyValues, identity: Identity) -> str | None:
 
 
 def to_outdo(key_values: KeyValues, identity: Identity, heard: Mapping[str, int]) -> int | None:
-    """The promotion that a follower must outdo if it is to lead; None for a leader, or if none.
+    """The promotion that a follower must exceed to lead; None for a leader, or if there is none.
 
-    `heard`: those that may not be kept yet, by the same keys.
+    `heard` has promotions that may not be stored yet, by the same keys.
     """
     if identity.broker_id == MASTER_ID or identity.epoch is None:
         return None

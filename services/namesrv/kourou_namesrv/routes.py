@@ -1,23 +1,24 @@
-"""Which brokers are alive, and which topics they have.
+"""The table of registered brokers and their topics.
 
-A broker is known by its name and id; what it registers stands until it unregisters, its connection
-closes, or it is silent for 120 s by the monotonic clock. Name servers know nothing of one another.
+A broker is identified by its name and ID. Its registration is valid until it unregisters, its
+connection closes, or it is silent for 120 s by the monotonic clock. Name servers do not communicate
+with each other.
 
-Topics come from leaders (id 0) only, and only when the leader's data version changed; a topic that
-a leader no longer lists keeps its route until DELETE_TOPIC_IN_NAMESRV or until the broker name is
-gone.
+Topics are taken from leaders (ID 0) only, and only if the leader's data version changed. A topic
+that a leader no longer lists keeps its route until DELETE_TOPIC_IN_NAMESRV or until the broker name
+is removed.
 
-A leader of a lower epoch than the one that stands there is refused (`Outdone`): it was the leader,
-and another one was promoted meanwhile. Brokers that tell no epoch, RocketMQ's, are taken as they
-come. What was promoted outlives this process: kourou_namesrv.registrations.
+A leader whose epoch is lower than that of the registered leader is rejected (`Outdone`): another
+replica was promoted in the meantime. Brokers that send no epoch (RocketMQ's) are not checked.
+Promotions survive a restart of this process: kourou_namesrv.registrations.
 
-A stale farewell changes nothing: whoever unregisters, or loses its connection, takes along only a
-registration that it made itself, so an old process that ends late never deletes its successor.
+An unregistration or a closed connection removes only registrations of the same connection, so an
+old process that ends late never removes its successor.
 
 Invariants: a topic in `_queues` has at least one broker name, and each is in `_brokers`; a broker
-name in `_brokers` has at least one member; no address stands under two ids of one name.
+name in `_brokers` has at least one broker; no address is registered under two IDs of one name.
 
-State: soft, on purpose: it is rebuilt within 30 s from what brokers register.
+State: soft, on purpose: brokers rebuild it within 30 s by registering.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ UNIT_SUBSCRIPTION = 2
 
 @dataclass(slots=True)
 class _Member:
-    """One registered broker. `heard_ms` is monotonic."""
+    """One registered broker. `heard_ms` is by the monotonic clock."""
 
     identity: Identity
     peer: Peer
@@ -51,12 +52,12 @@ class _Member:
     filter_servers: tuple[str, ...]
 
     def address_for(self, asker: Peer) -> str | None:
-        """What `asker` should dial; None if it cannot reach this broker with its carrier."""
+        """The address for `asker` to connect to; None if its transport cannot reach this broker."""
         plain = self.identity.address if self.peer.carrier == asker.carrier else None
         return _dialled(self.identity.addresses, asker) or plain
 
     def filter_servers_for(self, asker: Peer) -> tuple[str, ...]:
-        """Where `asker` finds the broker's filter servers, in a steady order."""
+        """The addresses of the broker's filter servers for `asker`, sorted."""
         listeners = self.identity.filter_listeners
         if listeners is None:
             return self.filter_servers if self.peer.carrier == asker.carrier else ()
@@ -64,14 +65,14 @@ class _Member:
 
 
 def _dialled(addresses: Mapping[str, str], asker: Peer) -> str | None:
-    """The address for the listener that `asker` came in on, else the internal one."""
+    """The address for the listener that `asker` is connected to, otherwise the internal one."""
     own, internal = f"{asker.carrier}:{asker.listener}", f"{asker.carrier}:internal"
     return addresses.get(own) or addresses.get(internal)
 
 
 @dataclass(slots=True)
 class _Broker:
-    """All members of one broker name; `wiped`: routes offer none of its topics to write."""
+    """All registered brokers of one broker name. `wiped`: routes have no write permission."""
 
     cluster: str
     members: dict[int, _Member] = field(default_factory=dict)
@@ -88,9 +89,10 @@ class Routes:
     def register(
         self, identity: Identity, registration: BrokerRegistration, peer: Peer, now_ms: int
     ) -> tuple[str, str]:
-        """A broker lives. Returns its leader's HA address and address ("" if none).
+        """Register a broker or renew its registration.
 
-        Raises Outdone, and changes nothing, for a leader that another one has outdone.
+        Returns its leader's HA address and address ("" if none). Raises Outdone, and changes
+        nothing, if another leader supersedes this one.
         """
         check_identity(identity)
         broker = self._brokers.get(identity.name)
@@ -102,7 +104,7 @@ class Routes:
         leader = broker.members.get(MASTER_ID)
         if leader is not None:
             check_leader(identity, leader.identity)
-        # A follower that became the leader comes back with its old address under another id.
+        # A follower that became the leader registers its old address under another ID.
         for other_id, other in list(broker.members.items()):
             if other.identity.address == identity.address and other_id != identity.broker_id:
                 del broker.members[other_id]
@@ -125,7 +127,7 @@ class Routes:
     def _take_topics(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
         for topic in topics:
             if not 0 < len(topic.name) <= BROKER_NAME_LENGTH_MAX or not topic.name.isprintable():
-                continue  # one odd name must not cost a broker its other routes
+                continue  # one invalid name must not cost a broker its other routes
             self._queues.setdefault(topic.name, {})[broker_name] = QueueData(
                 broker_name,
                 topic.read_queue_nums,
@@ -135,7 +137,7 @@ class Routes:
             )
 
     def unregister(self, identity: Identity, peer: Peer) -> bool:
-        """A broker says farewell; False if what stands there now is not its own registration."""
+        """Remove a broker; False if the current registration was made over another connection."""
         member = self._member(identity)
         if member is None or member.peer.id != peer.id:
             return False
@@ -143,11 +145,11 @@ class Routes:
         return True
 
     def disconnected(self, peer: Peer) -> list[Identity]:
-        """A connection closed: whoever registered over it is gone at once."""
+        """Remove all brokers that registered over a closed connection."""
         return self._drop_where(lambda member: member.peer.id == peer.id)
 
     def expire(self, now_ms: int, expiry_ms: int) -> list[Identity]:
-        """Drop who was silent for too long."""
+        """Remove all brokers that have been silent for `expiry_ms`."""
         return self._drop_where(lambda member: now_ms - member.heard_ms >= expiry_ms)
 
     def _drop_where(self, gone: Callable[[_Member], bool]) -> list[Identity]:
@@ -174,9 +176,9 @@ class Routes:
     def version(
         self, identity: Identity, version: DataVersion, now_ms: int
     ) -> tuple[bool, DataVersion | None]:
-        """Did the broker's topics change since it registered, and what is known here?
+        """Whether the broker's topics changed since it registered, and the version known here.
 
-        An unchanged version counts as a sign of life.
+        An unchanged version counts as a heartbeat.
         """
         member = self._member(identity)
         if member is None:
@@ -187,9 +189,10 @@ class Routes:
         return False, member.version
 
     def set_wiped(self, broker_name: str, wiped: bool) -> int:
-        """Stop or resume offering a broker's topics for writing; how many topics that concerns.
+        """Withdraw or restore the write permission of a broker's topics. Returns the number of
+        topics.
 
-        It holds until it is undone or the broker is gone, whatever the broker registers meanwhile.
+        It lasts until it is restored or the broker is removed; new registrations do not change it.
         """
         broker = self._brokers.get(broker_name)
         if broker is None:
@@ -198,13 +201,13 @@ class Routes:
         return sum(broker_name in queues for queues in self._queues.values())
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Forget a topic's route, or only that part of it which lies in one cluster."""
+        """Remove a topic's route, or only its part in one cluster."""
         for name in list(self._queues.get(topic, ())):
             if not cluster or self._brokers[name].cluster == cluster:
                 self._forget(topic, name)
 
     def route(self, topic: str, asker: Peer, order_conf: str | None) -> TopicRoute:
-        """Where a topic's queues are, with the addresses that `asker` can dial."""
+        """A topic's queues and brokers, with addresses that `asker` can connect to."""
         queues = self._queues.get(topic)
         if not queues:
             raise TopicNotFound(
@@ -247,7 +250,7 @@ class Routes:
         return BrokerData(broker.cluster, name, addresses)
 
     def cluster_info(self, asker: Peer) -> ClusterInfo:
-        """Every broker, by name and by cluster."""
+        """All brokers, by name and by cluster, with addresses that `asker` can connect to."""
         clusters: dict[str, tuple[str, ...]] = {}
         for name, broker in self._brokers.items():
             clusters[broker.cluster] = (*clusters.get(broker.cluster, ()), name)
@@ -256,16 +259,16 @@ class Routes:
         )
 
     def topics(self) -> list[str]:
-        """Every topic that has a route."""
+        """All topics that have a route."""
         return list(self._queues)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics that some broker of a cluster has."""
+        """The topics of a cluster's brokers."""
         names = {name for name, broker in self._brokers.items() if broker.cluster == cluster}
         return [topic for topic, queues in self._queues.items() if not names.isdisjoint(queues)]
 
     def topics_flagged(self, wanted: int, unwanted: int = 0) -> list[str]:
-        """Topics whose system flag has the bits of `wanted` and none of `unwanted`."""
+        """The topics whose system flag has the bits of `wanted` and none of `unwanted`."""
         flags = {
             topic: next(iter(queues.values())).topic_sys_flag
             for topic, queues in self._queues.items()
@@ -273,18 +276,18 @@ class Routes:
         return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
 
     def system_topics(self, asker: Peer) -> tuple[list[str], str | None]:
-        """Names of clusters and brokers, which are topics too, and the address of some broker."""
+        """Names of clusters and brokers, which are also topics, and the address of one broker."""
         info = self.cluster_info(asker)
         addresses = (data.any_addr() for data in info.brokers.values())
         return [*info.clusters, *info.brokers], next(filter(None, addresses), None)
 
     def counts(self) -> dict[str, int]:
-        """Registered brokers of each cluster."""
+        """The number of registered brokers of each cluster."""
         clusters = (self._brokers[member.identity.name].cluster for member in self._members())
         return Counter(clusters)
 
     def members(self) -> list[Identity]:
-        """Everybody who is registered."""
+        """All registered brokers."""
         return [member.identity for member in self._members()]
 
     def _members(self) -> Iterator[_Member]:
@@ -292,7 +295,7 @@ class Routes:
             yield from broker.members.values()
 
     def _member(self, identity: Identity) -> _Member | None:
-        """Who is registered under this name and id, at this address."""
+        """The broker registered under this name, ID and address."""
         broker = self._brokers.get(identity.name)
         member = broker.members.get(identity.broker_id) if broker else None
         return member if member and member.identity.address == identity.address else None

@@ -1,4 +1,4 @@
-"""The data pipeline: every topic is a table, on Spark.
+"""The data pipeline on Spark: every topic is a table.
 
 from kourou_spark_etl import register
 register(spark)
@@ -16,8 +16,8 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know `format("kourou")`; any number of times."""
-    # Spark is an extra: what needs none of it, such as reading a job file, must not load it.
+    """Register `format("kourou")` with a session; repeated calls are harmless."""
+    # Spark is optional: code that does not need it, such as reading a job file, must not import it.
     from kourou_spark_etl.data_source import register as register_source
 
     register_source(spark)

@@ -1,7 +1,7 @@
-"""The Spark service as a process: its parts, connected.
+"""The Spark service process: connects Spark, the queries, the databases and the admin pages.
 
-Java is a child of this process and dies with it, however it ends: the gateway ends when the pipe
-that is its input does. If Java dies, this process ends, too, to be started again.
+Java is a child process and ends with this process, however it ends: the Py4J gateway exits when its
+input pipe is closed. If Java dies, this process ends, too, and has to be restarted.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class SparkEtlService:
         self._fail: Callable[[BaseException], None] = lambda error: None
         self._serving = False
 
-    # -- the steps of its life ----------------------------------------------------------------
+    # -- startup and shutdown -----------------------------------------------------------------
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Open databases, bind, and start Java, which takes the longest."""
+        """Open the databases, bind the admin port, and start Java, which takes the longest."""
         self._fail = fail
         check_machine()
         settings = self._settings
@@ -94,7 +94,7 @@ class SparkEtlService:
         self._spark = await asyncio.to_thread(self._open_session)
 
     def _claim(self, folder: Path) -> None:
-        """Keep a second service out: two on one folder would write the same checkpoints."""
+        """Lock the folder: a second service on it would write the same checkpoints."""
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._lock = RealDisk().lock(folder / LOCK_FILE)
@@ -120,7 +120,7 @@ class SparkEtlService:
             _log.info("%s batches were recorded as events, which a crash had prevented", missing)
 
     def _note_unheard(self) -> None:
-        """Batches of lakes that Spark had committed and could not tell us of any more."""
+        """Record the lake batches that Spark committed but could not report before a crash."""
         from kourou_spark_etl.queries import lake_folder
         from kourou_spark_etl.unheard_batches import unheard_batches
 
@@ -128,7 +128,7 @@ class SparkEtlService:
         folder = self._settings.folder
         for spec in self._specs.values():
             if spec.kind.tables:
-                continue  # numbered together with their rows
+                continue  # these are numbered in the transaction of their rows
             last = self._read_model.last_batch(spec.name)
             lake = lake_folder(spec, folder)
             checkpoint = folder / "checkpoints" / spec.name
@@ -136,17 +136,17 @@ class SparkEtlService:
                 for query_id, number, rows in unheard_batches(checkpoint, lake, last):
                     batch = Batch(spec.name, query_id, number, self._clock.now_ms())
                     self._read_model.note(batch, rows)
-            except (OSError, Corrupt) as error:  # the query itself will say it, and others go on
+            except (OSError, Corrupt) as error:  # the query itself will report it
                 _log.warning(
                     "committed batches of query %s cannot be looked up: %s", spec.name, error
                 )
 
     def _open_session(self) -> SparkSession:
         os.environ.update(self._settings.curve_environment)
-        # Loaded here: who only asks for settings or the list of queries needs no Spark.
+        # Imported here, because showing settings or the list of queries needs no Spark.
         from kourou_spark_etl.session import open_session
 
-        # It has a line for every call from Java.
+        # It logs a line for every call from Java.
         logging.getLogger("py4j").setLevel(logging.WARNING)
         settings = self._settings
         spark = open_session(
@@ -158,7 +158,7 @@ class SparkEtlService:
         return spark
 
     def _session_of(self, spec: QuerySpec) -> SparkSession:
-        """The session of one query, whose batches are listened to."""
+        """The session of one query, with listeners for its batches."""
         from kourou_spark_etl.listener import BatchListener
         from kourou_spark_etl.session import stream_session
         from kourou_spark_etl.source.progress import GroupProgress
@@ -176,7 +176,7 @@ class SparkEtlService:
         return spark
 
     async def serve(self) -> Mapping[str, str]:
-        """Start the queries; whether they work is for /readyz to say."""
+        """Start the queries. /readyz reports whether they work."""
         from kourou_spark_etl.queries import Bench
         from kourou_spark_etl.runner import QueryRunner
 
@@ -208,7 +208,7 @@ class SparkEtlService:
         return {} if self._admin is None else {"admin": f"http://{self._admin.address}"}
 
     async def drain(self) -> None:
-        """Let each query finish the batch that is under way, and stop it."""
+        """Let each query finish its current batch, then stop it."""
         self._serving = False
         for runner in self._runners:
             runner.stop()
@@ -216,7 +216,7 @@ class SparkEtlService:
         await asyncio.gather(*joined)
 
     async def stop(self) -> None:
-        """End Java, close everything."""
+        """Stop Java and close everything."""
         self._serving = False
         for task in self._tasks:
             task.cancel()
@@ -240,10 +240,10 @@ class SparkEtlService:
         if self._lock is not None:
             self._lock.release()
 
-    # -- beside the queries -------------------------------------------------------------------
+    # -- background tasks ---------------------------------------------------------------------
 
     async def _compact(self, spec: QuerySpec) -> None:
-        """Merge a lake's small files now and then."""
+        """Compact a lake's small files periodically."""
         from kourou_spark_etl.compaction import compact
         from kourou_spark_etl.queries import lake_folder
 
@@ -271,7 +271,7 @@ class SparkEtlService:
                 )
 
     async def _watch_java(self) -> None:
-        """Without Java nothing works any more, and nothing here can bring it back."""
+        """Fail the service when Java ends, because it cannot be restarted within this process."""
         assert self._spark is not None
         process = getattr(self._spark.sparkContext._gateway, "proc", None)
         while process is not None:
@@ -283,7 +283,7 @@ class SparkEtlService:
             await asyncio.sleep(WATCH_S)
 
     def _heard(self, done: Progress) -> None:
-        """A batch is done; called on a thread of Spark's."""
+        """Process the end of a batch; called on one of Spark's threads."""
         assert self._events is not None
         assert self._read_model is not None
         self._figures.batch(done)
@@ -306,7 +306,7 @@ class SparkEtlService:
             _log.warning(
                 "batch %s of query %s is not recorded: %s", done.batch_id, done.query, error
             )
-            return  # its event is written with the next one's, in their order
+            return  # its event is written with the next one's, in order
         event = BatchWritten(done.query, done.query_id, done.batch_id, rows)
         self._events.note(event, trace_id=trace_id)
 
@@ -369,7 +369,7 @@ class SparkEtlService:
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:
-    """Run the service until it is told to stop; the exit code (0, 2, 70 or 75)."""
+    """Run the service until it receives a stop signal. Returns the exit code (0, 2, 70 or 75)."""
     return run_from_arguments(
         SparkEtlService.name,
         "Kourou's pipeline on Spark: runs the queries of a job file.",

@@ -1,14 +1,13 @@
-"""What the service's queries have done, as events in an event store of its own.
+"""The history of the service's queries, as events in an event store of its own.
 
-The list is what happened, the events are its history without end: an event is written after the
-commit of its batch, and what a crash kept from being written is written at the next start. So a
-batch is one event, whatever happens between.
+The table etl_batch has the recent batches; the events are the permanent history. An event is
+written after the commit of its batch; events that a crash prevented are written at the next start.
+So there is exactly one event for each batch.
 
-These are no control events of a broker. They travel through the event store as events of types
-that it does not know, which it keeps byte for byte.
+These are not control events of a broker. The event store does not know their types, and stores them
+byte for byte.
 
-State: projection of etl_batch; what became of queries (QueryBegan, QueryFailed) is written here
-first.
+State: projection of etl_batch; changes of queries (QueryBegan, QueryFailed) are first written here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _log = logging.getLogger("kourou.spark")
 
 
 class BatchWritten(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
-    """A micro-batch of a query is done; `query_id` is its checkpoint's."""
+    """A micro-batch of a query is done; `query_id` is the ID of its checkpoint."""
 
     query: str
     query_id: str
@@ -51,7 +50,7 @@ class QueryBegan(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
 
 
 class QueryFailed(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
-    """A query has ended with an error; it is started again after `again_ms`."""
+    """A query has failed; it is restarted after `again_ms`."""
 
     query: str
     error: str
@@ -59,7 +58,7 @@ class QueryFailed(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
 
 
 class QueryEnded(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
-    """A query has ended in peace."""
+    """A query has ended without an error."""
 
     query: str
 
@@ -71,7 +70,7 @@ _DECODER: msgspec.json.Decoder[EtlEvent] = msgspec.json.Decoder(EtlEvent)
 
 @dataclass(slots=True)
 class EtlState:
-    """Of each query its checkpoint and the last batch that is an event."""
+    """For each query, its checkpoint and the last batch that has an event."""
 
     last: dict[str, tuple[str, int]] = field(default_factory=dict)
     next_offset: int = 0
@@ -89,7 +88,7 @@ def evolve(state: EtlState, recorded: Recorded) -> EtlState:
 
 
 def of_recorded(recorded: Recorded) -> EtlEvent | None:
-    """The event of ours in it; None for a type that a newer version wrote."""
+    """The decoded event; None for a type written by a newer version."""
     if not isinstance(recorded.event, UnknownEvent):
         return None
     try:
@@ -124,7 +123,7 @@ ETL = StreamKind(STREAM, EtlState, evolve, _encode, _decode)
 
 
 class BatchEvents:
-    """The stream in an event store. Safe to use from several threads."""
+    """The stream of events in an event store. Thread-safe."""
 
     def __init__(self, store: EventStore, clock: Clock) -> None:
         self._store = store
@@ -132,13 +131,13 @@ class BatchEvents:
         self._lock = threading.Lock()
         self._state: EtlState | None = None
         self.written = 0
-        """Events since the start."""
+        """The number of events since the start."""
 
         self.behind = False
-        """Could an event of a batch not be written? `catch_up` is due before the next one."""
+        """An event of a batch could not be written: `catch_up` is due before the next one."""
 
     def catch_up(self, batches: Sequence[Written]) -> int:
-        """Write the events of batches that have none yet; how many they were."""
+        """Write the missing events of batches. Returns their number."""
         with self._lock:
             state = self._load()
             missing: list[EtlEvent] = [
@@ -152,10 +151,10 @@ class BatchEvents:
             return len(missing)
 
     def note(self, event: EtlEvent, *, trace_id: str = "") -> bool:
-        """Write one event; False if the store cannot be reached, which a log line tells.
+        """Write one event; False, and a warning in the log, if the store cannot be reached.
 
-        What is not written of batches now is written by a later `catch_up`. A batch that is an
-        event already is none again: Spark runs its last batch twice, if a crash was in between.
+        A later `catch_up` writes the missing events of batches. A batch that has an event already
+        gets no second one: after a crash, Spark runs its last batch again.
         """
         try:
             with self._lock:
@@ -185,7 +184,8 @@ class BatchEvents:
                 cause=cause,
             )
         except WrittenMeanwhile:
-            # An earlier call that could not say so, or a second process: begin from what is there.
+            # A write with an unknown outcome, or a second process: reload the state at the next
+            # call.
             self._state = None
             raise
         for one in recorded:
@@ -205,5 +205,5 @@ def _is_new(state: EtlState, batch: Written | BatchWritten) -> bool:
 
 
 def short(error: str) -> str:
-    """An error's text as an event may hold it."""
+    """Truncate an error's text to the length that an event may have."""
     return error if len(error) <= REASON_LENGTH_MAX else error[: REASON_LENGTH_MAX - 1] + "…"

@@ -1,9 +1,9 @@
-"""Sizes as numbers of buckets: counts that add up, of which percentiles are taken.
+"""Logarithmic histogram buckets: their counts can be added, and percentiles computed from them.
 
     bucket 0           0 ms
     bucket n           above BASE ** (n - 2), up to BASE ** (n - 1) ms: 1 is up to 1 ms
 
-A percentile is told as its bucket's upper bound: at most a tenth too high, never too low.
+A percentile is its bucket's upper bound: at most a tenth too high, never too low.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Mapping
 
 BASE = 1.1
 _ROUNDING = 1e-9
-"""A size that is a bound, but for the last bit of a logarithm, belongs below it."""
+"""Tolerance for the rounding of logarithms, so that a value equal to a bound is in the bucket
+below.
+"""
 
 
 def bucket_of(ms: int) -> int:
@@ -29,7 +31,7 @@ def upper_ms(bucket: int) -> float:
 
 
 def percentile_ms(counts: Mapping[int, int], share: float) -> float:
-    """The duration below which that share of all samples lies (0 to 1); 0 of none."""
+    """The upper bound of the share (0 to 1) of all samples that are shortest; 0 without samples."""
     wanted = share * sum(counts.values())
     below = 0
     for bucket in sorted(counts):

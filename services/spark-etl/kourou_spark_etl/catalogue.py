@@ -1,4 +1,4 @@
-"""The jobs there are, and what each may be told: a table without Spark."""
+"""The available jobs and their options: a table that does not need Spark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DURATION = re.compile(r"([1-9][0-9]{0,8}) (millisecond|second|minute|hour|day)s
 
 
 def duration_ms(text: str) -> int | None:
-    """`10 minutes` as ms; None for what Spark would not take either."""
+    """`10 minutes` as ms; None for a text that Spark does not accept either."""
     found = _DURATION.fullmatch(text)
     return None if found is None else int(found[1]) * _UNITS_MS[found[2]]
 
 
 class Kind(Enum):
-    """What an option's value is in TOML."""
+    """The type of an option's value in TOML."""
 
     TEXT = "a text"
     NUMBER = "a whole number"
@@ -34,7 +34,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a job. `low` and `high` are of numbers, inclusive."""
+    """One option of a job. `low` and `high` limit numbers, inclusive."""
 
     default: Value
     kind: Kind
@@ -43,7 +43,7 @@ class Option:
     high: int = 2**31 - 1
 
     def check(self, where: str, value: object) -> Value:
-        """The value, if it is one; ConfigError says what is wanted."""
+        """Return the value. Raises ConfigError, which names the expected type, if it is invalid."""
         match self.kind:
             case Kind.FLAG if isinstance(value, bool):
                 return value
@@ -62,10 +62,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """What is known of a job before it runs.
+    """The description of a job.
 
-    `reads`: it has a subscription; `subscribe`, `subscribe_pattern` are what it reads if it is not
-    told, `also` what it reads beside. `tables` are those of the read model that it writes.
+    `reads`: it has a subscription; `subscribe_pattern` is its default, `also` are topics that it
+    reads in addition. `tables` are the tables of the read model that it writes.
     """
 
     about: str
@@ -131,4 +131,4 @@ JOBS: Mapping[str, JobKind] = MappingProxyType(
         ),
     }
 )
-"""By name, as the job file writes it."""
+"""The jobs by their name in the job file."""

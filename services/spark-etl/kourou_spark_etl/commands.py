@@ -1,9 +1,9 @@
-"""`kourou spark-etl run|list|status|stop`: the service, and what one wants to know of it.
+"""`kourou spark-etl run|list|status|stop`: runs the service and shows its state.
 
-run -c FILE --jobs FILE …    the service; as other services, with their arguments
-list --jobs FILE             the queries of a job file, which is checked
-status [--admin URL]         what the queries of a running service do
-stop [--wait S]              end it in peace: batches under way are finished
+run -c FILE --jobs FILE …    run the service, with the arguments of every service
+list --jobs FILE             check a job file and list its queries
+status [--admin URL]         the state of a running service's queries
+stop [--wait S]              stop it gracefully: current batches are finished
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kourou_spark_etl.job_file import AVAILABLE_NOW, QuerySpec, load_job_file
 
 SERVICE = "spark-etl"
 WAIT_S = 45.0
-"""A service drains for at most 20 s and stops within 10 s more."""
+"""A service drains for at most 20 s and stops within another 10 s."""
 
 ANSWER_S = 5.0
 HELP = f"""usage: {{called_as}} {SERVICE} run|list|status|stop ...
@@ -49,14 +49,14 @@ Options of every service:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One clear sentence instead of a page of usage."""
+    """Reports errors as one sentence instead of the usage."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message, hint=f"see {self.prog} --help")
 
 
 def run_command(arguments: Sequence[str], called_as: str = "kourou") -> int:
-    """Do what the first word says; the exit code. KourouError says what is wrong."""
+    """Run the command named by the first argument. Returns the exit code; raises KourouError."""
     verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", ())
     match verb:
         case "run":
@@ -80,7 +80,7 @@ def run_command(arguments: Sequence[str], called_as: str = "kourou") -> int:
 
 
 def with_jobs(arguments: Sequence[str]) -> list[str]:
-    """`--jobs FILE` and `--master URL` in the words that all services know."""
+    """Replace `--jobs FILE` and `--master URL` by `--set` arguments, which all services accept."""
     shortcuts = {"--jobs": "jobFile", "--master": "sparkMaster"}
     found: list[str] = []
     given = iter(arguments)

@@ -1,11 +1,11 @@
-"""Small files of a lake become large ones, under the eyes of its readers.
+"""Compacts the small files of a lake into large ones, while readers use the lake.
 
-    1  a partition's files that are smaller than wanted are written into new ones, in merged/
-    2  the next manifest names these, and what they replace; its renaming is the switch
-    3  what was replaced longer ago than the grace period is deleted
+    1  a partition's small files are copied into new ones, in merged/
+    2  the next manifest lists these, and the files that they replace; renaming it is the switch
+    3  files that were replaced longer ago than the grace period are deleted
 
-A crash leaves files that no manifest names; they go after the grace period, too. There is one
-merger a lake: its query's. It needs no Spark and no JVM; rows pass through it a batch at a time.
+A crash leaves files that no manifest lists; they are deleted after the grace period, too. Each lake
+has one compactor, that of its query. It needs neither Spark nor a JVM; it copies rows in batches.
 
 State: log (the manifests).
 """
@@ -34,7 +34,7 @@ from kourou_spark_etl.lake_files import (
 from kourou_spark_etl.source.columns import COLUMNS, arrow_schema
 
 MERGE_FILES = 2
-"""Fewer small files of a partition are left alone."""
+"""The minimum number of small files in a partition for a merge."""
 
 _SCHEMA = arrow_schema(tuple(name for name in COLUMNS if name != "topic"))
 _ROWS = 65_536
@@ -42,7 +42,7 @@ _ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What one pass did: files merged, files made of them, files deleted."""
+    """The result of one pass: files merged, files created, files deleted."""
 
     merged: int = 0
     made: int = 0
@@ -50,7 +50,7 @@ class Compacted:
 
 
 def compact(folder: Path, *, file_bytes: int, grace_ms: int, now_ms: int) -> Compacted:
-    """One pass over a lake. Files grow to about `file_bytes`. Raises Corrupt, OSError."""
+    """Run one pass over a lake, with files of about `file_bytes`. Raises Corrupt or OSError."""
     state = lake_state(folder)
     made: list[LakeFile] = []
     replaced: list[LakeFile] = []
@@ -66,7 +66,7 @@ def compact(folder: Path, *, file_bytes: int, grace_ms: int, now_ms: int) -> Com
 
 
 def _plan(state: LakeState, file_bytes: int) -> Iterator[list[LakeFile]]:
-    """Groups of a partition's small files, each to become one file."""
+    """Groups of a partition's small files; each group becomes one file."""
     by_partition: dict[str, list[LakeFile]] = {}
     for file in state.files:
         if file.size < file_bytes // 2:
@@ -86,10 +86,10 @@ def _plan(state: LakeState, file_bytes: int) -> Iterator[list[LakeFile]]:
 
 
 def _merge(folder: Path, files: Sequence[LakeFile]) -> LakeFile:
-    """One new file with the rows of several; on disk before it is named anywhere."""
+    """Create one file with the rows of several, flushed to disk before a manifest lists it."""
     target = folder / MERGED / files[0].partition / f"merged-{uuid.uuid4().hex}.zstd.parquet"
     target.parent.mkdir(parents=True, exist_ok=True)
-    # A name that begins so is passed over by everybody who looks into the folder.
+    # Readers of the folder ignore names that start with an underscore.
     unfinished = target.with_name(f"_{target.name}")
     with pq.ParquetWriter(unfinished, _SCHEMA, compression="zstd") as writer:
         for file in files:
@@ -104,7 +104,7 @@ def _merge(folder: Path, files: Sequence[LakeFile]) -> LakeFile:
 
 
 def _own_types(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as the source makes it: Spark's old form of a time has no zone, and means UTC."""
+    """Restore the source's types: Spark's legacy timestamps have no time zone; they are UTC."""
     columns = [
         batch.column(field.name).cast(field.type)
         if batch.schema.field(field.name).type != field.type
@@ -125,8 +125,8 @@ def _switched(
     listed = {file.path for file in state.incoming}
     old = state.manifest
     kept = [
-        # Of incoming files as long as Spark's log lists them: forgotten, they would count again.
-        # Of merged ones, which nothing else lists, until they are deleted.
+        # Keep replaced incoming files as long as Spark's log lists them, otherwise their rows would
+        # count again; keep merged ones, which only this list contains, until they are deleted.
         one
         for one in old.replaced
         if one.path in listed
@@ -154,7 +154,7 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def _sweep(folder: Path, state: LakeState, manifest: Manifest, before_ms: int) -> int:
-    """Delete what was replaced before then, and merged files of then that nobody names."""
+    """Delete files replaced before `before_ms`, and merged files of that age without a manifest."""
     deleted = 0
     for one in manifest.replaced:
         path = folder / one.path

@@ -69,7 +69,7 @@ class EtlSettings(ProcessKeys):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what no single key can tell is wrong."""
+        """Check the combinations of settings. Raises ConfigError."""
         self.check_process()
         if self.curve_key_file is not None and self.curve_server_key is None:
             raise ConfigError(
@@ -77,7 +77,7 @@ class EtlSettings(ProcessKeys):
                 hint="set it to the file or folder with the public keys of name servers and "
                 "brokers",
             )
-        self.session_settings  # noqa: B018 - raises for what is no list of settings
+        self.session_settings  # noqa: B018 - raises for an invalid list of settings
         for key, file, url in (
             ("readModel", self.read_model_password_file, self.read_model_url),
             ("eventStore", self.event_store_password_file, self.event_store_url),
@@ -92,7 +92,7 @@ class EtlSettings(ProcessKeys):
 
     @property
     def wanted_job_file(self) -> Path:
-        """Where the queries stand; ConfigError if nobody said."""
+        """The path of the job file. Raises ConfigError if it is not set."""
         if self.job_file is None:
             raise ConfigError(
                 "jobFile is not set", hint="use --jobs FILE, for example deploy/spark-etl.toml"
@@ -101,7 +101,7 @@ class EtlSettings(ProcessKeys):
 
     @property
     def folder(self) -> Path:
-        """The root, from the file system's own."""
+        """The service's folder as an absolute path."""
         return self.root.expanduser().absolute()
 
     @property
@@ -116,7 +116,7 @@ class EtlSettings(ProcessKeys):
 
     @property
     def curve_environment(self) -> dict[str, str]:
-        """What clients in this process, and in Python processes of Spark's, find their keys by."""
+        """Environment variables with the key files, for clients here and in Spark's workers."""
         return {
             name: str(path.absolute())
             for name, path in ((KEY_FILE, self.curve_key_file), (SERVER_KEY, self.curve_server_key))
@@ -125,18 +125,18 @@ class EtlSettings(ProcessKeys):
 
     @property
     def session_settings(self) -> dict[str, str]:
-        """What Spark is told beside what every session of ours is told."""
+        """The Spark settings of this service, in addition to those of every session."""
         told = {
             "spark.driver.memory": self.driver_memory,
             "spark.local.dir": str(self.folder / "spark"),
             "spark.sql.warehouse.dir": (self.folder / "spark" / "warehouse").as_uri(),
-            # Parquet's own form of a time; Spark's default is one that others no longer write.
+            # The standard Parquet type of timestamps; Spark's default is deprecated.
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-            # Queries take turns; else the one with most to do is served first.
+            # Fair scheduling: otherwise the query with the most work is served first.
             "spark.scheduler.mode": "FAIR",
             "spark.sql.streaming.stopTimeout": "10s",
         }
-        # Executors read and write messages, too; what they inherit is that of Spark's own worker.
+        # Executors read and write messages, too; they inherit the environment of Spark's worker.
         for name, value in self.curve_environment.items():
             told[f"spark.executorEnv.{name}"] = value
         for entry in filter(None, map(str.strip, self.spark_options.split(";"))):

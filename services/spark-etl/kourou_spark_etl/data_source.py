@@ -1,4 +1,4 @@
-"""`format("kourou")`: what Spark is told of Kourou."""
+"""Registers `format("kourou")` with Spark."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ FORMAT = "kourou"
 _KNOWN = "DATA_SOURCE_ALREADY_EXISTS"
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Off by default in Spark, and sources that know filters are refused then."""
+"""Disabled by default in Spark; then it rejects sources that support filters."""
 
 
 class KourouDataSource(DataSource):
-    """Topics as tables."""
+    """Topics as tables: Spark's entry point for reads and writes."""
 
     @classmethod
     def name(cls) -> str:
-        """The word behind `format`."""
+        """The name for `format`."""
         return FORMAT
 
     def schema(self) -> str:
-        """The columns of a read; a wrong option is told here, before anything is asked."""
+        """The columns of a read. Validates the options, before any broker is contacted."""
         read_options(self.options)
         return SCHEMA_DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch."""
+        """The reader of a batch query."""
         return BatchReader(for_batch(read_options(self.options)), wanted_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream."""
+        """The reader of a streaming query."""
         return StreamReader(for_stream(read_options(self.options)), wanted_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write."""
+        """The writer of a batch query."""
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The writes of a stream."""
+        """The writer of a streaming query."""
         return stream_writer(self.options, schema, overwrite)
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know `format("kourou")`; any number of times."""
+    """Register `format("kourou")` with a session; repeated calls are harmless."""
     spark.conf.set(_PUSHDOWN, "true")
     try:
         spark.dataSource.register(KourouDataSource)
     except AnalysisException as error:
-        # A session that was made of one that knows it, such as that of a batch in foreachBatch.
+        # A session derived from a registered one, such as that of a batch in foreachBatch.
         if error.getCondition() != _KNOWN:
             raise

@@ -1,6 +1,6 @@
-"""What each query has done, counted: for /metrics and /statistics.
+"""Counters of each query, for /metrics and /statistics.
 
-Spark's listener, the queries' threads and the page's thread meet here, so there is a lock.
+Spark's listener, the queries' threads and the admin page's thread use them, so there is a lock.
 
 State: soft.
 """
@@ -18,7 +18,7 @@ from kourou_spark_etl.progress import Progress
 from kourou_spark_etl.supervision import QueryPhase, QueryState
 
 _NOT_TO_RUN = (QueryPhase.OFF, QueryPhase.ENDED)
-"""Whether such a query runs is no question: it would look like one that cannot."""
+"""Phases without the metric "running": 0 would look like a failure."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Counts:
 
 
 class Figures:
-    """The counts of all queries of one service."""
+    """The counters of all queries of one service."""
 
     def __init__(self, queries: Sequence[QueryState]) -> None:
         self._queries = {query.name: query for query in queries}
@@ -41,7 +41,7 @@ class Figures:
         self._lock = threading.Lock()
 
     def batch(self, done: Progress) -> None:
-        """A batch is done."""
+        """Count a batch."""
         with self._lock:
             counts = self._counts[done.query]
             counts.batches += 1
@@ -51,7 +51,7 @@ class Figures:
             counts.last = done
 
     def written(self, query: str, rows: int | None) -> None:
-        """Rows went to the read model; None: the batch was known."""
+        """Count the rows written to the read model; None if the batch was a repetition."""
         with self._lock:
             if rows is None:
                 self._counts[query].repeated += 1
@@ -59,7 +59,7 @@ class Figures:
                 self._counts[query].written += rows
 
     def families(self, base: Labels, events: int) -> Iterator[Family]:
-        """The page of one service, but for its spans."""
+        """The metrics of one service, except for its spans."""
         with self._lock:
             every = [
                 ({"query": name, "job": state.job, **base}, state, self._counts[name])
@@ -106,7 +106,7 @@ class Figures:
         yield from found
 
     def statistics(self) -> list[Mapping[str, Any]]:
-        """Every query, for people."""
+        """The statistics of every query in JSON form."""
         with self._lock:
             return [
                 {

@@ -1,4 +1,4 @@
-"""The job file: which queries run, in TOML, every key checked.
+"""Reads the job file: a TOML file with the queries to run. Every key is checked.
 
     [queries.orders]
     job = "lake"
@@ -27,10 +27,10 @@ from kourou_spark_etl.source.options import for_stream, read_options
 
 TRIGGER = "5 seconds"
 AVAILABLE_NOW = "available now"
-"""As a trigger: what there is, and then the query is done."""
+"""A trigger: process the available messages, then end the query."""
 
 USUAL_JOBS = Path(__file__).with_name("usual_jobs.toml")
-"""What `kourou up --spark` begins with: what is enabled in deploy/spark-etl.toml."""
+"""The default job file of `kourou up --spark`: the queries enabled in deploy/spark-etl.toml."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _SOURCE: Mapping[str, tuple[str, Option]] = {
@@ -62,7 +62,7 @@ _SOURCE: Mapping[str, tuple[str, Option]] = {
     "filter": ("filter", Option("", Kind.TEXT, "A filter of the group, at filter servers")),
     "group": ("group", Option("", Kind.TEXT, "A group whose progress follows the query")),
 }
-"""Key of the job file -> option of `format("kourou")`, and its form."""
+"""Key of the job file -> option of `format("kourou")`, and its type."""
 
 _TOPICS = ("subscribe", "subscribe_pattern", "assign")
 _OWN = ("job", "trigger", "enabled", "options", "name_server")
@@ -70,7 +70,7 @@ _OWN = ("job", "trigger", "enabled", "options", "name_server")
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """One query. `trigger_ms` None: what there is, once. `source` are options of the read."""
+    """One query. `trigger_ms` None: process the available messages once. `source`: read options."""
 
     name: str
     job: str
@@ -81,30 +81,30 @@ class QuerySpec:
 
     @property
     def kind(self) -> JobKind:
-        """What is known of its job."""
+        """The description of its job."""
         return JOBS[self.job]
 
     def text(self, option: str) -> str:
-        """An option that is a text or a duration."""
+        """The value of a text or duration option."""
         value = self.options[option]
         assert isinstance(value, str)
         return value
 
     def number(self, option: str) -> int:
-        """An option that is a number."""
+        """The value of a number option."""
         value = self.options[option]
         assert isinstance(value, int)
         return value
 
     def period_ms(self, option: str) -> int:
-        """An option that is a duration, in ms."""
+        """The value of a duration option, in ms."""
         found = duration_ms(self.text(option))
         assert found is not None
         return found
 
 
 def load_job_file(path: Path) -> tuple[QuerySpec, ...]:
-    """The queries of a file; ConfigError names the file, the query and the key."""
+    """Read the queries of a file. Raises ConfigError, which names file, query and key."""
     try:
         if path.stat().st_size > JOB_FILE_BYTES_MAX:
             raise ConfigError(f"{path} is too large for a job file")
@@ -120,7 +120,7 @@ def load_job_file(path: Path) -> tuple[QuerySpec, ...]:
 
 
 def read_jobs(text: str) -> tuple[QuerySpec, ...]:
-    """The queries that a job file's text declares, in its order."""
+    """The queries of a job file's text, in its order."""
     try:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -178,7 +178,7 @@ def _trigger(where: str, value: object) -> int | None:
 
 
 def _source(where: str, kind: JobKind, table: Mapping[str, object]) -> dict[str, str]:
-    """The options of the read, as Spark takes them: texts."""
+    """The options of the read as texts, as Spark requires them."""
     told: dict[str, str] = {}
     server = table.get("name_server")
     if server is not None:
@@ -209,9 +209,9 @@ def _source(where: str, kind: JobKind, table: Mapping[str, object]) -> dict[str,
 
 
 def _check_read(where: str, told: Mapping[str, str]) -> None:
-    """Refuse what the query itself would refuse, again and again, once Java runs.
+    """Check the read options before Java starts; otherwise the query would fail again and again.
 
-    Which name server is meant is often known only when the service starts; any will do here.
+    The name server is often known only when the service starts, so a placeholder is used here.
     """
     try:
         for_stream(read_options({"nameServer": "127.0.0.1", **told}))

@@ -1,6 +1,7 @@
-"""How far groups are behind, asked of the brokers.
+"""Samples of consumer lag, requested from the brokers.
 
-Groups are asked for one by one: a broker that knows nothing of one says so without harm to others.
+Groups are requested one by one, so that a group which a broker does not know does not affect the
+others.
 
 State: soft: an open client.
 """
@@ -17,7 +18,7 @@ from kourou.sync import Client
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """A group's place in a topic at a time: sums over its queues."""
+    """The lag of a group in a topic at one time: sums over the topic's queues."""
 
     consumer_group: str
     topic: str
@@ -28,7 +29,7 @@ class LagSample:
 
 
 class LagSampler:
-    """Asks one cluster. `groups` empty: all of them."""
+    """Samples one cluster. Empty `groups`: all groups."""
 
     def __init__(self, name_servers: str, groups: Collection[str] = ()) -> None:
         self._client = Client(name_servers)
@@ -36,7 +37,7 @@ class LagSampler:
         self._groups = frozenset(groups)
 
     def sample(self, at_ms: int) -> list[LagSample]:
-        """One sample a group and topic. Raises KourouError when a broker does not answer."""
+        """One sample for each group and topic. Raises KourouError if a broker does not reply."""
         admin: Any = self._client.admin
         names = sorted(self._groups) or [group.name for group in admin.groups.list()]
         found: list[LagSample] = []
@@ -45,12 +46,12 @@ class LagSampler:
         return found
 
     def close(self) -> None:
-        """End all conversations."""
+        """Close all connections."""
         self._client.close()
 
 
 Queue = tuple[MessageQueue, int, int]
-"""A queue with its end and the group's place."""
+"""A queue, its end, and the group's offset."""
 
 
 def _queues(offsets: Any) -> Iterable[Queue]:
@@ -58,7 +59,7 @@ def _queues(offsets: Any) -> Iterable[Queue]:
 
 
 def summed(group: str, at_ms: int, queues: Iterable[Queue]) -> list[LagSample]:
-    """Samples by topic. A group that has not begun in a queue (below 0) has all of it before it."""
+    """Samples by topic. A group without an offset in a queue (below 0) lags by the whole queue."""
     sums: dict[str, tuple[int, int, int]] = {}
     for queue, end, consumed in queues:
         place = min(max(consumed, 0), end)

@@ -1,14 +1,14 @@
-"""A lake's folder: which of its files hold its rows now.
+"""The files of a lake's folder, and which of them have its current rows.
 
-    incoming/                     Spark's file sink; incoming/_spark_metadata lists what counts
-    merged/topic=…/date=…/        files that were made of several of those
-    manifests/000000000007.json   which merged files hold rows, and which incoming ones they replace
+    incoming/                     Spark's file sink; incoming/_spark_metadata lists committed files
+    merged/topic=…/date=…/        files that were compacted from several of those
+    manifests/000000000007.json   the valid merged files, and the files that they replace
 
 The rows of the lake are those of the newest manifest's files, and of every committed incoming file
-that it does not replace. What a manifest replaces stays for the grace period, so that whoever has
-read an older manifest still finds its files.
+that it does not replace. Replaced files are kept for the grace period, so that a reader of an older
+manifest still finds its files.
 
-State: log: the sink's own for what came in, the manifests for what was merged.
+State: log: the sink's log for incoming files, the manifests for merged ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MANIFESTS = "manifests"
 SINK_LOG = "_spark_metadata"
 _COMPACT = ".compact"
 _READ_AGAIN = 5
-"""Spark may delete the log's older files while they are read; the newer ones hold the same."""
+"""Spark may delete older files of its log during a read; newer files contain the same entries."""
 
 
 class LakeFile(msgspec.Struct, frozen=True):
@@ -43,19 +43,19 @@ class LakeFile(msgspec.Struct, frozen=True):
 
     @property
     def partition(self) -> str:
-        """`topic=a/date=2013-01-01`, as it is spelled in the path."""
+        """`topic=a/date=2013-01-01`, as written in the path."""
         return self.path.split("/", 1)[1].rpartition("/")[0]
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A file whose rows are in a merged one, and since when."""
+    """A file whose rows were merged into another one, and when."""
 
     path: str
     at_ms: int
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What merging has made. `number` grows by one with each."""
+    """The result of compaction. `number` grows by one with each manifest."""
 
     number: int = 0
     files: tuple[LakeFile, ...] = ()
@@ -77,29 +77,30 @@ class LakeState:
 
     @property
     def files(self) -> tuple[LakeFile, ...]:
-        """The files that hold the lake's rows, each row once."""
+        """The files with the lake's rows, each row once."""
         return (*self.manifest.files, *self.fresh)
 
 
 def lake_state(folder: Path) -> LakeState:
-    """What lies in a lake's folder now. Raises Corrupt for a log that cannot be read.
+    """The current state of a lake's folder. Raises Corrupt if a log cannot be read.
 
-    The manifest is read last: files that it replaces are in the log already, or not asked for.
+    The manifest is read after Spark's log, so every file that it replaces is in the log already, or
+    not listed at all.
     """
     incoming = _incoming(folder)
     return LakeState(incoming, read_manifest(folder))
 
 
 def lake_paths(folder: Path) -> list[Path]:
-    """The Parquet files that hold the lake's rows, for readers other than Spark."""
+    """The Parquet files with the lake's rows, for readers other than Spark."""
     return [folder / file.path for file in lake_state(folder).files]
 
 
 def batch_paths(folder: Path, number: int) -> list[Path]:
-    """The files that a batch of the sink has added, whether a merged one replaces them or not.
+    """The files that a batch of the sink has added, including those that were merged since.
 
-    Of a batch where Spark put its log together it is what is not in those before it, as long as
-    Spark keeps these.
+    If Spark compacted its log at that batch, these are the files that earlier batches do not list,
+    as long as Spark keeps those.
     """
     log = folder / INCOMING / SINK_LOG
     alone, together = log / str(number), log / f"{number}{_COMPACT}"
@@ -134,10 +135,10 @@ def read_lake(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def _read(spark: SparkSession, base: Path, files: Sequence[LakeFile]) -> DataFrame:
-    # No URIs of Python's: Hadoop takes a path as it stands, percent signs and all.
+    # Not Python's URIs: Hadoop does not decode percent signs in a path.
     paths = [f"file://{base.parent / file.path}" for file in files]
     reader = spark.read.schema(_schema()).option("basePath", f"file://{base}")
-    # By name, file by file: a folder is not looked into, for it holds what is not committed, too.
+    # Explicit files, because the folder also contains uncommitted files.
     return reader.parquet(*paths)
 
 
@@ -151,7 +152,7 @@ def _schema() -> str:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The newest manifest; an empty one where nothing was merged yet."""
+    """The newest manifest; an empty one if nothing was compacted yet."""
     for _ in range(_READ_AGAIN):
         newest = max((folder / MANIFESTS).glob("*.json"), default=None)
         if newest is None:
@@ -159,7 +160,7 @@ def read_manifest(folder: Path) -> Manifest:
         try:
             return msgspec.json.decode(newest.read_bytes(), type=Manifest)
         except FileNotFoundError:
-            continue  # a newer one took its place
+            continue  # it was replaced by a newer one
         except msgspec.DecodeError as error:
             raise Corrupt(f"manifest {newest} is damaged: {error}") from error
     raise Corrupt(f"the manifests in {folder} changed during each attempt to read them")
@@ -181,7 +182,7 @@ def _incoming(folder: Path) -> tuple[LakeFile, ...]:
         try:
             return _read_log(folder)
         except FileNotFoundError:
-            continue  # Spark has put it together and deleted what it was made of
+            continue  # Spark compacted its log and deleted the parts
     raise Corrupt(f"the log in {folder / INCOMING} changed during each attempt to read it")
 
 
@@ -217,7 +218,7 @@ def _entries(path: Path) -> list[_Entry]:
 
 
 def _relative(uri: str, folder: Path) -> str:
-    """A path of the log below the lake's folder, wherever that was when it was written."""
+    """The path of a log entry relative to the lake's folder, which may have been moved since."""
     path = unquote(urlsplit(uri).path)
     mark = f"/{INCOMING}/"
     at = path.find(mark, max(0, path.rfind(f"/{folder.name}/")))

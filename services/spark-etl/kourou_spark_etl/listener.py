@@ -1,8 +1,8 @@
-"""Spark tells of each batch; the service hears it.
+"""Receives Spark's notifications of finished batches.
 
-Spark calls from a thread of its own, and later than the batch was done; what comes here must
-neither raise nor wait for long. Later means: perhaps when the query's next attempt has begun, of
-which it says nothing; so the run counts that each query was last started as.
+Spark calls from a thread of its own, after the batch is done; the methods must neither raise nor
+block for long. The call may come after the query's next attempt has started, and does not contain
+the attempt; so the run ID that the query was last started with decides.
 
 State: soft.
 """
@@ -27,7 +27,7 @@ _log = logging.getLogger("kourou.spark")
 
 
 class BatchListener(StreamingQueryListener):
-    """Hands the progress of queries on. `works`: by name, whom to tell that the query works."""
+    """Passes on the progress of queries. `works`: by query name, called at any progress."""
 
     def __init__(
         self, works: Mapping[str, Callable[[], None]], heard: Callable[[Progress], None]
@@ -37,7 +37,7 @@ class BatchListener(StreamingQueryListener):
         self._runs: dict[str, UUID] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Comes before `start` returns."""
+        """Spark calls this before `start` returns."""
         if event.name is not None:
             self._runs[event.name] = event.runId
 
@@ -52,14 +52,14 @@ class BatchListener(StreamingQueryListener):
             _log.error("a finished batch could not be counted", exc_info=error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing is new."""
+        """There was no new data."""
         try:
             self._working(event.runId)
         except Exception as error:  # noqa: BLE001 - Spark would drop it silently
             _log.error("the idle state of a query could not be recorded", exc_info=error)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The runner knows."""
+        """Does nothing: the runner handles the end."""
 
     def _working(self, run: UUID) -> None:
         for name, last in list(self._runs.items()):

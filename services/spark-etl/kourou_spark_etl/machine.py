@@ -1,4 +1,4 @@
-"""What this machine must have for Spark, and what to type where it has not."""
+"""Checks what Spark needs on this machine, and how to install it."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?([0-9]+)', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What is missing, in a few words, and the line to type."""
+    """A missing requirement, and the command that installs it."""
 
     what: str
     remedy: str
 
 
 def lacking() -> tuple[Lack, ...]:
-    """Everything that keeps Spark from starting on this machine; empty if nothing does."""
+    """All missing requirements of Spark on this machine; empty if there are none."""
     return (*lacking_packages(), *lacking_java())
 
 
 def lacking_packages() -> tuple[Lack, ...]:
-    """Which of the extra's packages are not installed; nothing is imported."""
+    """The packages of the extra that are not installed; nothing is imported."""
     missing = missing_packages(GROUP)
     remedy = MissingPackages("", GROUP).hint
     return (Lack(f"no {', '.join(missing)}", remedy),) if missing else ()
 
 
 def lacking_java() -> tuple[Lack, ...]:
-    """Java, or a newer one. Spark takes the one of JAVA_HOME, else that of the path."""
+    """Java, if it is missing or too old. Spark uses JAVA_HOME, otherwise the one in the path."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin" if home else None)
     if java is None:
@@ -55,7 +55,7 @@ def lacking_java() -> tuple[Lack, ...]:
 
 
 def java_version(java: Path) -> int | None:
-    """17 for 17.0.15, by the file `release` of that installation; None where none tells it."""
+    """17 for 17.0.15, from the installation's file `release`; None if it is missing."""
     release = java.resolve().parent.parent / "release"
     if not release.is_file():
         return None
@@ -64,9 +64,9 @@ def java_version(java: Path) -> int | None:
 
 
 def check_machine() -> None:
-    """ConfigError, with the line to type, where Spark cannot start.
+    """Raises ConfigError, with the command to type, if Spark cannot start.
 
-    Java first: without it the packages would be fetched for nothing.
+    Java is checked first: without it, installing the packages would be useless.
     """
     for lack in lacking_java():
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What Spark tells of each batch, as numbers: for metrics, events and spans."""
+"""Spark's progress report of a batch as numbers, for metrics, events and spans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 OBSERVED = "kourou_traces"
-"""The name under which a query observes trace contexts of its messages."""
+"""The name under which a query observes the trace contexts of its messages."""
 
 
 class _Source(msgspec.Struct):
@@ -61,7 +61,7 @@ class Progress:
 
 
 def read_progress(text: str | bytes) -> Progress:
-    """A report of Spark's, `progress.json`."""
+    """Parse a progress report of Spark (`progress.json`)."""
     report = _DECODER.decode(text)
     began = datetime.fromisoformat(report.timestamp)
     source = report.sources[0] if report.sources else _Source()
@@ -90,7 +90,7 @@ def _contexts(seen: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _text(offset: Any) -> str:
-    """Offsets come as JSON, of some sources as a text that holds JSON."""
+    """The offset as a JSON text; some sources report it as a string that contains JSON."""
     if offset is None:
         return ""
     return offset if isinstance(offset, str) else msgspec.json.encode(offset).decode()

@@ -1,8 +1,8 @@
-"""From a query of the job file to a stream of Spark's.
+"""Starts a query of the job file as a Spark stream.
 
-Rows that go to the read model pass through foreachBatch: the batch is written in one transaction
-with its number, so that Spark may run it again as often as it likes. Rows of a lake go through
-Spark's file sink, whose log does the same.
+Rows for the read model go through foreachBatch: a batch and its number are written in one
+transaction, so that Spark may repeat it. Rows of a lake go through Spark's file sink, whose log
+ensures the same.
 
 State: Spark's checkpoints, in etlPath/checkpoints/QUERY.
 """
@@ -38,25 +38,26 @@ from kourou_spark_etl.session import use_here
 from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL
 
 LINKS = 32
-"""Trace contexts that a batch tells at most. Each is the least of its share of all contexts, so
-that a batch of any size costs as much memory as these."""
+"""The maximum number of trace contexts of a batch. Each is the smallest of its share of all
+contexts, so memory is constant, whatever the size of the batch.
+"""
 
 SAMPLES_BACK_MS = 15 * 60_000
-"""A backlog's rate is told if the sample before is not older."""
+"""The maximum age of the previous sample that a backlog's rates are computed from."""
 
 TRACE_PARENT = "trace_parent"
 Rows = Mapping[str, DataFrame]
 _DDL = dict(zip(COLUMNS, SCHEMA_DDL.split(", "), strict=True))
 _UNTRACED = ("latency",)
-"""Its messages are read twice, and Spark refuses to observe the same twice."""
+"""Its messages are read twice, and Spark rejects two observations with the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What queries work with.
+    """The dependencies of queries.
 
-    `written` is told of each batch in the read model: the query and its rows, None for a batch that
-    was known. `closing` are things to close when the query has ended.
+    `written` is called for each batch in the read model with the query and the number of rows, None
+    for a repeated batch. `closing` has what must be closed when the query ends.
     """
 
     spark: SparkSession
@@ -69,23 +70,23 @@ class Bench:
     closing: list[Callable[[], None]] = field(default_factory=list)
 
     def checkpoint(self, spec: QuerySpec) -> Path:
-        """Where Spark keeps how far a query has come."""
+        """The folder of a query's checkpoint."""
         return self.folder / "checkpoints" / spec.name
 
 
 def lake_folder(spec: QuerySpec, root: Path) -> Path:
-    """Where a lake lies; a relative path is one in the service's folder."""
+    """The folder of a lake; a relative path is relative to the service's folder."""
     told = spec.text("path")
     return root / (told or f"lake/{spec.name}")
 
 
 def start(spec: QuerySpec, bench: Bench) -> StreamingQuery:
-    """Start a query, from where its checkpoint is. Blocks for seconds; raises what Spark raises."""
+    """Start a query from its checkpoint. Blocks for seconds; raises what Spark raises."""
     use_here(bench.spark)
     return _JOBS[spec.job](spec, bench).start()
 
 
-# -- what the jobs are made of --------------------------------------------------------------------
+# -- inputs and outputs of the jobs ---------------------------------------------------------------
 
 
 def _messages(spec: QuerySpec, bench: Bench, columns: Sequence[str] = COLUMNS) -> DataFrame:
@@ -102,7 +103,7 @@ def _messages(spec: QuerySpec, bench: Bench, columns: Sequence[str] = COLUMNS) -
 
 
 def _observed(messages: DataFrame) -> DataFrame:
-    """The messages; with each batch come the contexts of a few that are traced."""
+    """The messages, with an observation of some trace contexts in each batch."""
     context = F.col(TRACE_PARENT)
     sampled = context.endswith("1") | context.endswith("3")
     share = F.when(sampled, F.pmod(F.xxhash64(context), F.lit(LINKS)))
@@ -124,10 +125,10 @@ def _into_tables(
     tables: Callable[[DataFrame], Rows],
     dropping: Callable[[], Mapping[str, int]] = dict,
 ) -> Callable[[DataFrame, int], None]:
-    """What foreachBatch calls: compute a batch's rows by table, and write them."""
+    """The function for foreachBatch: compute a batch's rows by table, and write them."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        # Spark names the query before its first batch.
+        # Spark creates the query's ID before its first batch.
         query_id = checkpoint_id(bench.checkpoint(spec))
         batch = Batch(spec.name, query_id, batch_id, bench.clock.now_ms())
         rows = {name: _rows(of) for name, of in tables(frame).items()}
@@ -138,7 +139,7 @@ def _into_tables(
 
 
 def _rows(frame: DataFrame) -> Iterator[Mapping[str, Any]]:
-    """A small frame's rows; computed before the database is locked, read a batch at a time."""
+    """A small frame's rows: computed before the database is locked, read in batches."""
     table = frame.toArrow()
 
     def each() -> Iterable[Mapping[str, Any]]:
@@ -149,7 +150,7 @@ def _rows(frame: DataFrame) -> Iterator[Mapping[str, Any]]:
 
 
 def checkpoint_id(checkpoint: Path) -> str:
-    """The id that Spark gave to a checkpoint: another one is another history."""
+    """The ID that Spark gave to a checkpoint; another ID means another history."""
     path = checkpoint / "metadata"
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Metadata).id
@@ -196,7 +197,7 @@ def _flights(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
         window=spec.text("window"),
         watermark=spec.text("watermark"),
     )
-    # Each batch brings the windows that changed, whole: they take the place of what was there.
+    # Each batch contains the complete changed windows, which replace the existing rows.
     write = _into_tables(spec, bench, lambda batch: {"flight_delays": batch})
     return _writer(spec, bench, delays, "update").foreachBatch(write)
 
@@ -208,8 +209,8 @@ def _backlog(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
     groups = [name.strip() for name in spec.text("groups").split(",") if name.strip()]
     sampler = LagSampler(servers, groups)
     bench.closing.append(sampler.close)
-    # Nothing is read: a clock of Spark's makes batches, so that this query has a checkpoint, is
-    # supervised and counted as any other.
+    # Nothing is read: Spark's rate source only triggers batches, so that this query has a
+    # checkpoint, supervision and metrics like any other.
     ticks = bench.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
 
     def tables(_: DataFrame) -> Rows:

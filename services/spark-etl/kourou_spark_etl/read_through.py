@@ -1,4 +1,4 @@
-"""All of a frame, read and given to nobody: for whoever measures reading."""
+"""Reads a whole frame and discards the rows, for benchmarks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql.functions import count, lit
 
 
 def read_through(frame: DataFrame) -> int:
-    """Read every column of every row; how many rows there were."""
+    """Read every column of every row. Returns the number of rows."""
     seen = Observation()
     told = frame.observe(seen, count(lit(1)).alias("rows"))
     told.write.format("noop").mode("overwrite").save()

@@ -1,7 +1,7 @@
-"""One query's thread: it starts the query, waits for its end, starts it again, stops it in peace.
+"""The thread of one query: starts it, waits for its end, restarts it, and stops it gracefully.
 
-In peace means: the batch that is under way is finished, if it is in time; then the query is
-stopped. A batch that is cut off is run again at the next start, and counts once all the same.
+A graceful stop lets the current batch finish within the time limit, then stops the query. An
+interrupted batch is run again at the next start, and still counts only once.
 
 State: soft.
 """
@@ -23,17 +23,17 @@ from kourou_spark_etl.queries import Bench, start
 from kourou_spark_etl.supervision import QueryPhase, QueryState, told
 
 LOOK_S = 1
-"""Spark waits for whole seconds."""
+"""Spark's timeouts have a resolution of 1 s."""
 
 FINISH_S = 12.0
-"""For a batch under way when the service is told to end: it has 20 s in all."""
+"""Time limit of the current batch at a stop of the service, which has 20 s in all."""
 
 Told = QueryBegan | QueryFailed | QueryEnded
 _log = logging.getLogger("kourou.spark")
 
 
 class QueryRunner:
-    """Runs one query until it is told to stop."""
+    """Runs one query until it is stopped."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class QueryRunner:
     ) -> None:
         self._spec = spec
         self.state = state
-        # Each query closes its own things.
+        # Each query has its own list of things to close.
         self._bench = replace(bench, closing=[])
         self._clock = clock
         self._tell = tell
@@ -55,15 +55,15 @@ class QueryRunner:
         self._thread = threading.Thread(target=self._live, name=f"query-{spec.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread; returns immediately."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell it to stop; returns at once."""
+        """Request the stop; returns immediately."""
         self._stop.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Has it stopped, at the latest after so long?"""
+        """Wait for the end of the thread, at most `timeout_s`. Returns whether it has ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -76,7 +76,7 @@ class QueryRunner:
             self._stop.wait(pause_ms / 1_000)
 
     def _attempt(self) -> int | None:
-        """Run it once; the pause until the next time, None if there is none."""
+        """Run the query once. Returns the pause before the next attempt in ms, or None."""
         state, name = self.state, self._spec.name
         state.starting()
         self._tell(QueryBegan(name, self._spec.job, state.attempts))
@@ -85,7 +85,7 @@ class QueryRunner:
             state.running()
             _log.info("query %s started", name)
             self._wait(query)
-        except Exception as error:  # noqa: BLE001 - Spark raises anything; others go on meanwhile
+        except Exception as error:  # noqa: BLE001 - Spark raises anything; other queries run on
             sentence = told(error)
             pause_ms = state.failed(sentence, self._clock.monotonic_ms())
             _log.error("query %s failed; retry in %s ms: %s", name, pause_ms, sentence)
@@ -100,7 +100,7 @@ class QueryRunner:
         return None
 
     def _wait(self, query: StreamingQuery) -> None:
-        """Until it ends by itself, or was stopped; raises what it failed with."""
+        """Wait until the query ends by itself or was stopped. Raises its error if it failed."""
         while not self._stop.is_set():
             if query.awaitTermination(LOOK_S):
                 return
@@ -122,11 +122,11 @@ class QueryRunner:
 
     @property
     def works(self) -> bool:
-        """Does it run, or has it done what it was to do?"""
+        """Whether the query runs, or has ended without an error."""
         return self.state.phase in (QueryPhase.RUNNING, QueryPhase.ENDED)
 
 
 def _batch(query: StreamingQuery) -> int:
-    """The last batch that is done; -1 before the first."""
+    """The last finished batch; -1 before the first."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])

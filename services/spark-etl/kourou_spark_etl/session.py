@@ -1,8 +1,9 @@
-"""The one way to a Spark session: for the service, its jobs, the benchmark and the tests.
+"""Opens Spark sessions: for the service, its jobs, the benchmark and the tests.
 
-A session is local (`local[2]`) or on a cluster (`spark://host:7077`) by its master alone. Spark's
-Python processes run the interpreter that runs this, so that they find this package; workers of a
-cluster have it at the same path, or the variable PYSPARK_PYTHON says where all of them have one.
+The master alone decides whether a session is local (`local[2]`) or on a cluster
+(`spark://host:7077`). Spark's Python workers run the same interpreter as this process, so that they
+find this package. Workers of a cluster must have it at the same path, or the variable
+PYSPARK_PYTHON must name a path that exists on all of them.
 
 State: none; Spark keeps the first session of a process.
 """
@@ -21,14 +22,14 @@ from kourou_spark_etl.data_source import register
 from kourou_spark_etl.machine import JAVA_MIN, lacking_java
 
 DRIVER_MEMORY = "1g"
-"""Enough: rows are in Python and in Arrow, outside of the heap."""
+"""Sufficient, because rows are in Python and in Arrow, outside of the heap."""
 
 MASTER = "local[2]"
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 
 def missing_java() -> str:
-    """Why Spark cannot start on this machine, in one line with what to do; empty if it can."""
+    """Why Spark cannot start on this machine and what to do, in one line; empty if it can."""
     for lack in lacking_java():
         return f"Spark requires Java {JAVA_MIN} or later and found {lack.what}: {lack.remedy}"
     return ""
@@ -41,16 +42,16 @@ def open_session(
     settings: Mapping[str, str] | None = None,
     class_archive: Path | None = None,
 ) -> SparkSession:
-    """A session that knows `format("kourou")`; the process's own one if it has one already.
+    """A session with `format("kourou")`; the existing session of this process if there is one.
 
-    `settings` are Spark's, above those here. `class_archive` is a file that Java makes at the end
-    of a first session and reads at the start of later ones, which then start in half the time.
-    Raises ConfigError where Java is missing.
+    `settings` are Spark settings that override the ones here. `class_archive` is a file that Java
+    writes at the end of a first session and reads at the start of later ones, which halves their
+    start-up time. Raises ConfigError if Java is missing.
     """
     problem = missing_java()
     if problem:
         raise ConfigError(problem)
-    # Spark starts tasks with the Python of that name: on a cluster it lies at the same place.
+    # Spark starts tasks with this Python: on a cluster it must have the same path everywhere.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options = [f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"]
     if class_archive is not None:
@@ -84,13 +85,14 @@ def open_session(
 
 
 def stream_session(spark: SparkSession) -> SparkSession:
-    """A session of its own for one more stream of this process; it knows `format("kourou")`.
+    """A new session for one more stream of this process; it has `format("kourou")`.
 
-    It is that of this thread from now on (see `use_here`).
+    It becomes the session of this thread (see `use_here`).
 
-    Spark (4.3) keeps the environment of a source's Python processes in one map for all streams of a
-    session, and every stream writes to it when it starts, without a lock: two that start at once
-    can spoil it for good. Then each task of both fails with java.io.OptionalDataException.
+    Spark (4.3) keeps the environment of a source's Python workers in one map for all streams of a
+    session, and every stream writes to it when it starts, without a lock. Two streams that start at
+    the same time can damage it permanently; then every task of both fails with
+    java.io.OptionalDataException.
     """
     own = spark.newSession()
     use_here(own)
@@ -99,9 +101,9 @@ def stream_session(spark: SparkSession) -> SparkSession:
 
 
 def use_here(spark: SparkSession) -> None:
-    """Let this thread look formats up in that session.
+    """Make this session the one in which the current thread looks up formats.
 
-    Spark looks a Python format up in the session that its thread used last, whichever session the
-    reader or writer was taken from. This call is one that sets it.
+    Spark looks up a Python format in the session that its thread used last, whichever session the
+    reader or writer comes from. This call sets that session.
     """
     spark.createDataFrame([], "nothing INT")

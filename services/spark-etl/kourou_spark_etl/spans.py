@@ -1,8 +1,8 @@
-"""Spans of micro-batches, linked to the traces of messages that were in them.
+"""Spans of micro-batches, linked to the traces of their messages.
 
-A batch has no parent: it is as much below each of its messages as below any other. So it begins a
-trace of its own and is linked with theirs. In the trace of each message that it was told of, one
-span says the same, linked with the batch: so a message's own trace shows that it became rows.
+A batch has no parent, because it belongs to all of its messages. So it starts a trace of its own
+with links to theirs. Each of these traces gets a span that links back to the batch; so a message's
+own trace shows that the message became a row.
 
 State: soft: the exporter's queue.
 """
@@ -19,19 +19,19 @@ from kourou.telemetry.tracing_setup import SpanExport
 from kourou_spark_etl.progress import Progress
 
 OFFSETS_LENGTH = 4_096
-"""Of a topic with thousands of queues not all offsets are told."""
+"""The maximum length of the offsets; topics with thousands of queues exceed it."""
 
 _NS_PER_MS = 1_000_000
 
 
 class BatchSpans:
-    """Makes the spans of one service."""
+    """Creates the spans of one service."""
 
     def __init__(self, export: SpanExport) -> None:
         self._export = export
 
     def batch(self, done: Progress, job: str) -> str:
-        """A batch is done; returns its trace id in hexadecimal, "" if it is not traced."""
+        """Create the span of a finished batch. Returns its trace ID in hexadecimal, or ""."""
         links = [found for text in done.contexts if (found := context_of(text)) is not None]
         span = self._export.tracing.start(
             names.span_name(names.PROCESS, done.query),
@@ -61,7 +61,7 @@ class BatchSpans:
     def _of_messages(
         self, done: Progress, job: str, messages: Sequence[bytes], batch: bytes
     ) -> None:
-        """The same below each of these messages; they are as few as the batch's links."""
+        """Create the corresponding span in the trace of each of these messages."""
         about: dict[str, str | int | bool] = {
             names.SYSTEM: names.SYSTEM_VALUE,
             names.OPERATION_NAME: names.PROCESS,
@@ -83,9 +83,9 @@ class BatchSpans:
                 span.end(end_ns=(done.began_ms + done.took_ms) * _NS_PER_MS)
 
     def close(self) -> None:
-        """Export what is there, for a moment at most; call it in a thread."""
+        """Export the remaining spans; blocks for a moment, so call it in a thread."""
         self._export.close()
 
     def families(self, base: Labels) -> Iterator[Family]:
-        """What became of spans, as metrics."""
+        """Metrics about spans."""
         return self._export.counts.families(base)

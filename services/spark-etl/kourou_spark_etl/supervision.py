@@ -1,13 +1,13 @@
-"""What becomes of a query: it runs, fails, waits, runs again.
+"""The lifecycle of a query: it runs, fails, waits, and is restarted.
 
-    waiting -> starting -> running -> ended       (a trigger that ends by itself, or told to)
+    waiting -> starting -> running -> ended       (a trigger that ends by itself, or a stop)
                   |           |
                   '-----------'--> failed -> starting …
 
-The pause doubles with each failure, from 1 s up to 60 s, and begins anew when it was seen to work,
-by a batch that was done or a look that found nothing new: a query that makes progress is started
-again soon, one that cannot work costs nothing. That Spark has taken it says little: what is wrong
-with a query comes out in its first batch.
+The pause doubles with each failure, from 1 s up to 60 s. It is reset when the query was seen to
+work, by a finished batch or a trigger without new data: a query that makes progress is restarted
+quickly, one that cannot work costs little. A successful start at Spark does not count, because
+errors of a query appear in its first batch.
 
 State: soft.
 """
@@ -21,28 +21,28 @@ from enum import StrEnum
 PAUSE_MS = 1_000
 PAUSE_LONGEST_MS = 60_000
 ERROR_LENGTH = 2_000
-"""Spark repeats whole plans; the end is ours."""
+"""The maximum length of an error; Spark's errors contain whole plans."""
 
 _OF_JAVA = re.compile(
     r"at \S+\(.*\)|\.\.\. \d+ more|Caused by: [\w.$]+|(Driver stacktrace: ?)?(SQLSTATE: \w+)?"
 )
-"""Lines that say where in Spark it was, and not what."""
+"""Lines of a stack trace, which do not describe the error."""
 
 
 class QueryPhase(StrEnum):
-    """Where a query is."""
+    """The phase of a query."""
 
-    WAITING = "waiting"  # the service has not come to it yet
+    WAITING = "waiting"  # not started by the service yet
     STARTING = "starting"
     RUNNING = "running"
-    FAILED = "failed"  # and waits for its next attempt
+    FAILED = "failed"  # waits for its next attempt
     ENDED = "ended"
-    OFF = "off"  # the job file says so
+    OFF = "off"  # disabled in the job file
 
 
 @dataclass(slots=True)
 class QueryState:
-    """One query's life so far. `again_ms` is monotonic: when it is started again."""
+    """The state of one query. `again_ms` is monotonic: when it will be restarted."""
 
     name: str
     job: str
@@ -55,23 +55,23 @@ class QueryState:
     seen_working: bool = False  # in this attempt
 
     def starting(self) -> None:
-        """An attempt begins."""
+        """An attempt starts."""
         self.phase = QueryPhase.STARTING
         self.attempts += 1
         self.seen_working = False
 
     def running(self) -> None:
-        """Spark has it. The last error stays to be seen until it is seen to work."""
+        """Spark has started it. The last error is kept until the query is seen to work."""
         self.phase = QueryPhase.RUNNING
 
     def progressed(self) -> None:
-        """A batch is done, or nothing was new."""
+        """A batch is done, or there was no new data."""
         self.in_a_row = 0
         self.error = ""
         self.seen_working = True
 
     def failed(self, error: str, now_ms: int) -> int:
-        """It has ended with an error; returns the pause in ms until the next attempt."""
+        """It has failed. Returns the pause in ms before the next attempt."""
         self.phase = QueryPhase.FAILED
         self.failures += 1
         self.error = error[:ERROR_LENGTH]
@@ -81,19 +81,19 @@ class QueryState:
         return pause
 
     def ended(self) -> None:
-        """It has ended in peace."""
+        """It has ended without an error."""
         self.phase = QueryPhase.ENDED
 
     @property
     def trouble(self) -> str:
-        """Why it does not work; empty if it does, or has not been tried."""
+        """Why it does not work; empty if it does, or was not started yet."""
         if self.phase is QueryPhase.FAILED or (self.in_a_row and self.error):
             return f"{self.name}: {self.error or 'failed'}"
         return ""
 
     @property
     def unready(self) -> str:
-        """Why it is not ready; empty if it was seen to work, or is not to run."""
+        """Why it is not ready; empty if it was seen to work, or is not meant to run."""
         if self.phase is QueryPhase.WAITING or self.phase is QueryPhase.STARTING:
             return self.trouble or f"{self.name}: {self.phase}"
         if self.phase is QueryPhase.RUNNING and not self.seen_working:
@@ -102,7 +102,7 @@ class QueryState:
 
 
 def told(error: BaseException) -> str:
-    """What an error says, in one line: of Spark's, the last line that says anything, which is ours.
+    """An error in one line: the last relevant line of Spark's text, which is usually our message.
 
     Spark wraps a Python error in its own, and appends the plan of the query.
     """

@@ -1,9 +1,9 @@
-"""Batches of a lake that Spark has committed and could not tell of: a crash came in between.
+"""Finds batches of a lake that Spark has committed, but did not report because of a crash.
 
-Spark tells of a batch after its commit, and never again. Batches that go to tables are numbered
-with their rows; those of a lake are known by the checkpoint's list of commits alone.
+Spark reports a batch once, after its commit. Batches for tables are numbered in the transaction of
+their rows; those of a lake can only be found in the checkpoint's list of commits.
 
-State: log: Spark's checkpoint and the lake's log, both only read here.
+State: log: Spark's checkpoint and the lake's log, both read-only here.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _log = logging.getLogger("kourou.spark")
 def unheard_batches(
     checkpoint: Path, lake: Path, last: Written | None
 ) -> Iterator[tuple[str, int, int]]:
-    """The checkpoint's id, number and rows of each batch behind `last` that is committed.
+    """Checkpoint ID, number and row count of each committed batch after `last`.
 
-    Nothing where no query has begun. Rows of files that are gone meanwhile are not counted.
+    Nothing if the query has never started. Rows of files that were deleted since are not counted.
     """
     commits = checkpoint / "commits"
     if not commits.is_dir():

@@ -1,1 +1,1 @@
-"""The operations of the HTTP API, a module each chapter."""
+"""The operations of the HTTP API; each module is a chapter."""

@@ -1,4 +1,4 @@
-"""What needs an operator now."""
+"""The active alarms."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
 
     disk_used_ratio: float
     lag_messages: int
-    #: Within ten minutes.
+    #: New dead letters of a group within ten minutes.
     dead_letters_grown: int
     replica_lag_bytes: int
     sampling_gap_ms: int
@@ -50,7 +50,7 @@ class AlarmList(Listing[Alarm], frozen=True, kw_only=True):
 
 
 async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
-    """As of the last sample."""
+    """The active alarms as of the last sample."""
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     found = [told(one) for one in sampler.standing()]
@@ -71,7 +71,7 @@ async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
 
 
 def told(one: Standing) -> Alarm:
-    """An alarm as it is answered."""
+    """The response form of an alarm."""
     raised = one.raised
     return Alarm(
         id=raised.id,

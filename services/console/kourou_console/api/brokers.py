@@ -1,6 +1,6 @@
-"""A broker's settings, and what an operator may have it do.
+"""Settings of a broker, and commands for it.
 
-State: none. Changed settings are events of the broker, as is their reason.
+State: none. Changed settings are events of the broker, with their reason.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BrokerChange(msgspec.Struct, frozen=True):
-    """Which broker; `preview`: only tell what would happen."""
+    """The broker; `preview`: only report the effects."""
 
     broker: Name
     preview: bool = False
@@ -109,7 +109,7 @@ class CounterParameters(msgspec.Struct, frozen=True):
 
 
 class AllProgress(msgspec.Struct, frozen=True):
-    """Which broker; `ordered`: only ordered topics; `level`: only lags of so many messages."""
+    """The broker; `ordered`: only ordered topics; `level`: only lags of so many messages."""
 
     broker: Name
     ordered: bool = False
@@ -124,7 +124,7 @@ class GroupQueueLag(QueueLag, frozen=True, kw_only=True):
 
 
 async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[Setting]:
-    """Every setting, the value in force, and whether it may be changed while the broker runs."""
+    """Every setting, its current value, and whether it can be changed while the broker runs."""
     await brokers_of(gateway, parameters.broker)
     found = await _settings(gateway, parameters.broker)
     return Listing(items=found, total=len(found), as_of_ms=gateway.clock.now_ms())
@@ -133,7 +133,7 @@ async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[Setting]:
 async def _settings(gateway: Gateway, broker: str) -> list[Setting]:
     try:
         told = await gateway.admin.brokers.settings(broker)
-    except DecodeError:  # a broker of another make tells values only
+    except DecodeError:  # other brokers report only values
         values = await gateway.admin.brokers.config(broker)
         return [Setting(name=name, value=value) for name, value in sorted(values.items())]
     return [_setting(one) for one in sorted(told, key=lambda one: one.name)]
@@ -158,7 +158,7 @@ def _setting(one: SettingTold) -> Setting:
 async def update_config(
     gateway: Gateway, parameters: BrokerChange, body: SettingsBody
 ) -> SettingChanges:
-    """Change settings while the broker runs: all, or none if one is refused."""
+    """Change settings while the broker runs: all, or none if one is rejected."""
     await brokers_of(gateway, parameters.broker)
     known = {one.name: one for one in await _settings(gateway, parameters.broker)}
     changes = [_change(known.get(name), name, value) for name, value in body.settings.items()]
@@ -209,7 +209,7 @@ def _number_refused(one: Setting, text: str) -> str | None:
 async def write_permission(
     gateway: Gateway, parameters: BrokerChange, body: WritePermission
 ) -> Done:
-    """Put a broker into the routes for sending, or take it out before it is stopped."""
+    """Restore or remove a broker's write permission in the routes, for example before a stop."""
     name = parameters.broker
     await brokers_of(gateway, name)
     admin = gateway.admin.brokers
@@ -234,7 +234,7 @@ _CLEANED = {
 
 
 async def cleaning(gateway: Gateway, parameters: BrokerChange, body: Cleaning) -> Done:
-    """Have a broker delete what is expired."""
+    """Let a broker delete expired files."""
     name = parameters.broker
     await brokers_of(gateway, name)
     admin = gateway.admin.brokers
@@ -275,7 +275,7 @@ async def counter(gateway: Gateway, parameters: CounterParameters) -> Counted:
 
 
 async def all_progress(gateway: Gateway, parameters: AllProgress) -> Listing[GroupQueueLag]:
-    """Where every group stands in every queue of one broker, the largest lag first."""
+    """The progress of every group in every queue of one broker, the largest lag first."""
     await brokers_of(gateway, parameters.broker)
     found = await gateway.admin.offsets.everywhere(
         parameters.broker, ordered_only=parameters.ordered

@@ -1,4 +1,4 @@
-"""Looking at a queue: messages from an offset on."""
+"""Browse a queue: messages from an offset on."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ READ_BYTES = 4 << 20
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue, and where to look."""
+    """A queue, and the offset to start at."""
 
     topic: Name
     broker: Name
     queue: Annotated[int, msgspec.Meta(ge=0, le=TOPIC_QUEUES_MAX)]
-    #: Below 0 it counts from the end: -20 is the last 20.
+    #: A negative offset counts from the end: -20 is the last 20 messages.
     offset: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = -20
     count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 20
     body_max: BodyMax = PREVIEW_BYTES
@@ -58,7 +58,7 @@ async def browse_queue(gateway: Gateway, parameters: Place) -> QueuePage:
     missing: list[Missing] = []
     items: list[MessageView] = []
     budget = Budget()
-    # Bytes, or a damaged record, may end a read before there are enough.
+    # A read may end early, because of its size or a damaged record.
     while len(items) < parameters.count and offset < high:
         try:
             result = await reading.read(

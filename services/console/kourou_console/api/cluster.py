@@ -1,4 +1,4 @@
-"""Which brokers there are, who leads them, who follows, and how they are."""
+"""Brokers and clusters, with their leaders, replicas and status."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class RuntimeAnswer(msgspec.Struct, frozen=True):
 
 
 class BrokerPath(msgspec.Struct, frozen=True):
-    """Which broker."""
+    """The broker."""
 
     broker: Name
 
@@ -132,14 +132,14 @@ async def cluster(gateway: Gateway, _parameters: NoParameters) -> ClusterAnswer:
 
 
 async def brokers(gateway: Gateway, _parameters: NoParameters) -> Listing[Broker]:
-    """The same as one list."""
+    """The brokers as one list."""
     found, missing = await _brokers(gateway, await brokers_of(gateway))
     items = [found[name] for name in sorted(found)]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms(), missing=missing)
 
 
 async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
-    """One of them."""
+    """One broker."""
     await brokers_of(gateway, parameters.broker)
     found, missing = await _brokers(gateway, [parameters.broker])
     if parameters.broker not in found:
@@ -148,7 +148,7 @@ async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
 
 
 async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[Member]:
-    """Every copy of a broker's log, as each tells itself."""
+    """Every replica of a broker's log, as reported by itself."""
     await brokers_of(gateway, parameters.broker)
     members = every_member(await gateway.admin.replicas.of(parameters.broker))
     missing = [
@@ -172,7 +172,7 @@ async def runtime(gateway: Gateway, parameters: BrokerPath) -> RuntimeAnswer:
     )
 
 
-# -- making it ------------------------------------------------------------------------------------
+# -- building the responses -----------------------------------------------------------------------
 
 
 async def _brokers(gateway: Gateway, names: list[str]) -> tuple[dict[str, Broker], list[Missing]]:
@@ -188,7 +188,7 @@ async def _brokers(gateway: Gateway, names: list[str]) -> tuple[dict[str, Broker
 
 
 async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> Broker:
-    """One broker: its copies, its leader's figures, its routes, side by side."""
+    """One broker: its replicas, its leader's metrics and its routes, requested concurrently."""
     admin = gateway.admin
     members, table, writable = await asyncio.gather(
         asyncio.wait_for(admin.replicas.of(name), LOOK_S),
@@ -231,7 +231,7 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
 
 
 def _leading(members: list[LogMember]) -> LogMember | None:
-    """Who says that it leads, in the newest epoch."""
+    """The replica that reports to be the leader, in the newest epoch."""
     leaders = [one for one in members if one.told is not None and one.told.leads]
     leaders = [one for one in leaders if one.told is not None and not one.told.fenced] or leaders
     return max(leaders, key=lambda one: one.told.epoch if one.told else 0, default=None)
@@ -248,13 +248,13 @@ def _replication(members: list[LogMember]) -> str | None:
 
 
 def members_of(members: list[LogMember]) -> list[Member]:
-    """Members as they are answered; what only the leader knows of a follower stands with that."""
+    """The replicas as response items, with the leader's information about its followers."""
     leader = _leading(members)
     return [_member(one, None if leader is None else leader.told) for one in members]
 
 
 def every_member(members: list[LogMember]) -> list[Member]:
-    """The same, and after them those that their Raft group counts and that are not there."""
+    """The replicas, then the nodes of their Raft group that are not registered."""
     gone = [
         Member(
             broker=leader.broker_name,

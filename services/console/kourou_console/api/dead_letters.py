@@ -1,4 +1,4 @@
-"""Dead letters: which there are and why, sending a selection again, export."""
+"""Dead letters: lists and causes, redelivery of a selection, export."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class OfGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group's letters."""
+    """A group whose dead letters are listed."""
 
     group: Name
     count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 50
@@ -69,7 +69,7 @@ class CauseView(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     first_ms: int
     last_ms: int
-    #: The newest one's own reason, and its id.
+    #: The reason of the newest dead letter, and its ID.
     reason: str | None
     example: str
 
@@ -109,14 +109,14 @@ class RedriveWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     )
     filter: Selection | None = None
     rate_per_s: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_RATE_MAX)] = 10
-    #: Send nothing, only tell what would be sent.
+    #: Send nothing, only report what would be sent.
     dry_run: bool = False
-    #: Move the group's mark over letters that were sent, as far as they lie in a row.
+    #: Move the group's mark over sent dead letters, as far as they are consecutive.
     deal_with: bool = False
 
 
 class OneJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, and which of its outcomes."""
+    """A job, and which of its outcomes to return."""
 
     id: Name
     begin: Annotated[int, msgspec.Meta(ge=0, le=REDRIVE_LETTERS_MAX)] = msgspec.field(
@@ -150,7 +150,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     selected: int
     sent: int
     failed: int
-    #: Selected and not sent, or not yet.
+    #: Selected dead letters that are not sent (yet).
     left: int
     started_ms: int
     ended_ms: int | None
@@ -162,10 +162,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
-    """Letters of a group, and their causes."""
+    """The dead letters of a group, and their causes."""
     found = await waiting(gateway, parameters.group)
     missing: list[Missing] = []
-    # Silent queues keep their places in cursors: their letters are on a page when they answer.
+    # Cursors include silent queues, so that their dead letters are listed when their brokers reply.
     offsets = found.marks | dict.fromkeys(found.silent, 0)
     if parameters.cursor is not None and offsets:
         told = places.read(parameters.cursor, list(offsets))
@@ -234,7 +234,7 @@ def _letter(letter: DeadLetter, message: MessageView) -> LetterView:
 async def list_dead_letter_groups(
     gateway: Gateway, parameters: NoParameters
 ) -> Listing[GroupLetters]:
-    """Groups with a dead-letter topic."""
+    """All groups with a dead-letter topic."""
     topics = await gateway.admin.topics.list()
     groups = [one.removeprefix(DLQ_PREFIX) for one in topics if one.startswith(DLQ_PREFIX)]
 
@@ -251,7 +251,7 @@ async def list_dead_letter_groups(
 async def export_dead_letters(
     gateway: Gateway, parameters: ExportOf, request: web.BaseRequest
 ) -> web.StreamResponse:
-    """All letters that wait, one a line."""
+    """All unhandled dead letters, one on each line."""
     found = await waiting(gateway, parameters.group)
     name = f"dead-letters-{parameters.group}.jsonl"
     headers = {
@@ -280,9 +280,9 @@ async def export_dead_letters(
 
 
 async def begin_redrive(gateway: Gateway, parameters: NoParameters, wish: RedriveWish) -> JobView:
-    """Start a job."""
+    """Start a redelivery job."""
     selection = wish.filter or Selection()
-    wanted_of(selection.tag, selection.sql)  # what is no filter is refused before anything begins
+    wanted_of(selection.tag, selection.sql)  # reject an invalid filter before anything starts
     await _check_there(gateway, check_group(wish.group))
     job = gateway.part(Redrives).begin(
         check_group(wish.group),
@@ -296,7 +296,7 @@ async def begin_redrive(gateway: Gateway, parameters: NoParameters, wish: Redriv
 
 
 async def _check_there(gateway: Gateway, group: str) -> None:
-    """Raises GroupNotFound for a group that no broker knows and that has no dead letters."""
+    """Raises GroupNotFound if no broker has the group and it has no dead letters."""
     try:
         await gateway.admin.reading.queues(dlq_topic(group))
     except TopicNotFound:
@@ -306,20 +306,20 @@ async def _check_there(gateway: Gateway, group: str) -> None:
 
 
 async def list_redrives(gateway: Gateway, parameters: NoParameters) -> Listing[JobView]:
-    """The jobs of this gateway's life, the newest first."""
+    """The jobs since the gateway's start, the newest first."""
     jobs = list(gateway.part(Redrives).jobs.values())[::-1]
     items = [_job(gateway, one, 0, 0) for one in jobs]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
 async def get_redrive(gateway: Gateway, parameters: OneJob) -> JobView:
-    """A job and outcomes of its letters."""
+    """A job and the outcomes of its dead letters."""
     job = gateway.part(Redrives).job(parameters.id)
     return _job(gateway, job, parameters.begin, parameters.count)
 
 
 async def stop_redrive(gateway: Gateway, parameters: JobName) -> JobView:
-    """Send no more."""
+    """Stop a job."""
     redrives = gateway.part(Redrives)
     job = redrives.job(parameters.id)
     await redrives.stop(job)

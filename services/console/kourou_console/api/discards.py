@@ -1,10 +1,11 @@
-"""Letting dead letters go.
+"""Discards dead letters.
 
-A letter is named by its offset id, which is that of one place: a letter that was sent again and
-died again has its producer's id twice, and only one of the two may be meant.
+A dead letter is identified by its offset ID, which is that of one position. If a message was
+redelivered and dead-lettered again, two dead letters have the same producer's ID, and only one of
+them may be meant.
 
-State: none. What is dealt with is a mark in each dead-letter queue, the group's own progress there;
-the messages stay until the log is deleted.
+State: none. The position up to which dead letters are handled is a mark in each dead-letter queue
+(the group's own offset there); the messages stay until the log is deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ AT_ONCE = 16
 
 
 class DiscardWanted(msgspec.Struct, frozen=True):
-    """`preview`: only tell how many would be listed no more."""
+    """`preview`: only report how many dead letters would be discarded."""
 
     preview: bool = False
 
@@ -61,7 +62,7 @@ class Discarded(Done, frozen=True, kw_only=True):
 
 
 async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody) -> Discarded:
-    """Move the group's marks behind these letters. Raises 404 for an id that is not listed."""
+    """Move the group's marks past these dead letters. Raises 404 for an ID that is not listed."""
     found = await waiting(gateway, body.group)
     ids = set(body.ids)
     chosen = _Chosen()
@@ -93,14 +94,14 @@ async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody
 
 
 class _Chosen:
-    """Of the letters that are meant the last of each queue: no more of them need be kept."""
+    """The last selected dead letter of each queue, which is sufficient for the marks."""
 
     def __init__(self) -> None:
         self.last: dict[MessageQueue, DeadLetter] = {}
         self.missing: list[Missing] = []
 
     def take(self, letter: DeadLetter) -> None:
-        """This one is meant."""
+        """Select a dead letter."""
         queue = letter.message.queue
         former = self.last.get(queue)
         if former is None or former.message.offset < letter.message.offset:
@@ -119,7 +120,7 @@ async def _oldest(gateway: Gateway, found: Waiting, chosen: _Chosen) -> None:
 
 
 async def _named(gateway: Gateway, found: Waiting, ids: set[str], chosen: _Chosen) -> None:
-    """Those of these offset ids, each asked of the broker that has its place."""
+    """Select the dead letters with these offset IDs, by requesting each from its broker."""
     gate = asyncio.Semaphore(AT_ONCE)
     unknown: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Why a message is where it is: one operation."""
+"""Explains the state of a message: one operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kourou_console.operation import Operation
 
 
 class Which(msgspec.Struct, frozen=True):
-    """The message, and whose affair it is."""
+    """The message, and the group in question."""
 
     id: str
     topic: str | None = None
@@ -18,7 +18,7 @@ class Which(msgspec.Struct, frozen=True):
 
 
 async def explain(gateway: Gateway, parameters: Which) -> Explanation:
-    """Ask brokers and members, and say what follows."""
+    """Collect information from brokers and consumers, and return the conclusions."""
     return await gateway.admin.explain.message(
         parameters.id, topic=parameters.topic, group=parameters.group
     )

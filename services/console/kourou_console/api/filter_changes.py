@@ -1,6 +1,6 @@
-"""Filters uploaded, enabled, disabled, rolled back, tried.
+"""Upload, enable, disable, roll back and try filters.
 
-State: none. What is decided is an event at each broker, with its reason.
+State: none. A change is an event at each broker, with its reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Source = Annotated[str, msgspec.Meta(min_length=1, max_length=FILTER_SOURCE_BYTE
 
 
 class FilterTarget(msgspec.Struct, frozen=True):
-    """Which filter; `preview`: only tell what would happen."""
+    """The filter; `preview`: only report the effects."""
 
     group: Name
     name: Name
@@ -33,7 +33,7 @@ class FilterTarget(msgspec.Struct, frozen=True):
 
 
 class FilterDeletion(msgspec.Struct, frozen=True, kw_only=True):
-    """Which filter, at which brokers; `preview`: only tell what would happen."""
+    """The filter, at which brokers; `preview`: only report the effects."""
 
     group: Name
     name: Name
@@ -142,7 +142,7 @@ _MEANINGS = {
 async def put(
     gateway: Gateway, parameters: FilterTarget, body: UploadBody, call: Call
 ) -> FilterChanges:
-    """Upload a version; a source that is known keeps its version."""
+    """Upload a version; a known source keeps its version."""
     group, name = parameters.group, check_filter_name(parameters.name)
     check_source(body.source, name)
     if parameters.preview:
@@ -173,7 +173,7 @@ async def put(
 
 
 async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -> FilterChanges:
-    """Let a version run from now on; its quarantine is over then."""
+    """Run a version from now on; this ends its quarantine."""
     what = "the newest version" if body.version is None else f"version {body.version}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, f"{what} would be enabled")
@@ -189,7 +189,7 @@ async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -
 
 
 async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
-    """Let no version run: the group gets nothing until one is enabled again."""
+    """Run no version: the group receives nothing until a version is enabled again."""
     if parameters.preview:
         text = "no version would be enabled: the group waits until one is"
         return await _preview(gateway, parameters, body, text)
@@ -204,7 +204,7 @@ async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) 
 
 
 async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
-    """Let the version run that ran before this one."""
+    """Run the previous version again."""
     if parameters.preview:
         found = await _there(gateway, parameters, body)
         says = [
@@ -225,7 +225,7 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
 
 
 async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -> FilterChanges:
-    """Say what becomes of messages that the filter cannot judge."""
+    """Set the policy for messages that the filter cannot evaluate."""
     text = f"if it fails on a message, {_MEANINGS[body.policy]}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, text)
@@ -266,7 +266,7 @@ async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
 
 
 async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> list[Filter]:
-    """The filter at the brokers that are meant; 404 where none of them has it."""
+    """The filter at the selected brokers. Raises 404 if none of them has it."""
     chosen = set(await brokers_of(gateway, body.broker, body.cluster))
     found = await one_filter(gateway, FilterPath(parameters.group, parameters.name))
     there = [one for one in found.items if one.broker in chosen]
@@ -311,7 +311,7 @@ def _told(
 
 
 async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> TrialList:
-    """What a filter would say of the topic's last messages; nobody's progress is touched."""
+    """The filter's results for the topic's last messages; no group's progress changes."""
     if body.source is not None and body.version is not None:
         raise BadRequest("give a source or a stored version, not both")
     found = await gateway.admin.filters.try_out(

@@ -1,6 +1,6 @@
-"""Filters: the Python that groups uploaded, looked at.
+"""The Python filters that groups uploaded.
 
-State: none. Every broker keeps filters itself, so everything is told by broker.
+State: none. Every broker stores filters itself, so all results are by broker.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class FilterList(Listing[Filter], frozen=True, kw_only=True):
 
 
 class FiltersWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one group, at one broker; or all."""
+    """The filters of one group, at one broker; by default all."""
 
     group: Name | None = None
     broker: Name | None = None
@@ -96,7 +96,7 @@ class FiltersWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilterPath(msgspec.Struct, frozen=True):
-    """Which filter; at one broker, or at all."""
+    """The filter, at one broker or at all."""
 
     group: Name
     name: Name
@@ -104,7 +104,7 @@ class FilterPath(msgspec.Struct, frozen=True):
 
 
 class SourceWanted(msgspec.Struct, frozen=True):
-    """The version that runs, or else the newest, if none is named."""
+    """The active version, otherwise the newest, if no version is named."""
 
     group: Name
     name: Name
@@ -113,7 +113,7 @@ class SourceWanted(msgspec.Struct, frozen=True):
 
 
 class FiguresWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one group, one filter, one broker's filter servers; or all."""
+    """One group, one filter, one broker's filter servers; by default all."""
 
     group: Name | None = None
     name: Name | None = None
@@ -146,12 +146,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def filters(gateway: Gateway, parameters: FiltersWanted) -> FilterList:
-    """All filters at all brokers that answer."""
+    """All filters at all brokers that reply."""
     return await _filters(gateway, parameters.group or "", "", parameters.broker, parameters.limit)
 
 
 async def one_filter(gateway: Gateway, parameters: FilterPath) -> FilterList:
-    """One filter, at every broker that has it. Raises 404 where none has."""
+    """One filter, at every broker that has it. Raises 404 if none has it."""
     found = await _filters(
         gateway, parameters.group, parameters.name, parameters.broker, LIST_ITEMS
     )
@@ -207,7 +207,7 @@ def _filter(broker: str, one: FilterState) -> Filter:
 
 
 def state_of(one: FilterState) -> str:
-    """`runs`, `disabled` or `quarantined`; who is quarantined does not run, active or not."""
+    """`runs`, `disabled` or `quarantined`; a quarantined filter does not run even if active."""
     if one.active is None:
         return "disabled"
     return "quarantined" if one.active in one.quarantined else "runs"
@@ -226,7 +226,7 @@ def _version(one: Kept) -> FilterVersion:
 
 
 async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
-    """The Python of a version, as it was uploaded."""
+    """The Python source of a version, as uploaded."""
     found = await gateway.admin.filters.source(
         parameters.group, parameters.name, parameters.version, broker=parameters.broker
     )
@@ -238,7 +238,7 @@ async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
 
 
 async def figures(gateway: Gateway, parameters: FiguresWanted) -> Listing[Figures]:
-    """What filters did, at each filter server that answers."""
+    """The statistics of filters, from each filter server that replies."""
     names = await brokers_of(gateway, parameters.broker)
     group, name = parameters.group or "", parameters.name or ""
 

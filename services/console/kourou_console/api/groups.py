@@ -1,6 +1,6 @@
-"""Consumer groups: which there are, how they are set, made, changed, deleted.
+"""Consumer groups: lists, configurations, creation, changes and deletion.
 
-State: none. What is decided is an event at each broker, with its reason.
+State: none. A change is an event at each broker, with its reason.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class GroupDetail(Group, frozen=True, kw_only=True):
 
 
 class GroupsWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """`search` is a part of the name; `system`: those that every broker has, too."""
+    """`search` is a part of the name; `system`: include groups that every broker has."""
 
     search: str = ""
     system: bool = False
@@ -110,13 +110,13 @@ class GroupsWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupPath(msgspec.Struct, frozen=True):
-    """Which group."""
+    """The group."""
 
     group: Name
 
 
 class GroupChange(msgspec.Struct, frozen=True):
-    """Which group; `preview`: only tell what would happen."""
+    """The group; `preview`: only report the effects."""
 
     group: Name
     preview: bool = False
@@ -159,7 +159,7 @@ class GroupChanges(Done, frozen=True, kw_only=True):
 
 
 class GroupDeletion(msgspec.Struct, frozen=True, kw_only=True):
-    """Which group, where; with `remove_offsets` its progress goes, too."""
+    """The group, at which brokers; `remove_offsets` deletes its progress, too."""
 
     group: Name
     preview: bool = False
@@ -178,13 +178,13 @@ class GroupLoss(Done, frozen=True, kw_only=True):
     topics: list[str]
 
 
-# -- looking --------------------------------------------------------------------------------------
+# -- queries --------------------------------------------------------------------------------------
 
 
 async def all_groups(
     gateway: Gateway, broker: str | None = None, cluster: str | None = None
 ) -> tuple[dict[str, dict[str, BrokerGroup]], list[Missing]]:
-    """Every group of every broker that answers: broker -> group -> config."""
+    """Every group of every broker that replies: broker -> group -> config."""
     names = await brokers_of(gateway, broker, cluster)
 
     async def configs(name: str) -> dict[str, BrokerGroup]:
@@ -194,7 +194,7 @@ async def all_groups(
 
 
 async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
-    """Groups that brokers have, and those that only have progress."""
+    """All configured groups, and those that only have progress."""
     found, missing = await all_groups(gateway)
     sampler = gateway.part(Sampler)
     await sampler.fresh()
@@ -226,12 +226,12 @@ async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
 
 
 async def _is_left(gateway: Gateway, group: str) -> bool:
-    """Of a group that no broker has: is there progress, or a member?"""
+    """Whether a group without configuration still has progress or consumers."""
     return bool(await topics_of(gateway, group)) or (await connected(gateway, group))[0] > 0
 
 
 async def connected(gateway: Gateway, group: str) -> tuple[int, str | None]:
-    """How many members are connected, and how they consume; nobody is no error."""
+    """The number of connected consumers, and their message model; no consumers are not an error."""
     try:
         found = await gateway.admin.groups.connections(group)
     except Rejected:
@@ -245,7 +245,7 @@ def group_of(
     members: tuple[int, str | None] | None,
     sampler: Sampler,
 ) -> Group:
-    """A group as its brokers have it, with what the last sample says of it."""
+    """A group's configuration at its brokers, with values of the last sample."""
     enabled = {one.consume_enable for one in configs.values()}
     attempts = {one.retry_max_times for one in configs.values()}
     return Group(
@@ -263,7 +263,7 @@ def group_of(
 
 
 def config_of(broker: str, one: BrokerGroup) -> GroupConfig:
-    """A group at a broker, as it is answered."""
+    """A group's configuration at a broker, as a response item."""
     return GroupConfig(
         broker=broker,
         **{ours: getattr(one, theirs) for ours, theirs in _BROKERS_NAMES.items()},
@@ -271,7 +271,7 @@ def config_of(broker: str, one: BrokerGroup) -> GroupConfig:
 
 
 async def group(gateway: Gateway, parameters: GroupPath) -> GroupDetail:
-    """Everything about one group but its members and its progress."""
+    """All information about one group except for its consumers and its progress."""
     name = parameters.group
     found, missing = await all_groups(gateway)
     configs = {broker: every[name] for broker, every in found.items() if name in every}
@@ -303,7 +303,7 @@ async def group(gateway: Gateway, parameters: GroupPath) -> GroupDetail:
 
 
 async def topics_of(gateway: Gateway, group: str) -> list[str]:
-    """The topics in which a group has progress, or which it subscribes; none if nobody knows it."""
+    """The topics in which a group has progress or subscriptions; none if it is unknown."""
     return _topics_in(await _progress_of(gateway, group))
 
 
@@ -329,11 +329,11 @@ def _clashes(configs: Mapping[str, BrokerGroup]) -> list[str]:
     return said
 
 
-# -- changing -------------------------------------------------------------------------------------
+# -- changes --------------------------------------------------------------------------------------
 
 
 async def put(gateway: Gateway, parameters: GroupChange, body: GroupBody) -> GroupChanges:
-    """Create a group, or change it, broker by broker; what is not named stays."""
+    """Create or change a group, broker by broker; omitted fields stay as they are."""
     name = check_group(parameters.group)
     if body.broker is not None and body.cluster is not None:
         raise BadRequest("give a broker or a cluster, not both")
@@ -393,7 +393,7 @@ def _said(name: str, items: list[BrokerGroupChange], *, preview: bool) -> list[s
 
 
 async def delete(gateway: Gateway, parameters: GroupDeletion) -> GroupLoss:
-    """Delete a group, and its progress if asked. Raises GroupNotFound if nobody has it."""
+    """Delete a group, and its progress if requested. Raises GroupNotFound if no broker has it."""
     name = parameters.group
     found, missing = await all_groups(gateway, parameters.broker, parameters.cluster)
     brokers = [broker for broker, every in sorted(found.items()) if name in every]

@@ -1,7 +1,7 @@
-"""What was decided at brokers, what held when, and taking a decision back.
+"""Control events of brokers, states at a given time, and reverting events.
 
-Every broker has a history of its own, in which events are numbered from 0. A page over several of
-them is ordered by time; its cursor says where each broker is to go on.
+Every broker has its own history, in which events are numbered from 0. A page over several brokers
+is ordered by time; its cursor contains the next number for each broker.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ class HistoryList(Listing[Decision], frozen=True, kw_only=True):
 
 
 class HistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` is topic, group, setting, progress, filter and others, `name` what follows it
-    (`orders`); `type` may be repeated (`TopicPut`); `until_ms` leaves out what came later.
+    """Filters of events.
+
+    `kind` is topic, group, setting, progress, filter and others, `name` what follows it (`orders`);
+    `type` may be repeated (`TopicPut`); `until_ms` excludes later events.
     """
 
     broker: Name | None = None
@@ -77,7 +79,7 @@ class HistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerHistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The same of one broker."""
+    """The same filters for one broker."""
 
     broker: Name
     kind: Name | None = None
@@ -89,9 +91,9 @@ class BrokerHistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """At an instant, after an event, or now. `aggregate` like topic/orders; "" is everything.
+    """At a time, after an event, or now. `aggregate` like topic/orders; "" is everything.
 
-    Where there is one broker only it need not be named.
+    The broker may be omitted if there is only one.
     """
 
     broker: Name | None = None
@@ -112,13 +114,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoWanted(msgspec.Struct, frozen=True):
-    """`preview`: only tell what would be taken back."""
+    """`preview`: only report what would be reverted."""
 
     preview: bool = False
 
 
 class BrokerUndoWanted(msgspec.Struct, frozen=True):
-    """At which broker; `preview`: only tell what would be taken back."""
+    """The broker; `preview`: only report what would be reverted."""
 
     broker: Name
     preview: bool = False
@@ -141,7 +143,7 @@ class Undone(Done, frozen=True, kw_only=True):
 
 
 async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
-    """What was decided, at one broker or all of them, the newest first."""
+    """The control events of one broker or all, the newest first."""
     info = await gateway.admin.cluster.info()
     brokers = await brokers_of(gateway, parameters.broker)
     before = _before(parameters.cursor, brokers)
@@ -176,7 +178,7 @@ async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
 async def _page(
     gateway: Gateway, broker: str, parameters: HistoryWanted, before: int | None
 ) -> tuple[list[Decided], HistoryPage]:
-    """Up to `count` of one broker; of one kind only by reading on, for brokers know names only."""
+    """Up to `count` events of one broker. For a kind it reads on: brokers filter by name only."""
     aggregate = ""
     if parameters.name is not None:
         if parameters.kind is None:
@@ -207,7 +209,7 @@ async def _page(
 
 
 def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
-    """A cursor's place for each broker; 0: nothing is left there. Raises BadRequest."""
+    """The cursor's position for each broker; 0: nothing is left there. Raises BadRequest."""
     found: dict[str, int] = {}
     for part in filter(None, cursor.split(",")):
         name, _, text = part.rpartition(":")
@@ -248,12 +250,12 @@ def _final(one: Decided, info: ClusterInfo) -> str | None:
 
 
 async def broker_history(gateway: Gateway, parameters: BrokerHistoryWanted) -> HistoryList:
-    """The same of one broker."""
+    """The control events of one broker."""
     return await history(gateway, HistoryWanted(**msgspec.structs.asdict(parameters)))
 
 
 async def state(gateway: Gateway, parameters: StateWanted) -> State:
-    """What held at an instant, after an event, or holds now."""
+    """The state at a time, after an event, or now."""
     found = await gateway.admin.history.state_at(
         parameters.aggregate,
         broker=parameters.broker,
@@ -271,9 +273,9 @@ async def state(gateway: Gateway, parameters: StateWanted) -> State:
 
 
 async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undone:
-    """Decide the opposite of an event; a preview tells the event and what it was before.
+    """Revert an event; a preview returns the event and the state before it.
 
-    What no broker takes back is refused (409) before one is asked, previewed or not.
+    Events that no broker can revert are rejected (409) without a request, also in a preview.
     """
     admin = gateway.admin.history
     info = await gateway.admin.cluster.info()
@@ -313,7 +315,7 @@ def _said(offset: int, event: Decided | None, items: list[Decided], *, preview: 
 
 
 async def _check_filter(gateway: Gateway, event: Decided) -> None:
-    """Raises what the broker would: a filter has to be there, or to be gone if it comes back."""
+    """Raises what the broker would: the filter must exist, or must not if it is to be restored."""
     group, _, name = event.aggregate.removeprefix("filter/").partition("/")
     found = await gateway.admin.filters.list(group, name, broker=event.broker_name)
     there = any(found.values())
@@ -325,7 +327,7 @@ async def _check_filter(gateway: Gateway, event: Decided) -> None:
 
 
 async def broker_undo(gateway: Gateway, parameters: BrokerUndoWanted, body: UndoBody) -> Undone:
-    """The same at the broker of the path."""
+    """Revert an event at the broker of the path."""
     if body.broker is not None and body.broker != parameters.broker:
         raise BadRequest("the path names another broker than the body")
     there = msgspec.structs.replace(body, broker=parameters.broker)

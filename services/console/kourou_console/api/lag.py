@@ -1,4 +1,4 @@
-"""How far a group is in a queue, as it is answered everywhere."""
+"""Consumer lag in one queue, in the form of all responses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lag_of(queue: MessageQueue, one: OffsetWrapper) -> dict[str, Any]:
-    """The fields that a broker's statistics give."""
+    """The fields from a broker's statistics."""
     return {
         "topic": queue.topic,
         "broker": queue.broker_name,
@@ -44,7 +44,7 @@ def lag_of(queue: MessageQueue, one: OffsetWrapper) -> dict[str, Any]:
 
 
 def lag_messages(progress: Mapping[MessageQueue, OffsetWrapper]) -> int:
-    """Messages before a group; in a dead-letter topic its progress is an operator's mark."""
+    """The lag in messages; 0 in a dead-letter topic, where the offset is an operator's mark."""
     return sum(
         max(0, one.broker_offset - one.consumer_offset)
         for queue, one in progress.items()

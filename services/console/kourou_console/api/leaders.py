@@ -1,4 +1,4 @@
-"""Who leads a broker: handing over, promoting.
+"""Transfer of leadership and promotion of followers.
 
 State: none. Leaders and epochs are records of the broker's log.
 """
@@ -41,7 +41,7 @@ class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def transfer_leader(gateway: Gateway, parameters: BrokerChange, body: Handover) -> Leading:
-    """Let another member of a Raft group lead. Nothing that was acknowledged is lost."""
+    """Let another node of a Raft group lead. No acknowledged message is lost."""
     name = parameters.broker
     await brokers_of(gateway, name)
     members = members_of(await gateway.admin.replicas.of(name))
@@ -83,7 +83,7 @@ async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -
 
 
 def _promoted(name: str, members: list[Member], body: Promotion) -> list[str]:
-    """What would come of it, as far as the members tell."""
+    """The expected effects, from what the replicas report."""
     chosen = next(
         (
             one

@@ -1,6 +1,6 @@
-"""Consuming by leases: receive, ack, extend, retry, dead-letter.
+"""Consumption with leases: receive, ack, extend, retry, dead-letter.
 
-State: none; the part `Leases` has it.
+State: none; the component `Leases` has it.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ class OneLease(msgspec.Struct, frozen=True):
 class Receive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to lease. Tags, sql or filter are the group's subscription: always the same."""
 
-    #: So many messages at most, and not more than 4 MiB of bodies beside a single larger one.
+    #: The maximum number of messages, with at most 4 MiB of bodies unless it is a single message.
     max: Annotated[int, msgspec.Meta(ge=1, le=LEASES_PER_RECEIVE_MAX)] = 1
-    #: So long nobody else gets them.
+    #: How long no other consumer receives them.
     invisible_ms: Invisible = 30_000
-    #: So long the answer waits for a first message.
+    #: How long to wait for a first message.
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=RECEIVE_WAIT_MS_MAX)] = 0
     tags: tuple[str, ...] = ()
     sql: str | None = None
-    #: The name of a filter in Python that the group has uploaded; it runs beside the brokers.
+    #: The name of a Python filter that the group has uploaded; it runs in a filter server.
     filter: Name | None = None
     #: One message of a queue at a time, in the order of the queue.
     order: bool = False
-    #: Where a group without progress begins in queues that were there before it.
+    #: Where a group without progress starts in queues that existed before it.
     begin: Begin = Begin.LAST
 
 
@@ -158,7 +158,7 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     order: bool
     queues: int
-    #: Receives that wait now.
+    #: The number of waiting receives.
     receiving: int
     leased: int
     topics: list[TopicUse]
@@ -169,7 +169,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     left: bool
-    #: Messages that were under lease: they are delivered again.
+    #: The number of leased messages, which are redelivered.
     leases_ended: int
     as_of_ms: int
 
@@ -202,9 +202,9 @@ async def receive_messages(
 async def _told(
     gateway: Gateway, member: GroupMember, topic: str, given: list[GroupHeld]
 ) -> list[Leased]:
-    """Leases as the answer has them: with whole bodies, so many as it may have of those.
+    """The leases for the response, with complete bodies, as many as fit.
 
-    The first may be larger. What does not fit waits again, as if it had not been handed out.
+    The first body may be larger. Messages that do not fit can be leased again immediately.
     """
     whole = {held.number: held for held in given}
     left = dict(whole)
@@ -218,9 +218,9 @@ async def _told(
                 break
             del left[number]
             if held.number != number or held.state is not State.LEASED:
-                continue  # it ended while bodies were inflated
-            if view.body_error is not None:  # nobody can ever consume it
-                del whole[number]  # if no broker takes it, it rests for a while
+                continue  # it ended during decompression
+            if view.body_error is not None:  # an unreadable message can never be consumed
+                del whole[number]  # if no broker accepts it, its lease continues
                 reason = f"it cannot be read: {view.body_error}"
                 await member.dead_letter(held, reason[:LEASE_REASON_LENGTH_MAX])
                 continue
@@ -230,7 +230,7 @@ async def _told(
                 Leased(lease=lease, expires_ms=expires_ms, attempt=held.attempt, message=view)
             )
     except BaseException:
-        left = whole  # nobody hears of any of them
+        left = whole  # none of the leases is sent
         raise
     finally:
         member.untold(topic, left)
@@ -243,7 +243,7 @@ def _wall_ms(gateway: Gateway, monotonic_ms: int) -> int:
 
 
 async def ack_lease(gateway: Gateway, parameters: OneLease) -> LeaseState:
-    """It was consumed."""
+    """Acknowledge a message."""
     _ack(gateway.part(Leases), parameters.lease)
     return _state(gateway, parameters.lease, End.ACKED)
 
@@ -256,7 +256,7 @@ def _ack(leases: Leases, token: str) -> None:
 
 
 async def extend_lease(gateway: Gateway, parameters: OneLease, wish: Extension) -> LeaseState:
-    """Its consumer needs longer."""
+    """Extend a lease."""
     found = gateway.part(Leases).find(parameters.lease)
     assert found is not None, "no time limit was allowed"
     member, held = found
@@ -270,7 +270,7 @@ async def extend_lease(gateway: Gateway, parameters: OneLease, wish: Extension) 
 
 
 async def retry_lease(gateway: Gateway, parameters: OneLease, wish: Retry) -> LeaseState:
-    """It was not consumed."""
+    """Return a message for a retry."""
     found = gateway.part(Leases).find(parameters.lease, done=End.RETRIED)
     if found is not None:
         member, held = found
@@ -281,7 +281,7 @@ async def retry_lease(gateway: Gateway, parameters: OneLease, wish: Retry) -> Le
 async def dead_letter_lease(
     gateway: Gateway, parameters: OneLease, wish: DeadLettered
 ) -> LeaseState:
-    """It will never be consumed."""
+    """Send a message to the dead-letter queue."""
     found = gateway.part(Leases).find(parameters.lease, done=End.DEAD_LETTERED)
     if found is not None:
         member, held = found
@@ -296,7 +296,7 @@ def _state(gateway: Gateway, lease: str, end: End) -> LeaseState:
 
 
 async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listing[AckOutcome]:
-    """Several were consumed; each has an outcome of its own."""
+    """Acknowledge several messages; each has its own outcome."""
     check_group(parameters.group)
     leases = gateway.part(Leases)
     items: list[AckOutcome] = []
@@ -313,7 +313,7 @@ async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listi
 
 
 async def list_lease_groups(gateway: Gateway, parameters: NoParameters) -> Listing[GroupUse]:
-    """Where this gateway is a member."""
+    """The groups that this gateway has joined."""
     items = [await _use(member) for member in gateway.part(Leases)]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
@@ -339,7 +339,7 @@ async def _use(member: GroupMember) -> GroupUse:
 
 
 async def leave_group(gateway: Gateway, parameters: InGroup) -> Left:
-    """Leave now, and not after three idle minutes."""
+    """Leave a group now, instead of after three idle minutes."""
     leases = gateway.part(Leases)
     out = sum(one.book.out for one in leases if one.group == parameters.group)
     left = await leases.leave(check_group(parameters.group))

@@ -1,4 +1,4 @@
-"""Who the caller is, what it may do, what is there."""
+"""The caller's identity and rights, and the available features."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kourou_console.operation import NoParameters, Operation
 class Me(msgspec.Struct, frozen=True):
     """The caller's identity and rights, and the gateway."""
 
-    #: The token's name; "anybody" where there are no tokens.
+    #: The token's name; "anybody" if there are no tokens.
     name: str
-    #: Of read, write and admin, those it has.
+    #: The caller's rights, of read, write and admin.
     rights: list[str]
-    #: Does every call need a token?
+    #: Whether every call needs a token.
     token_required: bool
     version: str
     producer_group: str
-    #: Null until the cluster has answered for the first time.
+    #: Null until the cluster has replied for the first time.
     cluster: str | None
-    #: What is there beside brokers: spark.
+    #: Services in addition to brokers: spark.
     features: dict[str, bool]
     as_of_ms: int
 

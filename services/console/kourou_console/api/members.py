@@ -1,4 +1,4 @@
-"""The members of groups, and producers: who is connected, how each runs, whether they agree."""
+"""Connected consumers and producers: their status, and whether subscriptions agree."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MemberList(Listing[Member], frozen=True, kw_only=True):
 
 
 class MemberPath(msgspec.Struct, frozen=True):
-    """One member; with `stacks` what its threads do, too."""
+    """One consumer; `stacks` includes the stack traces of its threads."""
 
     group: Name
     client: ClientName
@@ -134,7 +134,7 @@ class Producer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducersWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Those of one broker, or all."""
+    """The producers of one broker, or of all."""
 
     broker: Name | None = None
     limit: Limit = LIST_ITEMS
@@ -159,7 +159,7 @@ class DirectAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def members(gateway: Gateway, parameters: GroupPath) -> MemberList:
-    """Who is connected; nobody is an empty list."""
+    """The connected consumers; an empty list if there are none."""
     try:
         found = await gateway.admin.groups.connections(parameters.group)
     except Rejected:
@@ -193,7 +193,7 @@ def _shown(wanted: Iterable[Wanted]) -> list[Subscription]:
 
 
 async def running(gateway: Gateway, parameters: MemberPath) -> Running:
-    """One member's settings, queues, rates; it is asked through a broker."""
+    """One consumer's settings, queues and rates, requested through a broker."""
     info = await gateway.admin.members.running_info(
         parameters.group, parameters.client, stacks=parameters.stacks
     )
@@ -238,10 +238,10 @@ def _queues(info: ConsumerRunningInfo) -> list[HeldQueue]:
 
 
 async def subscriptions(gateway: Gateway, parameters: GroupPath) -> SubscriptionList:
-    """What each member wants, and which of them disagree about which topic."""
+    """The subscriptions of each consumer, and the topics with different subscriptions."""
     try:
         found = await gateway.admin.members.subscriptions(parameters.group)
-    except Rejected:  # nobody is connected
+    except Rejected:  # no consumer is connected
         found = {}
     items, told, missing = [], {}, []
     for client, one in found.items():
@@ -261,7 +261,7 @@ async def subscriptions(gateway: Gateway, parameters: GroupPath) -> Subscription
 
 
 def clashes_of(told: Mapping[str, list[Subscription]]) -> list[Clash]:
-    """Topics that not all members want, or want differently; the larger side first."""
+    """Topics to which not all consumers subscribe in the same way; the larger side first."""
     topics = sorted({one.topic for wanted in told.values() for one in wanted})
     found = []
     for topic in topics:
@@ -325,7 +325,7 @@ async def producers(gateway: Gateway, parameters: ProducersWanted) -> Listing[Pr
 
 
 async def producers_of(gateway: Gateway, parameters: GroupPath) -> Listing[Producer]:
-    """The connected producers of one group; nobody is an empty list."""
+    """The connected producers of one group; an empty list if there are none."""
     try:
         found = await gateway.admin.groups.producers(parameters.group)
     except Rejected:
@@ -347,7 +347,7 @@ async def producers_of(gateway: Gateway, parameters: GroupPath) -> Listing[Produ
 async def consume_directly(
     gateway: Gateway, parameters: GroupPath, body: DirectBody
 ) -> DirectAnswer:
-    """Let a member handle a stored message now; the group's progress stays as it is."""
+    """Let a consumer handle a stored message now; the group's progress stays as it is."""
     message = await gateway.admin.messages.by_id(body.topic, body.message_id)
     found = await gateway.admin.members.consume(parameters.group, message, body.client)
     return DirectAnswer(

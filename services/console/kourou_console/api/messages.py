@@ -1,4 +1,4 @@
-"""Messages by id, by key, by time, the latest; their bodies; what became of one."""
+"""Messages by ID, by key, by time, or the latest; their bodies and traces."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ CHAPTER = "Messages"
 
 FOR_EVER_MS = 2**53 - 1
 SEARCH_S = 30.0
-"""So long an id is looked for whose topic nobody said."""
+"""The time limit of a search for an ID without a topic."""
 
 Millis = Annotated[int, msgspec.Meta(ge=0, le=FOR_EVER_MS)]
 MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """By key, or by time, or the `latest`."""
+    """By key, by time, or the `latest` messages."""
 
     topic: Name
     key: str | None = None
@@ -63,14 +63,14 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OneMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message's id of either kind; the topic makes finding a producer's id quick."""
+    """A message's ID of either kind; the topic makes the search for a producer's ID fast."""
 
     id: MessageId
     topic: Name | None = None
 
 
 class OneWithBody(OneMessage, frozen=True, kw_only=True):
-    """The same, and how much of the body is shown."""
+    """A message's ID, and how much of the body to show."""
 
     body_max: BodyMax = WHOLE_BYTES
 
@@ -129,7 +129,7 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_messages(gateway: Gateway, parameters: Query) -> Messages:
-    """By key, or by time, or the latest."""
+    """Messages by key, by time, or the latest."""
     check_topic(parameters.topic)
     if parameters.latest:
         return await _latest(gateway, parameters)
@@ -208,7 +208,8 @@ async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
     )
     cursor = None
     if page.offsets is not None:
-        # What silent queues have is on a page when they answer: they begin where this query began.
+        # Silent queues start where this query started, so that their messages are shown when their
+        # brokers reply.
         came = page.messages and not silent
         came_to_ms = page.messages[-1].store_timestamp if came else from_ms
         cursor = places.written(page.offsets, came_to_ms, silent)
@@ -223,7 +224,7 @@ async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
 
 
 async def found(gateway: Gateway, asked: OneMessage) -> ReceivedMessage:
-    """The message that an id names. Raises MessageNotFound, TopicNotFound."""
+    """The message with this ID. Raises MessageNotFound or TopicNotFound."""
     if asked.topic is not None:
         await gateway.admin.topics.route(check_topic(asked.topic))
         return await gateway.admin.messages.by_id(asked.topic, asked.id)
@@ -243,7 +244,7 @@ async def _searched(gateway: Gateway, message_id: str) -> ReceivedMessage:
     try:
         return await messages.by_offset_id(message_id)
     except (BadRequest, MessageNotFound):
-        pass  # then it is a producer's id
+        pass  # it is a producer's ID
     except (Unavailable, UnknownOutcome) as error:
         away = error
     topics = [one for one in await gateway.admin.topics.list() if not is_system_topic(one)]
@@ -252,7 +253,7 @@ async def _searched(gateway: Gateway, message_id: str) -> ReceivedMessage:
     if copies:
         return copies[0]
     if away is not None:
-        raise away  # the message may be there
+        raise away  # the offline broker may have the message
     cut = len(topics) > TOPICS_SEARCHED_MAX
     raise MessageNotFound(
         f"no message with ID {message_id[:64]!r}"
@@ -314,7 +315,7 @@ def _track(one: MessageTrack) -> TrackView:
 
 
 async def get_message_body(gateway: Gateway, parameters: OneMessage) -> Content:
-    """All bytes, as they were sent."""
+    """The complete body."""
     message = await found(gateway, parameters)
     return Content(await asyncio.to_thread(_raw, message), filename=f"{message.message_id}.bin")
 
@@ -324,7 +325,7 @@ def _raw(message: ReceivedMessage) -> bytes:
 
 
 async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceView:
-    """What became of it."""
+    """The trace of a message."""
     message = await found(gateway, parameters)
     missing: list[Missing] = []
     records, tracks = await asyncio.gather(

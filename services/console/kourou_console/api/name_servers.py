@@ -1,6 +1,6 @@
-"""Name servers: which answer, their settings, and the keys and values that they keep.
+"""Name servers: their status, settings, and key/value settings.
 
-State: none. Name servers do not tell each other, so a change goes to each of them.
+State: none. Name servers do not communicate, so a change is sent to each of them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class KeyValue(msgspec.Struct, frozen=True):
 
 
 class ValuesWanted(msgspec.Struct, frozen=True):
-    """The keys of one namespace; RocketMQ keeps settings of ordered topics in this one."""
+    """The keys of one namespace; by default RocketMQ's namespace for settings of ordered topics."""
 
     namespace: Name = ORDER_NAMESPACE
 
 
 class KeyPath(msgspec.Struct, frozen=True):
-    """Which key; `preview`: only tell what would happen."""
+    """The key; `preview`: only report the effects."""
 
     namespace: Name
     key: Name
@@ -55,7 +55,7 @@ class ValueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NameServerChange(msgspec.Struct, frozen=True):
-    """`preview`: only tell what would happen."""
+    """`preview`: only report the effects."""
 
     preview: bool = False
 
@@ -67,7 +67,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 async def name_servers(gateway: Gateway, _parameters: NoParameters) -> Listing[NameServer]:
-    """Every name server that is known, asked now."""
+    """The current status of every known name server."""
     found = await gateway.admin.name_servers.each()
     items, missing = [], []
     for address, one in found.items():
@@ -82,7 +82,7 @@ async def name_servers(gateway: Gateway, _parameters: NoParameters) -> Listing[N
 
 
 async def update(gateway: Gateway, parameters: NameServerChange, body: NameServerSettings) -> Done:
-    """Change settings at every name server; they refuse what may not be changed so."""
+    """Change settings at every name server, which rejects settings that cannot be changed."""
     if not parameters.preview:
         await gateway.admin.name_servers.update_settings(body.settings)
     will = "would be" if parameters.preview else "is"
@@ -97,14 +97,14 @@ async def update(gateway: Gateway, parameters: NameServerChange, body: NameServe
 
 
 async def values(gateway: Gateway, parameters: ValuesWanted) -> Listing[KeyValue]:
-    """The keys of a namespace with their values, as one name server has them."""
+    """The keys of a namespace with their values, from one name server."""
     found = await gateway.admin.name_servers.list(parameters.namespace)
     items = [KeyValue(parameters.namespace, key, value) for key, value in sorted(found.items())]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
 async def put_value(gateway: Gateway, parameters: KeyPath, body: ValueBody) -> Done:
-    """Give a key a value, at every name server."""
+    """Set a key at every name server."""
     admin = gateway.admin.name_servers
     before = await admin.get(parameters.namespace, parameters.key)
     if not parameters.preview:
@@ -119,7 +119,7 @@ async def put_value(gateway: Gateway, parameters: KeyPath, body: ValueBody) -> D
 
 
 async def delete_value(gateway: Gateway, parameters: KeyPath) -> Done:
-    """Remove a key, at every name server; one that is not there is no error."""
+    """Remove a key at every name server; a missing key is not an error."""
     admin = gateway.admin.name_servers
     before = await admin.get(parameters.namespace, parameters.key)
     if not parameters.preview:

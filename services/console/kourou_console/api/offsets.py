@@ -1,4 +1,4 @@
-"""How far groups are, and moving them.
+"""The progress of groups, and changes of it.
 
 State: none. A reset is an event at each broker, with its reason.
 """
@@ -38,7 +38,7 @@ TO_THE_BEGIN_MS = 0
 
 
 class LagWanted(msgspec.Struct, frozen=True):
-    """Of one topic, or of all that the group consumes."""
+    """One topic, or all that the group consumes."""
 
     group: Name
     topic: Name | None = None
@@ -68,7 +68,7 @@ class LagList(Listing[QueueLag], frozen=True, kw_only=True):
 
 
 class GroupTopicChange(msgspec.Struct, frozen=True):
-    """Which group, which topic; `preview`: only tell what would happen."""
+    """The group and the topic; `preview`: only report the effects."""
 
     group: Name
     topic: Name
@@ -76,7 +76,7 @@ class GroupTopicChange(msgspec.Struct, frozen=True):
 
 
 class GroupClone(msgspec.Struct, frozen=True):
-    """Which group is to begin where another stands; `preview`: only tell what would happen."""
+    """The group that is to start where another one is; `preview`: only report the effects."""
 
     group: Name
     preview: bool = False
@@ -129,11 +129,11 @@ class Moves(Done, frozen=True, kw_only=True):
     repeated: int
 
 
-# -- looking --------------------------------------------------------------------------------------
+# -- queries --------------------------------------------------------------------------------------
 
 
 async def lag(gateway: Gateway, parameters: LagWanted) -> LagList:
-    """Where a group is in every queue, what lies before it, how old that is, who has the queue."""
+    """A group's offset in every queue, its lag, the age of the lag, and the queue's consumer."""
     group = parameters.group
     progress, missing = await _progress(gateway, group, parameters.topic)
     topics = sorted({queue.topic for queue in progress})
@@ -166,13 +166,13 @@ async def lag(gateway: Gateway, parameters: LagWanted) -> LagList:
 async def _progress(
     gateway: Gateway, group: str, topic: str | None
 ) -> tuple[dict[MessageQueue, OffsetWrapper], list[Missing]]:
-    """The group at each broker; GroupNotFound where all answered and none knows it."""
+    """The group's progress at each broker. Raises GroupNotFound if all replied and none has it."""
     names = await brokers_of(gateway)
 
     async def look(name: str) -> dict[MessageQueue, OffsetWrapper]:
         try:
             return await gateway.admin.offsets.at(name, group, topic)
-        except Rejected:  # this broker does not know the group, or the topic
+        except Rejected:  # this broker does not have the group, or the topic
             return {}
 
     found, missing = await asked(names, look)
@@ -187,10 +187,10 @@ async def _progress(
 
 
 async def _owners(gateway: Gateway, group: str) -> dict[MessageQueue, str]:
-    """Which member has which queue, as members say; nothing where nobody says."""
+    """The consumer of each queue, as reported by consumers; empty if none replies."""
     try:
         infos = await asyncio.wait_for(gateway.admin.members.running_infos(group), LOOK_S)
-    except (KourouError, TimeoutError):  # nobody is connected, or nobody answers in time
+    except (KourouError, TimeoutError):  # no consumer is connected or replies in time
         return {}
     return {
         queue: client
@@ -227,11 +227,11 @@ def _topic(topic: str, rows: list[QueueLag], rate: tuple[float, int] | None) -> 
     )
 
 
-# -- moving ---------------------------------------------------------------------------------------
+# -- changes --------------------------------------------------------------------------------------
 
 
 async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody) -> Moves:
-    """Move a group to a time, to the beginning or to the end; members that run begin anew there."""
+    """Reset a group to a time, the start or the end; running consumers continue there."""
     if (body.to == "time") != (body.at_ms is not None):
         raise BadRequest("at_ms requires to=time, and to=time requires at_ms")
     at_ms = {"begin": TO_THE_BEGIN_MS, "end": TO_THE_END_MS}.get(body.to, body.at_ms or 0)
@@ -241,7 +241,7 @@ async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody)
 
 
 async def skip(gateway: Gateway, parameters: GroupTopicChange, body: SkipBody) -> Moves:
-    """Move a group to the end: what waits is not consumed."""
+    """Move a group to the end: its backlog is skipped."""
     return await _moved(gateway, parameters, TO_THE_END_MS, force=True, reason=body.reason)
 
 
@@ -264,7 +264,7 @@ async def _moved(
 
 
 async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Moves:
-    """Let one group begin where another stands."""
+    """Let one group start where another one is."""
     offsets = gateway.admin.offsets
     moves = await offsets.preview_clone(body.from_group, parameters.group, body.topic)
     if not parameters.preview:

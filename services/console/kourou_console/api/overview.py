@@ -1,4 +1,4 @@
-"""The whole suite at a glance."""
+"""The overview of the whole suite."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
-    """Everything of the last sample, and how many topics and groups there are now."""
+    """All values of the last sample, and the current numbers of topics and groups."""
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     missing = [
@@ -148,12 +148,12 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
 
 
 def as_int(value: float | None) -> int | None:
-    """A count that was kept as a double."""
+    """A count that is stored as a double."""
     return None if value is None else int(value)
 
 
 def broker_figures(now: BrokerNow) -> BrokerFigures:
-    """What the last sample says of a broker."""
+    """The values of a broker in the last sample."""
     runtime, rates = now.runtime, now.rates
     if runtime is None:
         return BrokerFigures(

@@ -1,4 +1,4 @@
-"""Trying a cluster out: how long sends take, and taking its tables home.
+"""Tests of a cluster: the duration of sends, and exports of its tables.
 
 State: none. A probe's messages are stored like any others.
 """
@@ -66,7 +66,7 @@ class Probe(Listing[Sent], frozen=True, kw_only=True):
 
 
 class ExportWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one broker, of a cluster's, or of all; `special`: retry and dead-letter topics, too."""
+    """One broker, a cluster's, or all; `special`: include retry and dead-letter topics."""
 
     broker: Name | None = None
     cluster: Name | None = None
@@ -107,7 +107,7 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def probe(gateway: Gateway, _parameters: NoParameters, body: ProbeBody) -> Probe:
-    """Send messages one after the other, with the time of each."""
+    """Send messages one after the other, and measure each."""
     if sum(one is not None for one in (body.topic, body.broker, body.cluster)) > 1:
         raise BadRequest("give a topic, a broker or a cluster, but only one of them")
     queues = await _queues(gateway, body)
@@ -143,7 +143,7 @@ async def _queues(gateway: Gateway, body: ProbeBody) -> list[MessageQueue]:
             raise BadRequest(f"topic {body.topic} has no write queues")
         return found
     names = await brokers_of(gateway, body.broker, body.cluster)
-    return [MessageQueue(name, name, 0) for name in names]  # brokerTopicEnable
+    return [MessageQueue(name, name, 0) for name in names]  # the topic of brokerTopicEnable
 
 
 async def _sent(gateway: Gateway, queue: MessageQueue, body: ProbeBody) -> Sent:
@@ -180,7 +180,7 @@ async def export_metadata(gateway: Gateway, parameters: ExportWanted) -> Metadat
     chosen = await brokers_of(gateway, parameters.broker, parameters.cluster)
     topics, away, _ = await all_topics(gateway)
     groups, unasked = await all_groups(gateway)
-    hidden = () if parameters.special else (RETRY_PREFIX, DLQ_PREFIX)  # a tuple: any of them
+    hidden = () if parameters.special else (RETRY_PREFIX, DLQ_PREFIX)  # startswith accepts a tuple
     return Metadata(
         topics={
             broker: [
@@ -223,7 +223,7 @@ async def export_configs(gateway: Gateway, parameters: ExportWanted) -> Tables:
 
 
 async def export_metrics(gateway: Gateway, parameters: ExportWanted) -> Tables:
-    """Figures of brokers, and sums over them."""
+    """Metrics of brokers, and sums over them."""
     names = await brokers_of(gateway, parameters.broker, parameters.cluster)
     found, missing = await answers(names, gateway.admin.brokers.runtime)
     totals = {

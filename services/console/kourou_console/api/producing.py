@@ -1,7 +1,7 @@
-"""Producing: one message, or a batch that is stored as a whole or not at all.
+"""Sends messages: one, or a batch that is stored completely or not at all.
 
-All requests share one client, so messages that come at the same time travel to a broker in one
-frame, whoever sent them.
+All requests share one client, so concurrent messages are sent to a broker in one frame, whichever
+caller they come from.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHAPTER = "Producing"
 
 
 class OfTopic(msgspec.Struct, frozen=True):
-    """Of this topic."""
+    """The topic."""
 
     topic: str
 
@@ -39,17 +39,17 @@ class OfTopic(msgspec.Struct, frozen=True):
 class Sent(msgspec.Struct, frozen=True):
     """Where a message went, and what is promised about it."""
 
-    #: SEND_OK, or stored with less than was asked for: FLUSH_DISK_TIMEOUT and the like.
+    #: SEND_OK, or a weaker result than requested: FLUSH_DISK_TIMEOUT and the like.
     status: str
     message_id: str
-    #: The place in the log; null where it waits elsewhere first.
+    #: The position in the log; null if the message is stored elsewhere first.
     offset_message_id: str | None
     topic: str
     broker: str
     queue_id: int
-    #: Of the message in its queue; null while it is delayed.
+    #: The message's offset in its queue; null while it is delayed.
     offset: int | None
-    #: This is the answer of an earlier request with the same Idempotency-Key.
+    #: Whether this is the response of an earlier request with the same Idempotency-Key.
     replayed: bool
     as_of_ms: int
 
@@ -73,7 +73,7 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def sent(gateway: Gateway, result: SendResult, *, delayed: bool = False) -> Sent:
-    """A result as it is answered."""
+    """The response form of a send result."""
     return Sent(
         result.status.value,
         result.message_id,
@@ -88,7 +88,7 @@ def sent(gateway: Gateway, result: SendResult, *, delayed: bool = False) -> Sent
 
 
 async def send_message(gateway: Gateway, parameters: OfTopic, content: bytes, call: Call) -> Sent:
-    """One message."""
+    """Send one message."""
     message = message_of(content, call)
     name = named(gateway, call, "message", parameters.topic, content)
     if name is None:
@@ -122,7 +122,7 @@ async def _send(gateway: Gateway, topic: str, message: ToSend, name: Named | Non
 
 
 async def send_batch(gateway: Gateway, parameters: OfTopic, batch: Batch, call: Call) -> SentBatch:
-    """All or none."""
+    """Send a batch, completely or not at all."""
     bodies = [body_of(one.body, one.body_base64) for one in batch.messages]
     if sum(map(len, bodies)) > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(f"the batch has more than {BODY_SIZE_BYTES_MAX} bytes")

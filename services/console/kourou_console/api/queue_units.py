@@ -1,4 +1,4 @@
-"""What a consume queue keeps of its messages: positions, sizes, tag codes."""
+"""The units of a consume queue: positions, sizes, tag codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UnitList(Listing[QueueUnit], frozen=True, kw_only=True):
 
 
 class UnitsWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which queue, from where on; `group`: judged by what this group subscribes."""
+    """The queue and the first offset; `group`: evaluate this group's subscription."""
 
     topic: Name
     broker: Name
@@ -45,7 +45,7 @@ class UnitsWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def units(gateway: Gateway, parameters: UnitsWanted) -> UnitList:
-    """Some units of one queue."""
+    """Units of one queue."""
     queue = MessageQueue(parameters.topic, parameters.broker, parameters.queue)
     found = await gateway.admin.messages.units(
         queue, parameters.offset, count=parameters.count, group=parameters.group

@@ -1,4 +1,4 @@
-"""Figures of the last hour."""
+"""Metrics of the last hour."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KNOWN: dict[str, tuple[str, str]] = {
 
 
 class SeriesParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """`of`: a broker's name, a group's, `broker:NAME`, `group:NAME`; without it the suite's."""
+    """`of`: a broker's or group's name, `broker:NAME`, `group:NAME`; by default the suite."""
 
     name: Annotated[list[str], msgspec.Meta(max_length=CONSOLE_SERIES_MAX)] = []
     of: Annotated[list[str], msgspec.Meta(max_length=CONSOLE_SERIES_MAX)] = []
@@ -75,7 +75,7 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def series(gateway: Gateway, parameters: SeriesParameters) -> SeriesAnswer:
-    """The series that are asked for by name, or none of them but what is known."""
+    """The requested series by name; without names, only the list of known series."""
     for name in parameters.name:
         if name not in KNOWN:
             raise BadRequest(f"unknown series {name!r}", hint=f"known: {', '.join(KNOWN)}")
@@ -107,7 +107,7 @@ async def series(gateway: Gateway, parameters: SeriesParameters) -> SeriesAnswer
 
 
 def _key(name: str, of: str, there: set[Key]) -> Key:
-    """Which series is meant by a bare name: the broker's, if there is one."""
+    """The series of a name without a prefix: the broker's, if there is one."""
     if of == ALL or of.startswith(("broker:", "group:")):
         return name, of
     broker = (name, f"broker:{of}")

@@ -1,7 +1,7 @@
-"""The Spark pipeline: its queries, and the tables that they fill.
+"""The Spark pipeline: its queries, and the tables that they write.
 
-Where no pipeline is configured (`sparkEtlAddress`), or it does not answer, `available` is false and
-`why` says so.
+If no pipeline is configured (`sparkEtlAddress`), or it does not reply, `available` is false and
+`why` is the reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SparkTables(Listing[SparkTable], frozen=True, kw_only=True):
 
 
 class RowsWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """`where` is `column=value` and may be repeated; `order` a column, `-column` downwards."""
+    """`where` is `column=value`, repeatable; `order` is a column, `-column` to descend."""
 
     table: Name
     where: Annotated[list[str], msgspec.Meta(max_length=16)] = []
@@ -86,7 +86,7 @@ class SparkRows(Listing[dict[str, Any]], frozen=True, kw_only=True):
 
 
 async def spark(gateway: Gateway, _parameters: NoParameters) -> Spark:
-    """The queries of the pipeline and what each is doing."""
+    """The queries of the pipeline and their status."""
     address = gateway.settings.spark_etl_address
     try:
         found = await _asked(address, "/statistics", {})
@@ -123,7 +123,7 @@ def _query(one: Mapping[str, Any]) -> SparkQuery:
 
 
 async def tables(gateway: Gateway, _parameters: NoParameters) -> SparkTables:
-    """The tables that queries fill."""
+    """The tables that queries write."""
     now_ms = gateway.clock.now_ms()
     try:
         found = await _asked(gateway.settings.spark_etl_address, "/tables", {})
@@ -149,7 +149,7 @@ async def tables(gateway: Gateway, _parameters: NoParameters) -> SparkTables:
 
 
 async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
-    """Rows of one table. Raises 404 for a table that is none."""
+    """Rows of one table. Raises 404 if the table does not exist."""
     question = {"limit": str(parameters.limit), "offset": str(parameters.offset)}
     if parameters.order:
         question["order"] = parameters.order
@@ -158,7 +158,7 @@ async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
         if not equals or not column or column in _RESERVED:
             raise BadRequest(f"where={one[:64]!r} is not column=value")
         question[column] = value
-    if parameters.table == "latency_percentiles":  # computed, not paged
+    if parameters.table == "latency_percentiles":  # computed, without pages
         question = {name: value for name, value in question.items() if name not in _RESERVED}
     address = gateway.settings.spark_etl_address
     try:
@@ -190,7 +190,7 @@ async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
 
 
 async def _asked(address: str, path: str, question: Mapping[str, str]) -> Any:
-    """One page of spark-etl's. Raises Unavailable, BadRequest, Rejected (404), Corrupt."""
+    """Request a page of spark-etl. Raises Unavailable, BadRequest, Rejected (404) or Corrupt."""
     if not address:
         raise Unavailable(
             ("Spark is not running. Start it with ./kourou up --spark."),

@@ -1,13 +1,13 @@
-"""Following a topic by server-sent events.
+"""Follows a topic with server-sent events.
 
-    event: message    id: where the reader stands       data: a message
+    event: message    id: the reader's position         data: a message
     event: gap        messages that cannot be shown, or a queue that cannot be read now
     event: error      data: problem details; the stream ends
     : alive           every ten seconds without an event
 
-A browser's EventSource resumes by itself: it sends the last id it saw.
+A browser's EventSource resumes by itself: it sends the last ID that it received.
 
-State: soft, who follows.
+State: soft, the open streams.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     sql: str | None = None
     begin: Annotated[str, msgspec.Meta(max_length=16)] = msgspec.field(name="from", default="now")
     body_max: BodyMax = PREVIEW_BYTES
-    #: The last id that was seen, where the header Last-Event-ID cannot be sent.
+    #: The last received ID, for clients that cannot send the header Last-Event-ID.
     last_event_id: Annotated[str, msgspec.Meta(max_length=PLACES_LENGTH_MAX)] | None = None
 
 
 class GapView(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of the event `gap`; `to_offset` null: it is tried again."""
+    """The data of the event `gap`; `to_offset` null: the read is retried."""
 
     queue: str
     from_offset: int
@@ -62,7 +62,7 @@ class GapView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tails:
-    """Who follows; a part of the gateway."""
+    """The open streams; a component of the gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.count = 0
@@ -71,7 +71,7 @@ class Tails:
 async def tail_topic(
     gateway: Gateway, parameters: Following, request: web.BaseRequest
 ) -> web.StreamResponse:
-    """Send events until the caller hangs up."""
+    """Send events until the caller disconnects."""
     tails = gateway.part(Tails)
     if tails.count >= TAILS_MAX:
         raise Busy(f"{TAILS_MAX} live tails are open already, the maximum")
@@ -149,7 +149,7 @@ async def _told(request: web.BaseRequest, tail: Tail, body_max: int) -> web.Stre
 
 
 def _event(name: str, data: bytes, place: str) -> bytes:
-    """One event; JSON has no line breaks of its own."""
+    """One event; JSON contains no line breaks."""
     head = f"event: {name}\n" + (f"id: {place}\n" if place else "")
     return head.encode() + b"data: " + data + b"\n\n"
 

@@ -1,6 +1,6 @@
-"""Topics made, changed, deleted.
+"""Create, change and delete topics.
 
-State: none. What is decided is an event at each broker, with its reason.
+State: none. A change is an event at each broker, with its reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Queues = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
 class TopicChange(msgspec.Struct, frozen=True):
-    """Which topic; `preview`: only tell what would happen."""
+    """The topic; `preview`: only report the effects."""
 
     topic: Name
     preview: bool = False
@@ -87,7 +87,7 @@ class TopicChanges(Done, frozen=True, kw_only=True):
 
 
 class TopicDeletion(msgspec.Struct, frozen=True, kw_only=True):
-    """Which topic, at the brokers of which cluster; `preview`: only tell what would be lost."""
+    """The topic, at the brokers of which cluster; `preview`: only report the losses."""
 
     topic: Name
     preview: bool = False
@@ -126,7 +126,7 @@ class Order(Done, frozen=True, kw_only=True):
 
 
 async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> TopicChanges:
-    """Create a topic, or change it, broker by broker; what each had that is not named stays."""
+    """Create or change a topic, broker by broker; omitted fields stay as they are."""
     name = check_topic(parameters.topic)
     before, unknown, brokers = await _before(gateway, name, body.broker, body.cluster)
     missing = [one for one in unknown if one.what in brokers]
@@ -154,7 +154,7 @@ async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> Top
                     sys_flag=item.after.system_flag,
                     reason=body.reason,
                 )
-        # Brokers take a topic's order from the name servers' setting, so that is what is changed.
+        # Brokers take a topic's order from the name servers' setting, so that setting is changed.
         await plan.carry_out(gateway)
     says = _said(name, items, preview=parameters.preview) + plan.said(preview=parameters.preview)
     return TopicChanges(
@@ -171,7 +171,7 @@ async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> Top
 async def set_permission(
     gateway: Gateway, parameters: TopicChange, body: PermissionBody
 ) -> TopicChanges:
-    """Change who may read and write a topic, and nothing else, where it exists."""
+    """Change only a topic's read and write permission, at brokers that have it."""
     name = parameters.topic
     before, unknown, brokers = await _before(gateway, name, body.broker, body.cluster)
     missing = [one for one in unknown if one.what in brokers]
@@ -202,7 +202,7 @@ async def set_permission(
 async def _before(
     gateway: Gateway, topic: str, broker: str | None, cluster: str | None
 ) -> tuple[dict[str, BrokerTopic], list[Missing], list[str]]:
-    """The topic as each broker has it, who could not be asked, and which brokers are meant."""
+    """The topic at each broker, the brokers that did not reply, and the selected brokers."""
     if broker is not None and cluster is not None:
         raise BadRequest("give a broker or a cluster, not both")
     chosen = await brokers_of(gateway, broker, cluster)
@@ -214,7 +214,7 @@ async def _before(
 
 
 async def _gone(gateway: Gateway) -> list[Missing]:
-    """Brokers that were there within the last hour, and may come back."""
+    """Brokers that were registered within the last hour and may return."""
     there = (await gateway.admin.cluster.info()).brokers
     seen = gateway.part(Sampler).brokers
     return [
@@ -225,7 +225,7 @@ async def _gone(gateway: Gateway) -> list[Missing]:
 
 
 def _nobody_missing(missing: list[Missing]) -> None:
-    """What a broker has must be known before it is changed, or it would be put to the usual."""
+    """Raises Unavailable if a broker's current values are unknown: they would get the defaults."""
     if missing:
         raise Unavailable(
             f"{missing[0].what} did not report its current state: {missing[0].why}",
@@ -247,7 +247,7 @@ def _item(
     )
     after = TopicConfig(
         broker=broker,
-        # Who asks for more queues to write wants them read: brokers refuse anything else.
+        # More write queues need as many read queues: brokers reject anything else.
         read_queues=body.read_queues or max(usual.read_queues, body.write_queues or 0),
         write_queues=body.write_queues or usual.write_queues,
         permission=body.permission or usual.permission,
@@ -345,7 +345,7 @@ async def order(gateway: Gateway, parameters: TopicPath) -> Order:
 
 
 async def put_order(gateway: Gateway, parameters: TopicChange, body: OrderBody) -> Order:
-    """Say which brokers an ordered topic has, with how many queues each, at all name servers."""
+    """Set the brokers and queue numbers of an ordered topic at all name servers."""
     name = check_topic(parameters.topic)
     text = ";".join(f"{broker}:{count}" for broker, count in body.queues.items())
     if not parameters.preview:

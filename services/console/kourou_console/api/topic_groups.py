@@ -1,4 +1,4 @@
-"""Who consumes a topic, how fast, and how its queues would be shared."""
+"""The consumer groups of a topic, their rates, and the distribution of its queues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class ShareParameters(msgspec.Struct, frozen=True):
-    """`member` is repeated, a client id each."""
+    """`member` is repeated, one client ID each."""
 
     topic: Name
     member: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=CONSOLE_SHARE_MEMBERS_MAX)]
@@ -57,7 +57,7 @@ class TopicCounters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountersWanted(msgspec.Struct, frozen=True):
-    """Of one topic or all; `active`: only what moved in the last minute."""
+    """One topic or all; `active`: only those with messages in the last minute."""
 
     topic: Name | None = None
     active: bool = False
@@ -109,7 +109,7 @@ async def _group(gateway: Gateway, topic: str, group: str, brokers: list[str]) -
 
 
 async def member_count(gateway: Gateway, group: str) -> int:
-    """How many consumers are connected; 0 where brokers say that nobody is."""
+    """The number of connected consumers; 0 if brokers report none."""
     try:
         return len(await gateway.admin.groups.members(group))
     except Rejected:
@@ -117,12 +117,12 @@ async def member_count(gateway: Gateway, group: str) -> int:
 
 
 async def taken(gateway: Gateway, brokers: list[str], group: str, topic: str) -> tuple[float, int]:
-    """Messages a second that a group takes out of a topic at these brokers, and how many a day."""
+    """Messages per second that a group consumes from a topic at these brokers, and per day."""
     return await _counted(gateway, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
 
 
 async def _counted(gateway: Gateway, brokers: list[str], item: str, key: str) -> tuple[float, int]:
-    """A counter's rate and its sum of a day over brokers; what was never counted is 0."""
+    """A counter's rate and daily sum over brokers; 0 if it was never counted."""
     rate, total = 0.0, 0
     for name in brokers:
         try:
@@ -135,7 +135,7 @@ async def _counted(gateway: Gateway, brokers: list[str], item: str, key: str) ->
 
 
 async def allocation(gateway: Gateway, parameters: ShareParameters) -> Listing[Share]:
-    """How a group of these members would share the topic's queues, averagely."""
+    """How a group with these consumers would share the topic's queues (strategy Averagely)."""
     found = await gateway.admin.topics.route(parameters.topic)
     queues = sorted(
         MessageQueue(parameters.topic, one.broker_name, number)
@@ -153,7 +153,7 @@ async def allocation(gateway: Gateway, parameters: ShareParameters) -> Listing[S
 
 
 async def counters(gateway: Gateway, parameters: CountersWanted) -> Listing[TopicCounters]:
-    """For every topic and group: messages a second in and out, in 24 hours, and the lag."""
+    """For every topic and group: messages per second in and out, in 24 hours, and the lag."""
     if parameters.topic is not None:
         names = [parameters.topic]
     else:
@@ -171,7 +171,7 @@ async def counters(gateway: Gateway, parameters: CountersWanted) -> Listing[Topi
     rows = [row for name in shown for row in found.get(name, [])]
     if parameters.active:
         rows = [row for row in rows if row.in_per_s or row.out_per_s]
-    if parameters.topic is None:  # a name server has it still, and no broker any more
+    if parameters.topic is None:  # a name server still has it, but no broker
         missing = [one for one in missing if "does not exist" not in one.why]
     cut_short = len(names) > len(shown)
     return Listing(

@@ -1,4 +1,4 @@
-"""Topics: which there are, how they are set, where their queues are and what is in them."""
+"""Topics: lists, configurations, routes and the state of queues."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TopicConfigs(Listing[TopicConfig], frozen=True, kw_only=True):
 
 
 class TopicsWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` may be repeated; `search` is a part of the name, in any case."""
+    """`kind` may be repeated; `search` is a part of the name, case-insensitive."""
 
     kind: list[TopicKind] = []
     search: str = ""
@@ -97,7 +97,7 @@ class TopicsWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicPath(msgspec.Struct, frozen=True):
-    """Which topic."""
+    """The topic."""
 
     topic: Name
 
@@ -159,7 +159,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 async def all_topics(
     gateway: Gateway, cluster: str | None = None
 ) -> tuple[dict[str, dict[str, BrokerTopic]], list[Missing], ClusterInfo]:
-    """Every topic of every broker that answers: broker -> topic -> config."""
+    """Every topic of every broker that replies: broker -> topic -> config."""
     names = await brokers_of(gateway, cluster=cluster)
 
     async def configs(name: str) -> dict[str, BrokerTopic]:
@@ -198,7 +198,7 @@ async def topics(gateway: Gateway, parameters: TopicsWanted) -> TopicList:
 
 
 def topic_of(name: str, configs: Mapping[str, BrokerTopic], info: ClusterInfo) -> Topic:
-    """A topic as its brokers have it."""
+    """A topic's configurations at its brokers as one item."""
     found = kind_of(name, info.brokers, info.clusters)
     accesses = {access_of(one.perm) for one in configs.values()}
     return Topic(
@@ -216,7 +216,7 @@ def topic_of(name: str, configs: Mapping[str, BrokerTopic], info: ClusterInfo) -
 
 
 def clashes_of(configs: Mapping[str, BrokerTopic]) -> list[str]:
-    """In what brokers differ about a topic, a sentence each."""
+    """The differences between brokers, one sentence each."""
     said = []
     for what, values in (
         ("read queues", {name: str(one.read_queue_nums) for name, one in configs.items()}),
@@ -231,7 +231,7 @@ def clashes_of(configs: Mapping[str, BrokerTopic]) -> list[str]:
 
 
 def config_of(broker: str, one: BrokerTopic) -> TopicConfig:
-    """A topic at a broker, as it is answered."""
+    """A topic's configuration at a broker, as a response item."""
     return TopicConfig(
         broker=broker,
         read_queues=one.read_queue_nums,
@@ -245,7 +245,7 @@ def config_of(broker: str, one: BrokerTopic) -> TopicConfig:
 async def configs_of(
     gateway: Gateway, topic: str, cluster: str | None = None
 ) -> tuple[dict[str, BrokerTopic], list[Missing], ClusterInfo]:
-    """The topic at each broker that has it; TopicNotFound if all answered and none has."""
+    """The topic at each broker that has it. Raises TopicNotFound if all replied and none has it."""
     found, missing, info = await all_topics(gateway, cluster)
     configs = {name: every[topic] for name, every in found.items() if topic in every}
     if not configs and not missing:
@@ -254,7 +254,7 @@ async def configs_of(
 
 
 async def topic(gateway: Gateway, parameters: TopicPath) -> TopicDetail:
-    """Everything about one topic; what cannot be had now is null and named in `missing`."""
+    """All information about one topic; unavailable values are null and named in `missing`."""
     name = parameters.topic
     configs, missing, info = await configs_of(gateway, name)
     if not configs:
@@ -293,7 +293,7 @@ def _failed(outcomes: Mapping[str, object]) -> Iterable[Missing]:
 
 
 async def _rates(gateway: Gateway, broker: str, topic: str) -> tuple[float, float, int]:
-    """Messages and bytes a second in the last minute, messages in 24 hours; 0: never counted."""
+    """Messages and bytes per second in the last minute, messages in 24 hours; 0: never counted."""
     brokers = gateway.admin.brokers
     try:
         count, size = await asyncio.gather(
@@ -324,7 +324,7 @@ def _last(stats: Mapping[MessageQueue, TopicOffset]) -> int | None:
 
 
 async def topic_config(gateway: Gateway, parameters: TopicPath) -> TopicConfigs:
-    """How each broker has the topic."""
+    """The topic's configuration at each broker."""
     configs, missing, _ = await configs_of(gateway, parameters.topic)
     items = [config_of(broker, one) for broker, one in sorted(configs.items())]
     return TopicConfigs(
@@ -337,7 +337,7 @@ async def topic_config(gateway: Gateway, parameters: TopicPath) -> TopicConfigs:
 
 
 async def status(gateway: Gateway, parameters: TopicPath) -> Listing[QueueStatus]:
-    """Bounds of every queue, and when it was last written."""
+    """The bounds of every queue, and when it was last written."""
     rows = await queue_rows(gateway, parameters.topic)
     return Listing(
         items=rows[:CONSOLE_LIST_ITEMS_MAX],
@@ -363,7 +363,7 @@ async def queue_rows(gateway: Gateway, topic: str) -> list[QueueStatus]:
 
 
 async def route(gateway: Gateway, parameters: TopicPath) -> Route:
-    """Where the topic's queues are, as a name server tells clients."""
+    """The topic's route, as a name server returns it to clients."""
     found = await gateway.admin.topics.route(parameters.topic)
     leaders = {one.broker_name: one.master_addr() for one in found.broker_datas}
     return Route(

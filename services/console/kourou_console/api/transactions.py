@@ -1,4 +1,4 @@
-"""Transactions in two calls: a half message now, its fate later."""
+"""Transactions in two calls: a half message, then its decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHAPTER = "Producing"
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """Of this topic. `check_immunity_s`: the broker asks about it after so many seconds first."""
+    """The topic. `check_immunity_s`: seconds before the broker's first check-back."""
 
     topic: str
     check_immunity_s: Annotated[int, msgspec.Meta(ge=1, le=CHECK_IMMUNITY_S_MAX)] | None = None
@@ -50,13 +50,13 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class OfTransaction(msgspec.Struct, frozen=True):
-    """Of this transaction."""
+    """The transaction."""
 
     transaction_id: str
 
 
 async def begin(gateway: Gateway, parameters: Beginning, content: bytes, call: Call) -> Begun:
-    """The first call."""
+    """Store a half message: the first call."""
     message = message_of(content, call)
     if message.delay is not None or message.delay_level:
         raise BadRequest("a message of a transaction cannot be delayed")
@@ -97,12 +97,12 @@ async def begin(gateway: Gateway, parameters: Beginning, content: bytes, call: C
 
 
 async def commit(gateway: Gateway, parameters: OfTransaction) -> Ended:
-    """It is delivered."""
+    """Commit: the message is delivered."""
     return await _end(gateway, parameters.transaction_id, TransactionState.COMMIT, "committed")
 
 
 async def roll_back(gateway: Gateway, parameters: OfTransaction) -> Ended:
-    """It never was."""
+    """Roll back: the message is never delivered."""
     return await _end(gateway, parameters.transaction_id, TransactionState.ROLLBACK, "rolled_back")
 
 

@@ -1,4 +1,4 @@
-"""What waits: delayed messages, and open transactions."""
+"""Delayed messages and open transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHAPTER = "Pending messages"
 
 
 class DelayedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which delayed messages."""
+    """Filters of delayed messages."""
 
     topic: Name | None = None
     level: Annotated[int, msgspec.Meta(ge=1, le=DELAY_LEVELS_MAX)] | None = None
@@ -59,7 +59,7 @@ class DelayedList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HalfQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which open transactions."""
+    """Filters of open transactions."""
 
     group: Name | None = None
     count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 50
@@ -80,9 +80,9 @@ class HalfView(msgspec.Struct, frozen=True, kw_only=True):
     broker: str
     half_offset: int
     age_ms: int
-    #: How often members of the producer group were asked.
+    #: The number of check-backs to the producer group.
     checks: int
-    #: So long after its birth nobody asks.
+    #: The time after its creation without check-backs.
     immunity_ms: int | None
     message: MessageView
 
@@ -99,7 +99,7 @@ class HalfList(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_delayed(gateway: Gateway, parameters: DelayedQuery) -> DelayedList:
     """Delayed messages."""
-    # Of one topic there may be few among many.
+    # One topic may have few among many.
     most = parameters.count if parameters.topic is None else WAITING_READ_MAX
     found = await waiting.delayed(gateway, parameters.level, most)
     meant = [

@@ -1,1 +1,1 @@
-"""Messages that HTTP clients hold for a time: members of a group that keep no connection."""
+"""Leases: HTTP clients hold messages for a time, without a connection of their own."""

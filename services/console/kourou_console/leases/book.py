@@ -1,24 +1,24 @@
-"""Who holds which message of one group, and until when: the state of leases, without hands.
+"""The leases of one group: which messages are leased and until when, as pure state.
 
-    arrived                receive                 ack, or given back
+    arrived                receive                 ack, or retried
       ------->  READY  ----------------->  LEASED  ------------------->  gone
                   ^                          |  |
-                  |     its time is over     |  |  retry, dead letter
+                  |     the lease expires    |  |  retry, dead letter
                   +--------------------------+  +------------------->  RETURNING ---> gone
                                                 <-------------------
-                                                 no broker takes it
+                                                 no broker accepts it
 
 Invariants:
-  - a message is in one state, and under one lease at most
-  - a lease's number is given once; what it named stays what it was (`ended` says how it ended)
-  - messages of a topic are handed out in the order in which they arrived; one whose lease expired
-    goes before those that were never handed out, one attempt later
-  - a lease of which nobody has heard is taken back by `untold`: the message waits at its place, and
-    that was no attempt
-  - nothing leaves but by `settle`, `returned` or `forget`, so what was neither is still held, and
-    its queue's offset stays before it
+  - a message is in one state, and has at most one lease
+  - a lease number is never reused; `_ended` remembers how an ended lease ended
+  - messages of a topic are leased in the order in which they arrived; one whose lease expired is
+    leased before those that were never leased, with a higher attempt
+  - a lease that was never sent to a client is revoked by `untold`: the message returns to its
+    position, and this does not count as an attempt
+  - messages leave only by `settle`, `returned` or `forget`, so any other message is still held,
+    and the offset of its queue stays before it
 
-State: soft. What it protects is the committed offset at the brokers.
+State: soft. The committed offset at the brokers protects the messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MessageT = TypeVar("MessageT")
 
 
 class State(Enum):
-    """Where a held message stands."""
+    """The state of a held message."""
 
     READY = "ready"
     LEASED = "leased"
@@ -54,8 +54,9 @@ class End(Enum):
 
 @dataclass(slots=True, eq=False)
 class Held(Generic[MessageT]):
-    """One message. `attempt` counts its deliveries to the group from 1, `expiries` those of its
-    leases here that ended by themselves; `number` and `expires_ms` are its lease's."""
+    """One message. `attempt` counts its deliveries to the group from 1, `expiries` its expired
+    leases here; `number` and `expires_ms` belong to its lease.
+    """
 
     message: MessageT
     topic: str
@@ -69,7 +70,7 @@ class Held(Generic[MessageT]):
 
 
 class Book(Generic[MessageT]):
-    """The leases of one group. `next_number` gives numbers that were never given before.
+    """The leases of one group. `next_number` returns numbers that were never used before.
 
     At most `remembered_max` ended leases are remembered. Times are monotonic milliseconds.
     """
@@ -83,33 +84,33 @@ class Book(Generic[MessageT]):
         self._ended: OrderedDict[int, End] = OrderedDict()
         self._arrivals = 0
 
-    # -- figures ----------------------------------------------------------------------------------
+    # -- counts -----------------------------------------------------------------------------------
 
     @property
     def out(self) -> int:
-        """Messages under lease, or on their way back."""
+        """The number of messages that are leased or returning."""
         return len(self._out)
 
     def ready(self, topic: str) -> int:
-        """Messages of a topic that wait to be handed out."""
+        """The number of a topic's messages that can be leased."""
         return len(self._ready.get(topic, ()))
 
     def out_of(self, topic: str) -> int:
-        """Messages of a topic under lease, or on their way back."""
+        """The number of a topic's messages that are leased or returning."""
         return sum(1 for held in self._out.values() if held.topic == topic)
 
     def held(self) -> Iterator[Held[MessageT]]:
-        """All messages that are here."""
+        """All held messages."""
         for queue in self._ready.values():
             yield from queue
         yield from self._out.values()
 
-    # -- coming and going -------------------------------------------------------------------------
+    # -- transitions ------------------------------------------------------------------------------
 
     def arrived(
         self, message: MessageT, topic: str, size_bytes: int, attempt: int
     ) -> Held[MessageT]:
-        """A message is here, to be handed out."""
+        """Add a message, which can be leased now."""
         self._arrivals += 1
         held = Held(message, topic, size_bytes, self._arrivals, attempt)
         self._ready.setdefault(topic, deque()).append(held)
@@ -118,7 +119,7 @@ class Book(Generic[MessageT]):
     def receive(
         self, topic: str, count: int, bytes_max: int, invisible_ms: int, now_ms: int
     ) -> list[Held[MessageT]]:
-        """Hand out up to `count` messages, and more than `bytes_max` only of a single one."""
+        """Lease up to `count` messages, of `bytes_max` bytes unless it is a single message."""
         queue = self._ready.get(topic)
         given: list[Held[MessageT]] = []
         size_bytes = 0
@@ -136,16 +137,16 @@ class Book(Generic[MessageT]):
         return given
 
     def untold(self, held: Held[MessageT]) -> None:
-        """Nobody has heard of this lease: its message waits again, where it stood."""
+        """Revoke a lease that was never sent to a client: the message returns to its position."""
         assert held.state is State.LEASED, held.state
         del self._out[held.number]
         held.state, held.number, held.expires_ms = State.READY, 0, 0
         self._put_back(held)
 
     def find(self, number: int, now_ms: int) -> Held[MessageT] | End | None:
-        """What a lease stands for now: its message, or how it ended; None for none of this book.
+        """The message of a lease, or how the lease ended; None for an unknown lease.
 
-        A lease whose time is over has ended, whether or not `expire` was called since.
+        A lease whose time is over has ended, even if `expire` has not been called yet.
         """
         held = self._out.get(number)
         if held is None:
@@ -155,34 +156,34 @@ class Book(Generic[MessageT]):
         return held
 
     def extend(self, held: Held[MessageT], invisible_ms: int, now_ms: int) -> int:
-        """A lease ends so long from now, sooner or later than before; when."""
+        """Let a lease expire `invisible_ms` from now, sooner or later. Returns the time."""
         assert held.state is State.LEASED, held.state
         self._set_expiry(held, now_ms + invisible_ms)
         return held.expires_ms
 
     def settle(self, held: Held[MessageT], end: End) -> None:
-        """A message under lease is done with."""
+        """End a lease; its message is finished."""
         assert held.state is State.LEASED, held.state
         self._leave(held, end)
 
     def returning(self, held: Held[MessageT]) -> None:
-        """A message under lease goes back to the brokers: its lease runs no more."""
+        """A leased message is being sent back to the brokers: its lease cannot expire now."""
         assert held.state is State.LEASED, held.state
         held.state = State.RETURNING
 
     def returned(self, held: Held[MessageT], end: End) -> None:
-        """The brokers have it."""
+        """The brokers have accepted the message."""
         assert held.state is State.RETURNING, held.state
         self._leave(held, end)
 
     def kept(self, held: Held[MessageT], now_ms: int, invisible_ms: int) -> None:
-        """No broker took it: its lease goes on, for `invisible_ms` at least."""
+        """No broker accepted the message: its lease continues for at least `invisible_ms`."""
         assert held.state is State.RETURNING, held.state
         held.state = State.LEASED
         self._set_expiry(held, max(held.expires_ms, now_ms + invisible_ms))
 
     def expire(self, now_ms: int) -> list[Held[MessageT]]:
-        """End the leases whose time is over; their messages wait again, before all others."""
+        """End the expired leases; their messages can be leased again, before all others."""
         over: list[Held[MessageT]] = []
         while self._expiring and self._expiring[0][0] <= now_ms:
             expires_ms, number = heapq.heappop(self._expiring)
@@ -200,7 +201,7 @@ class Book(Generic[MessageT]):
         return over
 
     def taken(self, held: Held[MessageT]) -> None:
-        """A message that waits is given back to the brokers without a lease."""
+        """A message that is not leased is being sent back to the brokers."""
         assert held.state is State.READY, held.state
         self._ready[held.topic].remove(held)
         held.number = self._next_number()
@@ -208,14 +209,14 @@ class Book(Generic[MessageT]):
         self._out[held.number] = held
 
     def again(self, held: Held[MessageT]) -> None:
-        """What `taken` took, and no broker did: it waits again."""
+        """No broker accepted the message of `taken`: it can be leased again."""
         assert held.state is State.RETURNING, held.state
         del self._out[held.number]
         held.state, held.number = State.READY, 0
         self._put_back(held)
 
     def forget(self, held: Held[MessageT]) -> None:
-        """Its queue is somebody else's, or the group is left."""
+        """Drop a message, because its queue was reassigned or the group is left."""
         if held.state is State.READY:
             self._ready[held.topic].remove(held)
             held.state = State.GONE
@@ -224,13 +225,13 @@ class Book(Generic[MessageT]):
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """When the next lease may end; None if none is out."""
+        """When the next lease may expire; None if there is none."""
         return self._expiring[0][0] if self._expiring else None
 
-    # -- inside -----------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------
 
     def _put_back(self, held: Held[MessageT]) -> None:
-        """Where it stood: behind what expired before, if it never did, and what arrived before."""
+        """Insert it at its position: expired messages first, then by arrival."""
         queue = self._ready.setdefault(held.topic, deque())
         at = 0
         while at < len(queue) and _rank(queue[at]) < _rank(held):
@@ -240,7 +241,7 @@ class Book(Generic[MessageT]):
     def _set_expiry(self, held: Held[MessageT], expires_ms: int) -> None:
         held.expires_ms = expires_ms
         heapq.heappush(self._expiring, (expires_ms, held.number))
-        if len(self._expiring) > 64 + 4 * len(self._out):  # what was extended lies there twice
+        if len(self._expiring) > 64 + 4 * len(self._out):  # extended leases have several entries
             self._expiring = [(one.expires_ms, one.number) for one in self._out.values()]
             heapq.heapify(self._expiring)
 

@@ -1,8 +1,8 @@
-"""All groups of which this gateway is a member, and the way from a lease's token to its group.
+"""All groups that this gateway has joined, and the look-up of leases by their tokens.
 
-All members of a group have to subscribe the same, or messages are lost to those who want them: a
-receive whose filter, or order, is not that of its group here is refused (409), and so is one whose
-filter is not that of the group's members elsewhere.
+All members of a group must have the same subscriptions; otherwise messages are lost. So a receive
+is rejected (409) if its filter or order differs from that of its group here, or its filter from
+that of the group's other members.
 
 State: soft.
 """
@@ -32,13 +32,13 @@ from kourou_console.problems import Busy, Refused
 LOOK_S = 1.0
 
 MEMBER_BITS = 40
-"""The number of a lease is that of its member of a group, and so many bits of its own."""
+"""A lease number consists of the number of its GroupMember and this many bits."""
 
 _log = logging.getLogger("kourou.console.leases")
 
 
 class Leases:
-    """A part of the gateway (kourou_console.gateway)."""
+    """A component of the gateway (kourou_console.gateway)."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.clock = gateway.clock
@@ -52,7 +52,7 @@ class Leases:
         self.closed = False
 
     async def close(self) -> None:
-        """Leave all groups; what is under lease is delivered again."""
+        """Leave all groups; leased messages are redelivered."""
         self.closed = True
         if self._looking is not None:
             self._looking.cancel()
@@ -67,7 +67,7 @@ class Leases:
         return iter(sorted(self._members.values(), key=lambda one: one.group))
 
     def families(self, base: Labels) -> Iterator[Family]:
-        """How many messages are under lease, and how many wait to be."""
+        """The numbers of leases, waiting receives and groups."""
         members = list(self._members.values())
         out = sum(member.book.out for member in members)
         waiting = sum(member.receiving for member in members)
@@ -89,9 +89,9 @@ class Leases:
         ordered: bool,
         begin: ConsumeFromWhere,
     ) -> tuple[GroupMember, list[GroupHeld]]:
-        """Lease messages of a topic to whoever asks; joins the group if need be.
+        """Lease messages of a topic; joins the group if necessary.
 
-        Raises TopicNotFound, Refused (409) where subscriptions clash, Busy at a limit.
+        Raises TopicNotFound, Refused (409) if subscriptions differ, Busy at a limit.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
@@ -103,7 +103,7 @@ class Leases:
             )
             if given or not member.left or self.closed:
                 return member, given
-            # It was left while we came, or waited: join anew.
+            # The group was left in the meantime: join again.
 
     async def _joined(
         self, group: str, topic: str, wanted: Wanted, ordered: bool, begin: ConsumeFromWhere
@@ -114,7 +114,7 @@ class Leases:
         check_topic(topic)
         while (member := self._members.get(group)) is not None and member.left:
             async with member.changing:
-                pass  # whoever leaves it holds this until it is gone
+                pass  # wait until `leave` is done
         if member is None:
             if len(self._members) >= LEASE_GROUPS_MAX:
                 raise Busy(
@@ -142,7 +142,7 @@ class Leases:
         if use is not None:
             _check_same(group, topic, use.wanted, wanted)
             return member, False
-        # Whoever hangs up must not leave a group half joined.
+        # Shielded: a caller that disconnects must not leave a group half joined.
         task = asyncio.ensure_future(self._join(member, topic, wanted))
         self._joining.add(task)
         task.add_done_callback(self._join_ended)
@@ -151,12 +151,12 @@ class Leases:
     def _join_ended(self, task: asyncio.Task[bool]) -> None:
         self._joining.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: whoever asked was told, or has hung up
+            task.exception()  # retrieved: the caller got it, or has disconnected
 
     async def _join(self, member: GroupMember, topic: str, wanted: Wanted) -> bool:
         async with member.changing:
             use = member.topics.get(topic)
-            if use is not None:  # somebody joined meanwhile
+            if use is not None:  # joined by another receive
                 _check_same(member.group, topic, use.wanted, wanted)
                 return False
             try:
@@ -176,7 +176,7 @@ class Leases:
         return True
 
     async def _check_fit(self, group: str, topic: str, wanted: Wanted) -> None:
-        """Is there such a topic, and is its subscription that of the group's other members?"""
+        """Check that the topic exists and that the other members have the same subscription."""
         if topic in NOT_FOR_CLIENTS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise BadRequest(
                 f"{topic} cannot be consumed directly",
@@ -217,12 +217,12 @@ class Leases:
                 group, topic, _said(known), _wanted(wanted), f"{len(others)} other members"
             )
 
-    # -- settling ---------------------------------------------------------------------------------
+    # -- acknowledging ----------------------------------------------------------------------------
 
     def find(self, token: str, *, done: End | None = None) -> tuple[GroupMember, GroupHeld] | None:
-        """The message under a lease and its group; None if it ended by `done` before.
+        """The message of a lease and its group; None if the lease ended by `done` already.
 
-        Raises Refused: 404 for what is no lease of this gateway, 410 for one that has ended.
+        Raises Refused: 404 if it is not a lease of this gateway, 410 if it has ended.
         """
         number = self.tokens.read(token)
         member = self._by_ordinal.get(number >> MEMBER_BITS)
@@ -245,7 +245,7 @@ class Leases:
         del self._members[member.group], self._by_ordinal[member.ordinal]
 
     async def leave(self, group: str) -> bool:
-        """Leave a group now; False if this gateway is no member of it."""
+        """Leave a group now; False if this gateway has not joined it."""
         member = self._members.get(group)
         if member is None:
             return False
@@ -262,11 +262,11 @@ class Leases:
             await self.look()
 
     async def look(self) -> None:
-        """Look after every group once: what expired, what is lost, what nobody asks for."""
+        """Check every group once: expired leases, lost queues, idle topics."""
         for member in list(self._members.values()):
             try:
                 await self._look_after(member)
-            except KourouError as error:  # it is looked at again in a second
+            except KourouError as error:  # the next check is in a second
                 _log.warning("group %s: %s", member.group, error)
 
     async def _look_after(self, member: GroupMember) -> None:
@@ -283,7 +283,7 @@ _NOBODY = (Code.CONSUMER_NOT_ONLINE, Code.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
 def wanted_of(tags: tuple[str, ...], sql: str | None) -> str | Sql:
-    """What a request wants. Raises BadRequest."""
+    """The subscription of a request. Raises BadRequest."""
     if sql is not None:
         if tags:
             raise BadRequest("give tags or sql, not both")
@@ -297,7 +297,7 @@ def wanted_of(tags: tuple[str, ...], sql: str | None) -> str | Sql:
 
 
 def subscribed(tags: tuple[str, ...], sql: str | None, uploaded: str | None) -> Wanted:
-    """What a receive wants: as `wanted_of`, or a filter in Python by its name."""
+    """The subscription of a receive: as `wanted_of`, or a Python filter by its name."""
     if uploaded is None:
         return wanted_of(tags, sql)
     if tags or sql is not None:
@@ -306,7 +306,7 @@ def subscribed(tags: tuple[str, ...], sql: str | None, uploaded: str | None) -> 
 
 
 def in_short(wanted: Wanted) -> str:
-    """What is wanted, as lists show it."""
+    """The subscription as lists show it."""
     if isinstance(wanted, Filter):
         return wanted.name
     return wanted.expression if isinstance(wanted, Sql) else wanted

@@ -1,10 +1,10 @@
-"""One group of which this gateway is a member: its messages, who holds them, who waits for some.
+"""One group that this gateway has joined: its messages, leases and waiting receives.
 
-Promises (at least once):
-  - a group's offset goes on only behind what was acknowledged, or is with the brokers again
-  - what is under lease when this process dies, or leaves the group, is delivered again
-  - a lease that expires is handed out again here, one attempt later
-  - in order, the next message of a queue is handed out when the one before is settled
+Guarantees (at least once):
+  - a group's offset advances only past messages that were acknowledged or returned to the brokers
+  - messages leased when this process dies or leaves the group are redelivered
+  - a message whose lease expires is leased again here, with a higher attempt
+  - in order, the next message of a queue is leased after the previous one is finished
 
 State: soft. Used on the gateway's loop.
 """
@@ -43,20 +43,20 @@ from kourou_console.lists import Missing, why
 from kourou_console.problems import Busy, Refused
 
 COMMIT_AFTER_MS = 500
-"""So long after an acknowledgement its group's offset is committed: what a crash may repeat."""
+"""The delay of the commit after an acknowledgement: what a crash may cause to be redelivered."""
 IDLE_MS = 180_000
-"""A topic that nobody received from for so long, with no lease out, is left to other members."""
+"""An idle topic, without receives and leases for this time, is unsubscribed."""
 JOIN_GRACE_MS = 500
-"""How long the receive that joins a group waits at least: the first pulls are under way."""
+"""The minimum wait of the receive that joins a group, because the first pulls take time."""
 TURN_GRACE_MS = 50
-"""How long a receive in order waits at least: the next message comes when the last is settled."""
+"""The minimum wait of a receive in order: the next message comes after the last is finished."""
 KEPT_MS = 10_000
-"""A lease goes on for so long at least when no broker took its message back."""
+"""A lease continues for at least this time if no broker accepted its message."""
 LOOK_ROUNDS = 5
-"""Every so many looks all messages are asked whether their queues are still ours."""
+"""The number of checks between two tests whether all messages' queues are still assigned to us."""
 
 PULL_BYTES = 256 * 1024
-"""What one pull asks for: a topic has several queues, and what waits here waits in memory."""
+"""The size of one pull: a topic has several queues, and waiting messages are in memory."""
 
 _log = logging.getLogger("kourou.console.leases")
 
@@ -65,7 +65,7 @@ GroupHeld = Held[Lent]
 
 @dataclass(slots=True)
 class TopicUse:
-    """One topic of a group here: its filter, who waits, and when somebody last asked."""
+    """One topic of a group: its filter, the waiting receives, and the time of the last receive."""
 
     wanted: Wanted
     last_ms: int
@@ -103,10 +103,10 @@ class GroupMember:
         self._going_back: set[asyncio.Task[Any]] = set()
         self._looks = 0
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- joining and leaving ----------------------------------------------------------------------
 
     async def join(self, topic: str, wanted: Wanted) -> None:
-        """Consume a topic from now on; `changing` is held. Raises what brokers refuse."""
+        """Subscribe to a topic; the caller holds `changing`. Raises what brokers reject."""
         if self._lender is None:
             lender = self._client.lend(
                 {topic: wanted},
@@ -128,12 +128,12 @@ class GroupMember:
         self.topics[topic] = TopicUse(wanted, self._clock.monotonic_ms())
 
     def _runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
-        # Made on the I/O thread, used on ours.
+        # Called on the I/O thread; the runner works on our loop.
         make = TurnRunner if self.ordered else FreeRunner
         return make(loop, report, self._arrived, self._closed)
 
     async def leave(self) -> None:
-        """Commit and leave; messages under lease are delivered again, to whoever is left."""
+        """Commit and leave; leased messages are redelivered to the remaining members."""
         self.left = True
         if self._committing is not None:
             self._committing.cancel()
@@ -145,7 +145,7 @@ class GroupMember:
         self._closed()
 
     def _closed(self) -> None:
-        """The member is gone: nothing that is here counts any more."""
+        """The member is closed: drop all messages."""
         for held in list(self.book.held()):
             if held.state is not State.RETURNING:
                 self.book.forget(held)
@@ -162,11 +162,11 @@ class GroupMember:
                 _wake(use)
 
     async def queues(self) -> int:
-        """How many queues this gateway has of the group's."""
+        """The number of the group's queues that are assigned to this gateway."""
         return 0 if self._lender is None else await self._lender.queue_count()
 
     def unfiltered(self, topic: str) -> list[Missing]:
-        """The topic's queues here that stand still because their filter cannot judge, and why."""
+        """The topic's queues here that are blocked because their filter fails, and why."""
         waiting = {} if self._lender is None else self._lender.waiting
         return [
             Missing(str(queue), why(failure))
@@ -176,17 +176,17 @@ class GroupMember:
 
     @property
     def receiving(self) -> int:
-        """How many receives wait."""
+        """The number of waiting receives."""
         return sum(use.receiving for use in self.topics.values())
 
-    # -- handing out ------------------------------------------------------------------------------
+    # -- receiving --------------------------------------------------------------------------------
 
     async def receive(
         self, topic: str, count: int, invisible_ms: int, wait_ms: int
     ) -> list[GroupHeld]:
         """Lease up to `count` messages, as soon as there is one; empty after `wait_ms`.
 
-        Raises Busy where too many wait already.
+        Raises Busy if too many receives are waiting.
         """
         if self.receiving >= RECEIVES_WAITING_MAX:
             raise Busy(
@@ -208,7 +208,7 @@ class GroupMember:
             use.receiving -= 1
             use.last_ms = self._clock.monotonic_ms()
             if self.book.ready(topic):
-                _wake(use)  # we may have been woken for what another one can have
+                _wake(use)  # another receive may be able to use them
 
     def _hand_out(self, topic: str, count: int, invisible_ms: int) -> list[GroupHeld]:
         now_ms = self._clock.monotonic_ms()
@@ -230,7 +230,7 @@ class GroupMember:
         return given
 
     def untold(self, topic: str, numbers: dict[int, GroupHeld]) -> None:
-        """Nobody hears of these leases after all: their messages can be handed out at once."""
+        """Revoke leases that were not sent to the client: their messages can be leased again."""
         for number, held in numbers.items():
             if held.number == number and held.state is State.LEASED:
                 self.book.untold(held)
@@ -254,26 +254,26 @@ class GroupMember:
         self.book.forget(held)
         held.message.withdraw()
 
-    # -- settling ---------------------------------------------------------------------------------
+    # -- acknowledging ----------------------------------------------------------------------------
 
     def find(self, number: int) -> GroupHeld | End | None:
-        """What a lease stands for; None if it is not of this group."""
+        """The message of a lease, or how the lease ended; None if it is unknown."""
         return self.book.find(number, self._clock.monotonic_ms())
 
     def ack(self, held: GroupHeld) -> None:
-        """It was consumed. Raises Refused (410) if its queue is somebody else's now."""
+        """Acknowledge a message. Raises Refused (410) if its queue was reassigned."""
         self._check(held)
         self.book.settle(held, End.ACKED)
         held.message.finish()
         self._commit_soon()
 
     def extend(self, held: GroupHeld, invisible_ms: int) -> None:
-        """The lease ends so long from now."""
+        """Let the lease expire `invisible_ms` from now."""
         self._check(held)
         self.book.extend(held, invisible_ms, self._clock.monotonic_ms())
 
     async def retry(self, held: GroupHeld, delay_level: int, reason: str) -> None:
-        """It comes again: after the pause of a level, or in order after a moment, at its place."""
+        """Redeliver a message: after a delay level; in order, after a moment at its position."""
         self._check(held)
         if not self.ordered:
             await self._give_back(held, delay_level, reason, End.RETRIED)
@@ -288,7 +288,7 @@ class GroupMember:
         held.message.again(held.attempt)
 
     async def dead_letter(self, held: GroupHeld, reason: str) -> None:
-        """It will never be consumed: when this returns it lies in %DLQ%group."""
+        """Send a message to the dead-letter queue; it is stored in %DLQ%group on return."""
         self._check(held)
         await self._give_back(held, -1, reason, End.DEAD_LETTERED)
 
@@ -296,13 +296,13 @@ class GroupMember:
         if held.state is State.RETURNING:
             raise Refused(HTTPStatus.CONFLICT, "this lease is being acknowledged already")
         if self.left:
-            raise gone(End.LOST)  # what is said now may miss the last commit
+            raise gone(End.LOST)  # the last commit may not include this message
         if not held.message.counts():
             self._withdraw(held)
             raise gone(End.LOST)
 
     async def _give_back(self, held: GroupHeld, level: int, reason: str, end: End) -> None:
-        """To the end, also if whoever asked for it hangs up."""
+        """Send a message back to the brokers, even if the caller disconnects."""
         self.book.returning(held)
         task = asyncio.ensure_future(self._giving_back(held, level, reason, end))
         self._going_back.add(task)
@@ -353,16 +353,16 @@ class GroupMember:
         try:
             while self._uncommitted and self._lender is not None:
                 await asyncio.sleep(COMMIT_AFTER_MS / 1000)
-                self._uncommitted = False  # what ends from here on wants the next one
+                self._uncommitted = False  # messages finished from now on need another commit
                 if self._lender is not None:
                     await self._lender.commit()
         finally:
             self._committing = None
 
-    # -- looking after ----------------------------------------------------------------------------
+    # -- periodic checks --------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Once a second: what expired, what is lost, which topics nobody asks for any more."""
+        """Check for expired leases, lost queues and idle topics; called once a second."""
         now_ms = self._clock.monotonic_ms()
         self._expire(now_ms)
         self._looks += 1
@@ -387,7 +387,7 @@ class GroupMember:
         return silent and not self.book.out_of(topic)
 
     def is_idle(self) -> bool:
-        """Does nobody want anything of this group here, and hold nothing?"""
+        """Whether the group has neither receives nor leases here."""
         now_ms = self._clock.monotonic_ms()
         self._expire(now_ms)
         return not self.book.out and all(self._is_idle(topic, now_ms) for topic in self.topics)
@@ -423,7 +423,7 @@ class GroupMember:
 
 
 def gone(end: End) -> Refused:
-    """What a late word about a lease is told (410)."""
+    """The error for a request about an ended lease (410)."""
     text, hint = _GONE[end]
     return Refused(HTTPStatus.GONE, text, hint=hint)
 
@@ -445,7 +445,7 @@ _GONE = {
 
 
 def _wake(use: TopicUse, *, everybody: bool = False) -> None:
-    """One of those who wait looks again, or all do."""
+    """Wake one of the waiting receives, or all."""
     while use.waiters:
         waiter = use.waiters.popleft()
         if not waiter.done():

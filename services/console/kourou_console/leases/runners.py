@@ -1,8 +1,8 @@
-"""Between a group's member in the client library and the leases: how messages cross, both ways.
+"""Transfers messages between the client library's group member and the leases, in both directions.
 
-Without order every message is handed over for itself. In order the library hands over *turns* of a
-queue; of each turn one message is lent, and when something became of it the turn is given back, so
-the next message of that queue comes after that, and not before.
+Without order each message is transferred on its own. In order, the library transfers *turns* of a
+queue. One message of a turn is leased, and after its lease has ended the turn is returned; so the
+queue's next message comes only after that.
 
 State: soft.
 """
@@ -23,7 +23,7 @@ from kourou.errors import BadRequest
 
 
 class Lent(Protocol):
-    """A message that was handed over, and its way back. Used on the gateway's loop."""
+    """A transferred message, and how to return it. Used on the gateway's loop."""
 
     @property
     def message(self) -> ReceivedMessage:
@@ -31,28 +31,28 @@ class Lent(Protocol):
         ...
 
     def may_begin(self) -> bool:
-        """May it be handed out now: is its queue ours, and its lock good?"""
+        """Whether it may be leased now: its queue is assigned to us, and locked if in order."""
         ...
 
     def counts(self) -> bool:
-        """Does it still count here what becomes of it?"""
+        """Whether an acknowledgement still counts, as the queue is assigned to us."""
         ...
 
     def finish(self) -> None:
-        """It was consumed, or the brokers have it again."""
+        """It was consumed, or returned to the brokers."""
         ...
 
     def withdraw(self) -> None:
-        """Nobody gets it from here any more."""
+        """It will not be leased any more."""
         ...
 
     def again(self, attempt: int) -> None:
-        """In order only: it comes again after a moment, before everything else of its queue."""
+        """In order only: it is redelivered after a moment, before the rest of its queue."""
         ...
 
 
 class _Runner:
-    """What both runners have in common."""
+    """The common part of both runners."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, closed: Callable[[], None]) -> None:
         self._loop = loop
@@ -60,7 +60,7 @@ class _Runner:
         self._closing = False
 
     def running(self) -> list[ReceivedMessage]:
-        """None that has a time limit of the library's: leases have their own."""
+        """No messages: the library's time limit does not apply, because leases have their own."""
         return []
 
     def times(self) -> list[int]:
@@ -68,21 +68,21 @@ class _Runner:
         return []
 
     async def call(self, item: object) -> BaseException | None:
-        """There is no handler to call."""
+        """Rejects the call, because there is no handler."""
         raise BadRequest(
             "this consumer leases messages to HTTP clients; it cannot consume a message directly"
         )
 
     async def close(self, timeout_ms: int) -> bool:
-        """What is lent is not waited for: it was not consumed, so it comes again elsewhere."""
+        """Close without waiting for leases: unfinished messages are redelivered elsewhere."""
         self._closing = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all leases
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and so are all leases
             self._loop.call_soon_threadsafe(self._told_closed)
         return True
 
 
 class _LentMessage:
-    """A message of a member without order."""
+    """A message of an unordered member."""
 
     __slots__ = ("_report", "message")
 
@@ -100,14 +100,14 @@ class _LentMessage:
         self._report.finished(self.message)
 
     def withdraw(self) -> None:
-        """Its window was dropped; there is nobody to tell."""
+        """Does nothing: its window was dropped."""
 
     def again(self, attempt: int) -> None:
         raise AssertionError("without order a message goes back to the brokers")
 
 
 class FreeRunner(_Runner):
-    """For a member without order."""
+    """The runner of an unordered member."""
 
     def __init__(
         self,
@@ -122,12 +122,12 @@ class FreeRunner(_Runner):
         self._inbox: Handover[ReceivedMessage] = Handover(self._loop, self._take)
 
     def hand(self, items: Sequence[ReceivedMessage]) -> None:
-        """Take messages; on the I/O thread."""
+        """Accept messages; called on the I/O thread."""
         if not self._closing:
             self._inbox.put_many(list(items))
 
     def _take(self, items: list[ReceivedMessage]) -> None:
-        # Each alone: one message that is held for hours must not keep a whole pull in memory.
+        # Copies, so that a message held for hours does not keep a whole pull in memory.
         self._arrived([_LentMessage(one.alone(), self._report) for one in items])
 
 
@@ -160,7 +160,7 @@ class _LentTurn:
 
 
 class TurnRunner(_Runner):
-    """For a member that consumes in order."""
+    """The runner of an ordered member."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class TurnRunner(_Runner):
         self._inbox: Handover[Turn] = Handover(self._loop, self._take)
 
     def hand(self, items: Sequence[Turn]) -> None:
-        """Take turns; on the I/O thread."""
+        """Accept turns; called on the I/O thread."""
         if not self._closing:
             self._inbox.put_many(list(items))
 
@@ -191,7 +191,7 @@ class TurnRunner(_Runner):
                 self._arrived([_LentTurn(message, turn, self)])
 
     def end(self, turn: Turn, error: BaseException | None) -> None:
-        """A turn is given back; once for each."""
+        """Return a turn; has an effect only once."""
         if turn not in self._turns:
             return
         self._turns.discard(turn)
@@ -202,7 +202,7 @@ class TurnRunner(_Runner):
             self._report.failed(turn, error)
 
     async def close(self, timeout_ms: int) -> bool:
-        """Nobody works on what is lent any more, as far as this member knows."""
+        """Mark all turns as idle, then close."""
         for turn in list(self._turns):
             turn.calling = False
         return await super().close(timeout_ms)

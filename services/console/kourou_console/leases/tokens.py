@@ -1,9 +1,10 @@
-"""The names by which HTTP clients settle leases: opaque, signed, of one life of one gateway.
+"""The tokens by which HTTP clients name leases: opaque, signed, valid for one run of a gateway.
 
     gateway (6 bytes)  number (8 bytes)  signature (12 bytes)      as base64url, 35 characters
 
-The signature keeps anybody from settling a lease that was not given to them; the gateway's number
-is drawn at its start, so a token of another one, or of a life before, is told from a wrong one.
+The signature prevents clients from acknowledging leases that they did not receive. The gateway's
+number is random at each start, so tokens of another gateway, or from before a restart, can be told
+from invalid ones.
 
 State: the key, for the life of the process.
 """
@@ -31,7 +32,7 @@ AS_RECEIVED = "use the `lease` of a received message, unchanged"
 
 
 class Tokens:
-    """Makes and reads the tokens of one gateway."""
+    """Creates and validates the tokens of one gateway."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -44,7 +45,7 @@ class Tokens:
         return encoded[:TOKEN_LENGTH].translate(_TO_URL).decode()
 
     def read(self, token: str) -> int:
-        """The number of a lease of ours. Raises Refused (404) for every other text."""
+        """The number of a lease of this gateway. Raises Refused (404) for any other text."""
         raw = _decoded(token)
         if raw is None:
             raise Refused(

@@ -1,1 +1,1 @@
-"""What runs inside the jail and what builds it: of the standard library, without all of Kourou."""
+"""The sandbox and the code that runs in it; imports only the standard library and itself."""

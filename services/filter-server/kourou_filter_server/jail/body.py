@@ -1,13 +1,14 @@
-"""Decompresses bodies inside the jail: zlib, LZ4 frames, Zstandard (fact sheet §4.4).
+"""Decompresses message bodies inside the sandbox: zlib, LZ4 frames, Zstandard.
 
-What a filter sees is what a consumer sees, so the rules are those of kourou.protocol.compression,
-written again because nothing of Kourou is inside the jail; a test holds the two side by side. LZ4
-and Zstandard are no part of Python: they are here if the zygote found them, and a body whose codec
-is missing is an error that says so, never a body that nobody can read.
+A filter sees what a consumer sees, so the rules are those of kourou.protocol.compression. They are
+implemented again because the sandbox contains no other code of Kourou; a test compares the two. LZ4
+and Zstandard are not in the standard library: they are available if the zygote found them. A body
+whose codec is missing causes an error that names the codec.
 
-State: soft; which codecs there are is settled before the first worker is forked.
+State: soft; the codecs are loaded before the first worker is forked.
 
-Invariant: decompressing allocates no more than the limit, and raises nothing but BadRecord.
+Invariant: decompressing allocates no more than the limit, and raises only BadRecord and
+MemoryError.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 BODY_SIZE_BYTES_MAX = 4 * 1024 * 1024
 DECOMPRESS_RATIO_MAX = 100
 DECOMPRESS_FACTOR_MAX = 8
-"""As in kourou.model.limits."""
+"""The same value as in kourou.model.limits."""
 
 _SHIFT = 8
 _KIND_MASK = 7
@@ -31,11 +32,11 @@ _modules: dict[int, Any] = {}
 
 
 class BadRecord(Exception):
-    """These bytes are not the record that they claim to be, or cannot be read here."""
+    """The bytes are not a valid record, or cannot be decompressed here."""
 
 
 def load_codecs(paths: Sequence[str]) -> None:
-    """Import lz4.frame and zstandard from `paths`, once, before the walls; without them go on."""
+    """Import lz4.frame and zstandard from `paths`, if they exist; once, outside the sandbox."""
     before = list(sys.path)
     sys.path.extend(paths)
     try:
@@ -43,17 +44,17 @@ def load_codecs(paths: Sequence[str]) -> None:
             try:
                 _modules[kind] = importlib.import_module(name)
             except ImportError:
-                # Not installed here: `decompress` says so for the first body that needs it.
+                # Not installed: `decompress` reports it for the first body that needs it.
                 _modules.pop(kind, None)
     finally:
         sys.path[:] = before
 
 
 def decompress(sys_flag: int, body: bytes) -> bytes:
-    """The body as it was sent; the codec stands in bits 8 to 10 of `sys_flag`.
+    """The decompressed body; bits 8 to 10 of `sys_flag` are the codec.
 
-    Raises BadRecord for bytes that are not of that codec, that end early or grow beyond the limit,
-    and for a codec that is unknown or not installed.
+    Raises BadRecord if the bytes are not of that codec, end early or exceed the limit, and if the
+    codec is unknown or not installed.
     """
     kind = (sys_flag >> _SHIFT) & _KIND_MASK
     by_ratio = max(len(body) * DECOMPRESS_RATIO_MAX, BODY_SIZE_BYTES_MAX)
@@ -62,8 +63,8 @@ def decompress(sys_flag: int, body: bytes) -> bytes:
         data, whole = _inflater(kind)(body, limit)
     except (MemoryError, BadRecord):
         raise
-    except Exception as error:  # noqa: BLE001 - of foreign codecs, see below
-        # Each codec has errors of its own, and two of the three may not be imported by name here.
+    except Exception as error:  # noqa: BLE001 - of third-party codecs, see below
+        # Each codec has its own errors, and two of the three cannot be imported by name here.
         raise BadRecord(f"body: it cannot be decompressed: {error}") from None
     if len(data) > limit:
         raise BadRecord(f"body: it would grow beyond {limit} bytes when it is decompressed")
@@ -73,7 +74,7 @@ def decompress(sys_flag: int, body: bytes) -> bytes:
 
 
 _Inflate = Callable[[bytes, int], tuple[bytes, bool]]
-"""Gives up to limit + 1 bytes, and whether the compressed form was complete."""
+"""Returns up to limit + 1 bytes, and whether the compressed data was complete."""
 
 
 def _inflater(kind: int) -> _Inflate:
@@ -111,14 +112,15 @@ def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
     if told > limit:
         raise BadRecord(f"body: it would grow to {told} bytes; at most {limit} are allowed")
     if told > 0:
-        # Room for what was told and no more; raises if the frame, its checksum included, is cut.
+        # Allocates exactly the declared size; raises if the frame, including its checksum, is
+        # incomplete.
         return bytes(codec.ZstdDecompressor().decompress(body)), True
     with codec.ZstdDecompressor().stream_reader(body) as reader:
         data = bytes(reader.read(limit + 1))
     if len(data) > limit:
         return data, False
-    # A stream that does not say its size does not say either that it was cut: ask again, now that
-    # the size is known to be harmless.
+    # Without a declared size, the reader does not report an incomplete stream. Decompress again to
+    # check this; the size is known to be within the limit now.
     whole = codec.ZstdDecompressor().decompressobj()
     whole.decompress(body)
     return data, bool(whole.eof)

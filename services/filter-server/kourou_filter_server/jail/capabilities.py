@@ -1,4 +1,4 @@
-"""Capabilities: all of them given away, so that nothing the process does is done as root."""
+"""Drops all capabilities, so that the process has no privileges of root."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class _Header(ctypes.Structure):
 
 
 def give_away() -> None:
-    """Give every capability away, for good. Raises OSError."""
+    """Drop every capability permanently. Raises OSError."""
     for number in range(_CAPABILITIES_MAX):
         try:
             kernel.prctl("CAPBSET_DROP", kernel.PR_CAPBSET_DROP, number)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            break  # the kernel knows no further one
+            break  # the kernel has no more capabilities
     kernel.prctl("CAP_AMBIENT", kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL)
     header, nothing = _Header(_VERSION_3, 0), (ctypes.c_uint32 * _SETS)()
     kernel.checked("capset", kernel.LIBC.capset(ctypes.byref(header), nothing))
 
 
 def held() -> int:
-    """How many capabilities the process has in its permitted set. Raises OSError."""
+    """The number of capabilities in the process's permitted set. Raises OSError."""
     header, sets = _Header(_VERSION_3, 0), (ctypes.c_uint32 * _SETS)()
     kernel.checked("capget", kernel.LIBC.capget(ctypes.byref(header), sets))
     return (sets[1] | sets[4] << 32).bit_count()

@@ -1,4 +1,4 @@
-"""Descriptors: a jailed process has /dev/null three times and one socket, and nothing else open."""
+"""File descriptors: a sandboxed process has /dev/null three times, one socket, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 CHANNEL_FD = 3
 
 DESCRIPTORS_MAX = 256
-"""What the zygote may have open; as many are looked at when they are closed."""
+"""The zygote's limit of open descriptors, and the range in which they are closed."""
 
 
 def keep_only(channel: int, *, keep_stderr: bool = False) -> None:
-    """Make `channel` descriptor 3, /dev/null (which 0 is) 1 and 2, and close all others."""
+    """Make `channel` descriptor 3, make 1 and 2 /dev/null like 0, and close all others."""
     if channel != CHANNEL_FD:
         os.dup2(channel, CHANNEL_FD, inheritable=False)
     os.dup2(0, 1)

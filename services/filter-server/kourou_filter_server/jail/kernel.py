@@ -1,4 +1,4 @@
-"""Asks the kernel for what Python 3.11 has no function for."""
+"""System calls for which Python 3.11 has no function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def checked(name: str, result: int) -> int:
-    """`result` of the C call `name`, or OSError with its errno if it is negative."""
+    """Return the `result` of the C call `name`; if it is negative, raise OSError with its errno."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
@@ -24,17 +24,17 @@ def checked(name: str, result: int) -> int:
 
 
 def prctl(name: str, option: int, argument: int = 0) -> int:
-    """Call prctl(2); `name` is the option's, for the error. Raises OSError."""
+    """Call prctl(2); `name` is the option's name for the error. Raises OSError."""
     zero = ctypes.c_ulong(0)
     result = LIBC.prctl(option, ctypes.c_ulong(argument), zero, zero, zero)
     return checked(f"prctl {name}", result)
 
 
 def syscall(name: str, number: int, *arguments: object) -> int:
-    """Call what the C library has no name for. Raises OSError."""
+    """Make a system call for which the C library has no function. Raises OSError."""
     return checked(name, LIBC.syscall(ctypes.c_long(number), *arguments))
 
 
 def words(error: OSError) -> str:
-    """The error without its number: "unshare: Operation not permitted"."""
+    """The error's text without its number: "unshare: Operation not permitted"."""
     return error.strerror or str(error)

@@ -1,9 +1,9 @@
-"""Resource limits: memory, processor, stack, files, processes, locks and cores of one worker.
+"""Resource limits of one worker: memory, CPU time, stack, files, processes, locks and cores.
 
-RLIMIT_CPU needs care, since an honest worker lives for weeks. Its soft limit is an *allowance*,
-which the zygote renews while the parent finds the worker in order; seccomp keeps the worker itself
-from changing a limit or catching SIGXCPU. So a worker that spins behind its parent's back, or while
-the parent is stopped, ends by itself. State: none.
+An honest worker lives for weeks, so RLIMIT_CPU needs a special treatment. Its soft limit is an
+*allowance* that the zygote renews while the parent sees the worker work correctly; seccomp prevents
+the worker from changing a limit or catching SIGXCPU. So a worker that spins unnoticed by its
+parent, or while the parent is stopped, is ended by the kernel. State: none.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from kourou_filter_server.jail import kernel
 
 OPEN_FILES_MAX = 4
-"""Three times /dev/null and the socket to the parent."""
+"""Three times /dev/null, and the socket to the parent."""
 
 STACK_BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class JailLimits:
-    """Memory (address space) in bytes, processor allowance in s, and how nice it is (0-19).
+    """Memory (address space) in bytes, CPU allowance in s, and niceness (0-19).
 
-    `cores`: it computes on none but these; empty for any.
+    `cores`: the process runs only on these; empty for any.
     """
 
     memory_bytes: int
@@ -38,7 +38,7 @@ class JailLimits:
 
 
 def confine(limits: JailLimits) -> None:
-    """Set them for this process, for good (only the allowance can be renewed). Raises OSError."""
+    """Set the limits permanently (only the CPU allowance can be renewed). Raises OSError."""
     lower(resource.RLIMIT_AS, limits.memory_bytes)
     lower(resource.RLIMIT_STACK, STACK_BYTES_MAX)
     lower(resource.RLIMIT_NOFILE, OPEN_FILES_MAX)
@@ -59,14 +59,15 @@ _NONE_OF = (
     resource.RLIMIT_NICE,
     resource.RLIMIT_RTPRIO,
 )
-"""The kernel exempts uid 0 from RLIMIT_NPROC: run the service under a uid of its own."""
+"""The kernel exempts uid 0 from RLIMIT_NPROC: run the service as a separate user."""
 
 
 def keep_to(cores: frozenset[int]) -> None:
-    """Compute on these cores only, as far as they are there (one may have gone). Raises OSError.
+    """Run only on those of these cores that exist (one may have been removed). Raises OSError.
 
-    That keeps nobody in; it is for those outside. Whoever is woken where a worker computes waits
-    for the end of its turn, however nice it is, so there is a core on which none does.
+    This is not a security measure: it protects other processes. A process that wakes up on a
+    worker's core waits for the end of the worker's time slice, whatever the niceness, so one core
+    has no workers.
     """
     there = os.sched_getaffinity(0) & cores
     if there:
@@ -74,11 +75,11 @@ def keep_to(cores: frozenset[int]) -> None:
 
 
 def give_way(niceness: int) -> None:
-    """Be nicer by so much, and let everybody else run as soon as they wake up. Raises OSError.
+    """Raise the niceness, and let other processes run as soon as they wake up. Raises OSError.
 
-    Since Linux 6.12 whoever asks for shorter turns goes before whoever asked for longer ones, at
-    once; who does not ask has 2.8 ms at most. It costs none of the processor in the long run.
-    Earlier kernels take no notice, and then niceness is all there is.
+    Since Linux 6.12, a process with a shorter time slice preempts one with a longer slice
+    immediately; the default slice is 2.8 ms at most. This costs no CPU time in the long run.
+    Earlier kernels ignore the slice and use only the niceness.
     """
     nicest = min(os.nice(0) + niceness, _NICEST)
     number = _SCHED_SETATTR.get(os.uname().machine)
@@ -95,20 +96,21 @@ def give_way(niceness: int) -> None:
 
 
 TURN_NS = 5_000_000
-"""Longer than the turns of all who do not ask, and no longer than need be: workers on one core wait
-for one another's, and on a crowded machine the longer for their own the longer these are."""
+"""Longer than the default slice of other processes, but not longer than necessary: workers on one
+core wait for each other's slices.
+"""
 
 _NICEST = 19
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _ATTRIBUTES = struct.Struct("<IIQiIQQQ")
-"""struct sched_attr of sched_setattr(2), in its first version."""
+"""struct sched_attr of sched_setattr(2), first version."""
 
 _UNKNOWN = (errno.ENOSYS, errno.EPERM)
-"""Sandboxes around the service may not know the call; it is a courtesy and not a wall."""
+"""A container may forbid the call. This is accepted, because the call is not a security measure."""
 
 
 def renew_allowance(pid: int, allowance_s: int) -> None:
-    """Let the process use so many seconds more than it has used already. Raises OSError."""
+    """Allow the process `allowance_s` more CPU seconds than it has used already. Raises OSError."""
     _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
     used_s = time.clock_gettime(cpu_clock(pid))
     soft = _at_most(int(used_s) + 1 + allowance_s, hard)
@@ -116,12 +118,12 @@ def renew_allowance(pid: int, allowance_s: int) -> None:
 
 
 def cpu_clock(pid: int) -> int:
-    """The id of a process's own clock of processor time, for clock_gettime(2)."""
+    """The clock ID of a process's CPU time, for clock_gettime(2)."""
     return (~pid << 3) | 2
 
 
 def lower(kind: int, value: int) -> None:
-    """Set a soft and a hard limit, never above the hard limit there is. Raises OSError."""
+    """Set a soft and a hard limit, not above the current hard limit. Raises OSError."""
     _, hard = resource.getrlimit(kind)
     limit = _at_most(value, hard)
     resource.setrlimit(kind, (limit, limit))

@@ -1,4 +1,4 @@
-"""A worker process ends with its parent, gains no privileges and cannot be inspected."""
+"""Makes a worker end with its parent, gain no privileges, and hide its memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from kourou_filter_server.jail import kernel
 
 
 class Orphaned(Exception):
-    """The parent died before the kernel was asked to tell; nobody wants this process any more."""
+    """The parent ended before the parent-death signal was set, so this process is not needed."""
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Be killed when the thread that forked us ends. Raises Orphaned if it has ended already."""
+    """Be killed when the parent thread ends. Raises Orphaned if it has ended already."""
     kernel.prctl("SET_PDEATHSIG", kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         raise Orphaned(f"process {parent_pid} has ended")
 
 
 def death_signal() -> int:
-    """The signal that comes when the parent dies, 0 for none; the kernel forgets it at times."""
+    """The signal sent when the parent dies, 0 for none; the kernel resets it in some cases."""
     held = ctypes.c_int(0)
     result = kernel.LIBC.prctl(kernel.PR_GET_PDEATHSIG, ctypes.byref(held), 0, 0, 0)
     kernel.checked("prctl GET_PDEATHSIG", result)
@@ -29,7 +29,7 @@ def death_signal() -> int:
 
 
 def gain_nothing() -> None:
-    """Set no_new_privs, without which neither Landlock nor seccomp may be used. Raises OSError."""
+    """Set no_new_privs, which Landlock and seccomp require. Raises OSError."""
     kernel.prctl("SET_NO_NEW_PRIVS", kernel.PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -39,12 +39,12 @@ def gains_nothing() -> bool:
 
 
 def hide_memory() -> None:
-    """Let no process of the same user attach, read our memory or get a core of it."""
+    """Prevent processes of the same user from attaching, reading memory or dumping core."""
     kernel.prctl("SET_DUMPABLE", kernel.PR_SET_DUMPABLE, 0)
 
 
 def forget_signal_handlers() -> None:
-    """Take every signal as the system does by default, and block none."""
+    """Restore the default action of every signal, and unblock all."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

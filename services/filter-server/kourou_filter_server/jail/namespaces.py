@@ -1,4 +1,4 @@
-"""Namespaces: the process sees no network, no shared memory of others and no host name of ours."""
+"""Namespaces: the process has no network, no shared memory of others and no host name of ours."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NAMES = {
     IPC: "ipc namespaces",
     UTS: "uts namespaces",
 }
-"""Every kind that a worker leaves; a user namespace is what lets it leave the others."""
+"""The namespaces that a worker leaves; the user namespace is required for leaving the others."""
 
 
 def leave(kinds: int = USER | NETWORK | IPC | UTS) -> None:
-    """Go into new, empty namespaces of these kinds. Raises OSError."""
+    """Enter new, empty namespaces of these kinds. Raises OSError."""
     checked("unshare", LIBC.unshare(kinds))

@@ -1,6 +1,6 @@
-"""Finds out which walls this kernel, and whatever contains us, lets us put up.
+"""Finds out which layers of the sandbox the kernel and the container allow.
 
-State: none; the asking process is left as it was.
+State: none; the calling process does not change.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TRIAL_MEMORY_BYTES = 512 * 1024 * 1024
 
 
 class NoEffect(Exception):
-    """The kernel took the call and yet did not forbid anything."""
+    """The kernel accepted the call, but it had no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One layer: its name, whether it is there, and a detail (version, or why it is missing)."""
+    """One layer: its name, whether it is available, and a detail (version or reason)."""
 
     name: str
     there: bool
@@ -43,10 +43,10 @@ class Found:
 
 
 def look() -> list[Found]:
-    """Try every layer, each in a child of its own. Takes some ten milliseconds of work.
+    """Try every layer, each in its own child process. Takes about ten milliseconds.
 
-    For the zygote, which has one thread and no library: the kernel refuses a namespace of users to
-    a process of several threads, so also where a library starts one in every forked child.
+    Must be called from the zygote, which is single-threaded: the kernel refuses a user namespace to
+    a process with several threads, also if a library starts one in every forked child.
     """
     return [_in_a_child(name, trial, usual) for name, trial, usual in _TRIALS]
 
@@ -89,7 +89,7 @@ def _in_a_child(name: str, trial: Callable[[], str], usual: dict[int, str]) -> F
 
 
 def _answer(writing: int, trial: Callable[[], str], usual: dict[int, str]) -> NoReturn:
-    """Try it, tell it and end; never returns into the asking process's code."""
+    """Run the trial in the child, write the result and exit; never returns."""
     try:
         try:
             told = "+" + trial()
@@ -125,7 +125,7 @@ def _try_seccomp() -> str:
     reading, writing = os.pipe()
     lineage.gain_nothing()
     if os.fork() == 0:
-        # The filter leaves no way to tell but through descriptor 3.
+        # The filter allows output only through descriptor 3.
         os.dup2(writing, seccomp.CHANNEL_FD)
         try:
             seccomp.allow_only_the_list()
@@ -142,7 +142,7 @@ def _try_seccomp() -> str:
         return os.uname().machine
     if told.isdigit():
         if int(told) == 0:
-            seccomp.this_architecture()  # raises, and says which machine this is
+            seccomp.this_architecture()  # raises, and names the machine
         raise OSError(int(told), f"seccomp: {os.strerror(int(told))}")
     raise NoEffect("seccomp: the filter blocks nothing")
 
@@ -159,7 +159,7 @@ def _try_limits() -> str:
     if not 0 <= resource.getrlimit(resource.RLIMIT_AS)[1] <= _TRIAL_MEMORY_BYTES:
         raise NoEffect("rlimits: the limit of memory is not set")
     try:
-        # Not from the allocator, which may have so much from before.
+        # An anonymous mapping, since the allocator may have free memory from before.
         mmap.mmap(-1, _TRIAL_MEMORY_BYTES).close()
     except OSError as error:
         if error.errno == errno.ENOMEM:
@@ -219,4 +219,4 @@ _TRIALS: tuple[tuple[str, Callable[[], str], dict[int, str]], ...] = (
     ("parent-death signal", _try_death_signal, _USUAL),
     ("pidfd", _try_pidfd, _USUAL),
 )
-"""Each layer's name, its trial (which returns a detail), and what its errors usually come from."""
+"""Each layer's name, its trial (which returns a detail), and the usual causes of its errors."""

@@ -1,15 +1,15 @@
-"""Runs an uploaded filter over batches of messages, inside the jail.
+"""Runs an uploaded filter on batches of messages, inside the sandbox.
 
 A filter is a module with `match(message, context) -> bool`, or with one class that has it as a
-method; beside it, optional, `set_up(context)` and `match_batch(messages, context) -> list[bool]`,
-which is then asked instead.
+method. Optional: `set_up(context)`, and `match_batch(messages, context) -> list[bool]`, which is
+then called instead of `match`.
 
-A verdict is one byte a message: 0 it does not pass, 1 it passes, 2 the filter could not say. An
-error at one message is a 2 there and no more, so that whoever asked can hold at that message or
-go over it. Only True and False are answers: a function that forgot its `return` is a broken filter
-and not one that wants nothing.
+A result is one byte for each message: 0 it does not pass, 1 it passes, 2 not evaluated. An error at
+one message causes a 2 for this message only, so that the caller can stop at it or skip it. Only
+True and False are valid results: a function without a `return` is a broken filter, not one that
+rejects everything.
 
-State: soft. What a filter keeps in its own variables is gone with its worker, at any moment.
+State: soft. A filter's own variables are lost when its worker ends, which can be at any time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kourou_filter_server.jail.view import BadRecord, MessageView, next_record
 __all__ = ["MEMORY", "NO_FAILURE", "RAISED", "Context", "Filter", "SetUpFailed", "prepare"]
 
 NO_FAILURE, RAISED, MEMORY = range(3)
-"""What `Filter.judge` says besides its verdicts."""
+"""The failure that `Filter.judge` returns with its results."""
 
 REASON_BYTES_MAX = 500
-"""Of a reason in UTF-8: it must fit into the reply's field of 512 bytes."""
+"""Maximum length of a reason in UTF-8: it must fit into the reply's field of 512 bytes."""
 
 _FILE = "<filter>"
 _DOES_NOT_PASS, _PASSES, _UNSAID = range(3)
@@ -38,7 +38,7 @@ _OUT_OF_MEMORY = "the filter needed more memory than a worker has"
 
 
 class SetUpFailed(Exception):
-    """The source is no filter, or its first lines or its `set_up` failed.
+    """The source is not a filter, or its top-level code or its `set_up` failed.
 
     `kind` is "setup" or "memory"; `reason` has at most 500 bytes in UTF-8.
     """
@@ -50,7 +50,7 @@ class SetUpFailed(Exception):
 
 
 class Context:
-    """What a filter may know besides the message; the same object for all messages of a batch."""
+    """What a filter can read in addition to the message; the same object for a whole batch."""
 
     __slots__ = ("_group", "_name", "_now_ms", "_topic", "_version")
 
@@ -78,12 +78,12 @@ class Context:
 
     @property
     def topic(self) -> str:
-        """The topic that is being pulled; empty while the filter is set up."""
+        """The topic of the messages; empty during set-up."""
         return self._topic
 
     @property
     def now_ms(self) -> int:
-        """When the batch was judged, epoch ms by the filter server's clock; 0 at set-up."""
+        """When the batch was started, epoch ms by the filter server's clock; 0 during set-up."""
         return self._now_ms
 
 
@@ -92,10 +92,10 @@ MatchBatch = Callable[[list[MessageView], Context], object]
 
 
 class Filter:
-    """One version of one filter, ready to judge."""
+    """One version of one filter, ready for messages."""
 
     def __init__(self, source: bytes, group: str, name: str, version: int) -> None:
-        """Compile, execute and set up; raises SetUpFailed and nothing else."""
+        """Compile, execute and set up. Raises only SetUpFailed."""
         self._who = (group, name, version)
         try:
             self._match, self._match_batch = self._set_up(source)
@@ -103,15 +103,15 @@ class Filter:
             raise
         except MemoryError:
             raise SetUpFailed(_OUT_OF_MEMORY, "memory") from None
-        except BaseException as error:  # noqa: BLE001 - foreign code, see below
-            # Foreign code: it may raise SystemExit or KeyboardInterrupt, and they mean nothing more
-            # here than any other error.
+        except BaseException as error:  # noqa: BLE001 - untrusted code, see below
+            # Untrusted code may raise SystemExit or KeyboardInterrupt, which are treated like any
+            # other error.
             raise SetUpFailed(_described(error, "while the filter was set up")) from None
 
     def _set_up(self, source: bytes) -> tuple[Match, MatchBatch | None]:
         group, name, version = self._who
         scope = new_scope(f"filter_{name}")
-        exec(_compiled(source), scope)  # this is what the jail is for
+        exec(_compiled(source), scope)  # the reason for the sandbox
         get = _face(scope)
         set_up = get("set_up")
         if set_up is not None:
@@ -124,24 +124,24 @@ class Filter:
     def judge(
         self, topic: str, now_ms: int, records: bytes | memoryview, count: int
     ) -> tuple[bytes, int, str | None]:
-        """The verdicts over `count` records that lie back to back, as stored.
+        """The results for `count` consecutive records, as stored.
 
         Returns exactly `count` bytes of 0, 1 or 2; then NO_FAILURE, RAISED or MEMORY; then the
-        reason of the first 2, None without one. Never raises.
+        reason of the first 2, None if there is none. Never raises.
         """
         verdicts = bytearray(_UNSAID_BYTE) * count
         failures = _Failures()
         context = Context(*self._who, topic, now_ms)
-        # One copy for the whole batch: a filter may keep a view, and the socket's buffer is reused.
+        # One copy for the batch: a filter may keep a view, and the socket's buffer is reused.
         data = records if isinstance(records, bytes) else bytes(records)
         try:
             if self._match_batch is None:
                 self._judge_each(data, context, verdicts, failures)
             else:
                 self._judge_batch(data, context, verdicts, failures)
-        except BaseException as error:  # noqa: BLE001 - foreign code, see below
-            # What gets here was raised between two messages, by a signal handler of the filter for
-            # example. Where it was not said otherwise, the verdict is "could not say" already.
+        except BaseException as error:  # noqa: BLE001 - untrusted code, see below
+            # Raised between two messages, for example by a signal handler of the filter. Messages
+            # without a result have a 2 already.
             failures.note(error, "between two messages")
         return bytes(verdicts), failures.kind, failures.reason
 
@@ -160,8 +160,8 @@ class Filter:
             at = end
             try:
                 verdict = match(message, context)
-            except BaseException as error:  # noqa: BLE001 - foreign code, see below
-                # As in the constructor: whatever foreign code raises, it is its verdict here.
+            except BaseException as error:  # noqa: BLE001 - untrusted code, see below
+                # As in the constructor: any exception of untrusted code is a failed evaluation.
                 failures.note(error, _place(message))
                 continue
             if verdict is True:
@@ -187,9 +187,9 @@ class Filter:
         verdicts[: len(messages)] = self._answers(messages, context, failures)
 
     def _answers(self, messages: list[MessageView], context: Context, failures: _Failures) -> bytes:
-        """The verdicts over some messages; where the batch as a whole has none, one by one.
+        """The results for some messages; if the batch as a whole has no valid result, one by one.
 
-        So those that can be judged have their verdict, and the others say why not.
+        So every message that can be evaluated has a result, and the others have a reason.
         """
         assert self._match_batch is not None
         count = len(messages)
@@ -199,8 +199,8 @@ class Filter:
             answers = self._match_batch(list(messages), context)
             if type(answers) is list and len(answers) == count and set(map(type, answers)) == _BOOL:
                 return bytes(answers)
-        except BaseException as error:  # noqa: BLE001 - foreign code, see below
-            # As in the constructor: whatever foreign code raises, it is its verdict here.
+        except BaseException as error:  # noqa: BLE001 - untrusted code, see below
+            # As in the constructor: any exception of untrusted code is a failed evaluation.
             if count == 1:
                 failures.note(error, _place(messages[0]))
                 return _UNSAID_BYTE
@@ -212,7 +212,7 @@ class Filter:
 
 
 class _Failures:
-    """Why the first of a batch's messages that have no verdict has none."""
+    """The reason of the first message in a batch that has no result."""
 
     __slots__ = ("kind", "reason")
 
@@ -248,7 +248,7 @@ def _compiled(source: bytes) -> CodeType:
 
 
 def _face(scope: dict[str, Any]) -> Callable[[str], Any]:
-    """What finds `match` and its companions by name: the module, or an object of its one class."""
+    """The lookup of `match` and the optional functions by name, in the module or its class."""
     if "match" in scope:
         return scope.get
     classes = [
@@ -295,17 +295,17 @@ def _described(error: BaseException, where: str) -> str:
         trace = trace.tb_next
     try:
         said = str(error)
-    except BaseException:  # noqa: BLE001 - foreign code, see below
-        # An exception of the filter's own may raise when it is asked what it means.
+    except BaseException:  # noqa: BLE001 - untrusted code, see below
+        # The `__str__` of a filter's own exception may raise.
         said = "it does not say what it means"
     name = type(error).__name__
     text = f"{name}: {said}" if said else name
-    # The place must survive however much the error says.
+    # The location must not be cut off by a long error text.
     text = text if len(text) <= _SAID_MAX else f"{text[:_SAID_MAX]}…"
     return _cut(f"{text}, line {line} of the filter, {where}" if line else f"{text}, {where}")
 
 
 def _cut(text: str) -> str:
-    """So much of a text as fits into a reply; what is no Unicode is replaced."""
+    """The part of a text that fits into a reply; invalid Unicode is replaced."""
     raw = text.encode("utf-8", "replace")
     return raw[:REASON_BYTES_MAX].decode("utf-8", "ignore").replace("\x00", "\ufffd")

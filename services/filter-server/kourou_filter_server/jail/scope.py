@@ -1,10 +1,10 @@
-"""The names that an uploaded filter begins with, and the modules that it may import.
+"""The global names of an uploaded filter, and the modules that it may import.
 
-None of this is the boundary. Python gives any object a way to every other, so a filter that wants
-`os` gets it; what keeps it in are the walls of the process. This is for those who mean no harm: a
-filter that opens a file fails with a sentence on the first day, and not with EPERM on the second.
+This is not a security boundary. In Python every object leads to every other, so a hostile filter
+can get `os`; only the sandbox of the process contains it. This module helps honest authors: a
+filter that opens a file fails with a clear message the first time, not with EPERM.
 
-State: soft; settled by `prepare` before the first worker is forked.
+State: soft; set by `prepare` before the first worker is forked.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ WITHHELD = (
     "print",
     "quit",
 )
-"""Builtins that filters do not have; `__import__` and `print` have tame ones in their place."""
+"""Builtins that filters do not have; `__import__` and `print` are replaced by restricted ones."""
 
 LOADED_LATE = ("_strptime", "stringprep", "encodings.idna")
-"""What allowed modules import only when it is used; behind the walls no file can be read."""
+"""Modules that allowed modules import only when used; inside the sandbox no file can be read."""
 
 ENCODINGS = (
     "ascii",
@@ -68,17 +68,17 @@ ENCODINGS = (
     "gbk",
     "shift_jis",
 )
-"""Encodings that bodies can be decoded with, beside UTF-8; each is a module, too."""
+"""Encodings for decoding bodies, in addition to UTF-8; each is a module, too."""
 
 _allowed: frozenset[str] = frozenset()
 
 
 def prepare(modules: Sequence[str], codec_paths: Sequence[str] = ()) -> None:
-    """Load all that filters may need; once, in the zygote, while files can still be read.
+    """Load everything that filters may need; once, in the zygote, while files can still be read.
 
-    `modules` is kourou.filtering.python_modules.MODULES; `codec_paths` are directories in which
-    lz4 and zstandard may be. The process's time zone becomes UTC, so that a local time means the
-    same at every filter server. Raises ImportError for a module that this Python has not.
+    `modules` is kourou.filtering.python_modules.MODULES; `codec_paths` are directories that may
+    contain lz4 and zstandard. The process's time zone becomes UTC, so that local times are the same
+    at every filter server. Raises ImportError if this Python lacks a module.
     """
     global _allowed
     for name in (*modules, *LOADED_LATE):
@@ -92,7 +92,7 @@ def prepare(modules: Sequence[str], codec_paths: Sequence[str] = ()) -> None:
 
 
 def new_scope(name: str) -> dict[str, Any]:
-    """The globals of one filter, before its first line runs; `name` is its `__name__`."""
+    """The globals of a new filter; `name` is its `__name__`."""
     known = {key: value for key, value in vars(builtins).items() if key not in WITHHELD}
     known["__import__"] = _import
     known["print"] = _discard
@@ -106,7 +106,7 @@ def _import(
     wanted: Sequence[str] | None = (),
     level: int = 0,
 ) -> Any:
-    """`import` and `from … import`, for what is on the list; raises ImportError for all else."""
+    """`import` and `from … import` of the allowed modules. Raises ImportError for all others."""
     if level != 0 or name not in _allowed:
         raise ImportError(f"a filter may not import {'.' * level}{name}", name=name)
     module = sys.modules[name]
@@ -116,4 +116,4 @@ def _import(
 
 
 def _discard(*values: object, **options: object) -> None:
-    """`print`, for filters that were tried elsewhere: there is nobody to read it."""
+    """`print` without an effect, for filters that were developed elsewhere."""

@@ -1,8 +1,8 @@
 """The list of system calls that a worker may make; every other one fails with EPERM.
 
-The list is what a CPython needs that only computes and speaks over one socket that it has already.
-It cannot open or close anything, start a thread or a process, send a signal or change how it takes
-one, raise a limit, look at another process, or make memory executable. State: none.
+The list is what CPython needs to compute and to communicate over one socket that is already open.
+It cannot open or close anything, start a thread or a process, send a signal or change a signal
+handler, raise a limit, inspect another process, or make memory executable. State: none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from kourou_filter_server.jail import kernel
 
 CHANNEL_FD = 3
-"""The one descriptor that may be read and written: the socket to the parent."""
+"""The only descriptor that may be read and written: the socket to the parent."""
 
 ALLOW, REFUSE, KILL = 0x7FFF_0000, 0x0005_0001, 0x8000_0000
-"""What a program answers: let it pass, EPERM, and end the process at once."""
+"""The results of a program: allow the call, fail with EPERM, and kill the process."""
 
 _MODE_FILTER = 2
 _X32 = 0x4000_0000
@@ -33,7 +33,7 @@ _CLOCKS_OF_THE_SYSTEM = 0xFFFF_FFF0
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One argument (0-5), of which the bits of `mask` must be one of `values`."""
+    """A condition on one argument (0-5): its bits in `mask` must equal one of `values`."""
 
     argument: int
     mask: int
@@ -64,12 +64,12 @@ CALLS: dict[str, tuple[Condition, ...]] = {
     "exit": (),
     "exit_group": (),
 }
-"""What may be called, and with what. Without a condition: with anything."""
+"""The allowed calls and the conditions on their arguments; without a condition: any arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How one machine numbers its calls; `audit` is its name for the kernel (AUDIT_ARCH_…)."""
+    """The system call numbers of one machine; `audit` is its name in the kernel (AUDIT_ARCH_…)."""
 
     audit: int
     numbers: dict[str, int]
@@ -126,11 +126,11 @@ ARCHITECTURES = {
         },
     ),
 }
-"""`time` is no call of its own on aarch64."""
+"""`time` is not a system call on aarch64."""
 
 
 def this_architecture() -> Architecture:
-    """The machine we run on. Raises OSError if the list has no numbers for it."""
+    """The architecture of this machine. Raises OSError if it is not supported."""
     machine = os.uname().machine
     found = ARCHITECTURES.get(machine)
     if found is None or sys.maxsize < 2**32 or sys.byteorder != "little":
@@ -142,11 +142,11 @@ _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
 Step = tuple[int, int, int, int]
-"""One instruction of the kernel's filter machine: code, jump if true, jump if false, constant."""
+"""One BPF instruction: code, jump if true, jump if false, constant."""
 
 
 def program(machine: Architecture) -> list[Step]:
-    """The filter: its loads are of 32-bit words, whose upper halves the kernel ignores as well."""
+    """The filter. It loads 32-bit words; the kernel ignores the upper halves as well."""
     steps: list[Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_EQUAL, 1, 0, machine.audit),
@@ -162,9 +162,9 @@ def program(machine: Architecture) -> list[Step]:
 
 
 def _rule(number: int, conditions: tuple[Condition, ...]) -> list[Step]:
-    """What is done about one call; every way through it ends with a return."""
+    """The instructions for one call; every path through them ends with a return."""
     checks: list[Step] = []
-    for condition in reversed(conditions):  # from the end, so that the way to the refusal is known
+    for condition in reversed(conditions):  # last first, to know the jump distance
         to_refusal = len(checks) + 1
         last = len(condition.values) - 1
         checks = [
@@ -187,12 +187,12 @@ class _Program(ctypes.Structure):
 
 
 def allow_only_the_list() -> None:
-    """Put the filter on this process, for good; needs no_new_privs. Raises OSError."""
+    """Install the filter for this process, permanently; needs no_new_privs. Raises OSError."""
     put_on(program(this_architecture()))
 
 
 def put_on(steps: list[Step]) -> None:
-    """Let every further system call of this process be judged by this program. Raises OSError."""
+    """Apply this program to every further system call of this process. Raises OSError."""
     packed = b"".join(struct.pack("<HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     given = _Program(len(steps), ctypes.cast(buffer, ctypes.c_void_p))

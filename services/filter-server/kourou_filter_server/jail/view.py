@@ -1,12 +1,12 @@
-"""What a filter sees of a message: a read-only view of one stored record (fact sheet §4.1).
+"""The message as a filter sees it: a read-only view of one stored record.
 
-A view costs next to nothing until it is asked. A batch of records arrives as one piece of bytes;
-a view knows where in it its record begins and ends, the first question reads the head with one
-`struct` call, and properties, body and JSON are taken apart when somebody wants them, once. The
-rules are those of kourou.protocol.record, written again because nothing of Kourou is inside the
-jail; tests hold the two side by side. Checksums are not tested: the broker did that when it read.
+Creating a view costs next to nothing. A batch of records is one bytes object; a view has the start
+and the end of its record. The first access reads the fixed fields with one `struct` call;
+properties, body and JSON are decoded on first use. The rules are those of kourou.protocol.record.
+They are implemented again because the sandbox contains no other code of Kourou; tests compare the
+two. Checksums are not verified: the broker does that when it reads.
 
-State: none beyond the record; what was decoded is kept as long as the view.
+State: none beyond the record; decoded values are kept as long as the view.
 
 Invariants:  no length from the bytes is used before it was checked against the record's size
              whatever the bytes are, only BadRecord is raised (ValueError for `json`)
@@ -29,7 +29,7 @@ RECORD_FIXED_BYTES = 91
 TOPIC_LENGTH_MAX = 127
 PROPERTIES_BYTES_MAX = 0x7FFF
 V6_EXTRA_BYTES = 12
-"""As in kourou.protocol.record_layout."""
+"""The same value as in kourou.protocol.record_layout."""
 
 _COMPRESSED = 1
 _BORN_V6 = 16
@@ -38,7 +38,7 @@ _ANY_V6 = _BORN_V6 | _STORE_V6
 
 _START = struct.Struct(">II")
 
-# queue id, offset, SYSFLAG, born, stored, reconsume times, body length
+# queue ID, offset, SYSFLAG, born, stored, reconsume times, body length
 _HEAD = struct.Struct(">12xi4xq8xiq8xq8xi8xi")
 _HEADS_V6 = {
     _BORN_V6: struct.Struct(">12xi4xq8xiq20xq8xi8xi"),
@@ -53,7 +53,7 @@ _unpack_head = _HEAD.unpack_from
 
 
 def next_record(data: bytes, at: int) -> int:
-    """Where the record that begins at `at` ends; raises BadRecord if it is none, or is cut."""
+    """The end of the record that starts at `at`. Raises BadRecord if it is not a whole one."""
     left = len(data) - at
     if left < RECORD_FIXED_BYTES:
         raise BadRecord(f"size: {left} bytes are too few for a record")
@@ -66,9 +66,9 @@ def next_record(data: bytes, at: int) -> int:
 
 
 class MessageView:
-    """One message, read-only. Nothing is decoded before it is asked for, and nothing twice.
+    """One message, read-only. Each value is decoded at first use, and only once.
 
-    Of one batch all views share their bytes: a filter that keeps a view keeps the batch.
+    All views of a batch share its bytes: a filter that keeps a view keeps the batch.
     """
 
     __slots__ = ("_at", "_body", "_data", "_end", "_head", "_json", "_places", "_properties")
@@ -86,10 +86,10 @@ class MessageView:
     def __repr__(self) -> str:
         return f"<message {self.topic}/{self.queue_id}@{self.offset}>"
 
-    # -- the head ---------------------------------------------------------------------------------
+    # -- fixed fields -----------------------------------------------------------------------------
 
     def _read_head(self) -> tuple[int, int, int, int, int, int, int]:
-        """Read the fixed fields, and find where body, topic and properties lie."""
+        """Read the fixed fields, and find the positions of body, topic and properties."""
         data, at, end = self._data, self._at, self._end
         head = _unpack_head(data, at)
         fixed = RECORD_FIXED_BYTES
@@ -118,19 +118,19 @@ class MessageView:
 
     @property
     def queue_id(self) -> int:
-        """Number of the queue in its topic."""
+        """The number of the queue in its topic."""
         head = self._head
         return head[0] if head is not None else self._read_head()[0]
 
     @property
     def offset(self) -> int:
-        """Ordinal of the message in its queue."""
+        """The offset of the message in its queue."""
         head = self._head
         return head[1] if head is not None else self._read_head()[1]
 
     @property
     def born_ms(self) -> int:
-        """When the producer made it, epoch ms by the producer's clock."""
+        """When the producer created it, epoch ms by the producer's clock."""
         head = self._head
         return head[3] if head is not None else self._read_head()[3]
 
@@ -142,11 +142,11 @@ class MessageView:
 
     @property
     def reconsume_times(self) -> int:
-        """How many times the group gave it back; 0 for the first delivery."""
+        """How many times it was redelivered to the group; 0 for the first delivery."""
         head = self._head
         return head[5] if head is not None else self._read_head()[5]
 
-    # -- what is of any length --------------------------------------------------------------------
+    # -- fields of variable length ----------------------------------------------------------------
 
     def _read_places(self) -> tuple[int, int, int]:
         places = self._places
@@ -158,7 +158,7 @@ class MessageView:
 
     @property
     def topic(self) -> str:
-        """Topic as stored: for what a group gave back, the group's retry topic."""
+        """The topic as stored: for redelivered messages, the group's retry topic."""
         _, body_end, topic_end = self._read_places()
         try:
             return self._data[body_end + 1 : topic_end].decode()
@@ -167,7 +167,7 @@ class MessageView:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All properties, the reserved ones (TAGS, KEYS, UNIQ_KEY, …) too; cannot be changed."""
+        """All properties, including the reserved ones (TAGS, KEYS, UNIQ_KEY, …); read-only."""
         properties = self._properties
         if properties is None:
             topic_end = self._read_places()[2]
@@ -177,9 +177,9 @@ class MessageView:
         return properties
 
     def _property(self, name: str, marker: bytes) -> str | None:
-        """One property, without taking all of them apart: a tenth of the work for most filters.
+        """One property, without decoding all of them: a tenth of the cost for most filters.
 
-        `marker` is what stands before its value where another property stands before it.
+        `marker` is what precedes its value, including the separator after the previous property.
         """
         if self._properties is None:
             data, end = self._data, self._end
@@ -194,12 +194,12 @@ class MessageView:
             value = data[value_at : end if value_end < 0 else value_end]
             if value:
                 return str(value, "utf-8", "replace")
-        # An empty value counts as none, and an earlier property of the same name counts again.
+        # An empty value counts as missing; then an earlier property of the same name is valid.
         return self.properties.get(name)
 
     @property
     def tag(self) -> str | None:
-        """The tag; None without one."""
+        """The tag; None if there is none."""
         return self._property("TAGS", b"\x02TAGS\x01")
 
     @property
@@ -209,18 +209,18 @@ class MessageView:
 
     @property
     def key(self) -> str | None:
-        """The first of the keys; None without one."""
+        """The first of the keys; None if there is none."""
         keys = self.keys
         return keys[0] if keys else None
 
     @property
     def message_id(self) -> str:
-        """The producer's unique key, the same over all retries; empty if the producer set none."""
+        """The producer's unique ID, the same for all retries; empty if the producer set none."""
         return self._property("UNIQ_KEY", b"\x02UNIQ_KEY\x01") or ""
 
     @property
     def body(self) -> bytes:
-        """The body as it was sent: decompressed. Raises BadRecord if that cannot be done."""
+        """The decompressed body. Raises BadRecord if it cannot be decompressed."""
         body = self._body
         if body is None:
             head = self._head or self._read_head()
@@ -233,16 +233,17 @@ class MessageView:
 
     @property
     def json(self) -> Any:
-        """The body as JSON, decoded once. Raises ValueError for a body that is none."""
+        """The body as JSON, decoded once. Raises ValueError if it is not valid JSON."""
         if self._json is _UNREAD:
             self._json = json.loads(self.body)
         return self._json
 
 
 def _decode_properties(raw: bytes) -> dict[str, str]:
-    """As kourou.protocol.properties: pieces without name or value are dropped, the last one wins.
+    """Decode as kourou.protocol.properties does.
 
-    Bytes that are not UTF-8 become U+FFFD.
+    Pieces without name or value are dropped, and of equal names the last one is used. Bytes that
+    are not UTF-8 become U+FFFD.
     """
     text = str(raw, "utf-8", "replace")
     if not text:
@@ -250,7 +251,7 @@ def _decode_properties(raw: bytes) -> dict[str, str]:
     if text[-1] == "\x02":
         text = text[:-1]
     try:
-        # The way of all well-formed strings; a piece without a separator makes dict() refuse.
+        # Works for all well-formed strings; dict() raises if a piece has no separator.
         properties = dict([piece.split("\x01") for piece in text.split("\x02")])
         if "" not in properties and "" not in properties.values():
             return properties

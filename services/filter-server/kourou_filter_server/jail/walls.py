@@ -1,11 +1,11 @@
-"""Puts up all the walls around a worker, in the one order that works.
+"""Applies all layers of the sandbox to a worker, in the only order that works.
 
-The order is forced: leaving for a user namespace gives capabilities, so they go after it, and it
-may make the kernel forget the parent-death signal, so that is asked for again; Landlock needs a
-descriptor, so the limit on descriptors comes later; Landlock and seccomp need no_new_privs;
-seccomp forbids the calls that all the others are made of, so it is last. State: none.
+The order is necessary. Entering a user namespace grants capabilities, so they are dropped later,
+and it may reset the parent-death signal, so that is set again. Landlock needs a descriptor, so the
+limit of descriptors comes later. Landlock and seccomp need no_new_privs. Seccomp forbids the system
+calls of all other layers, so it is last. State: none.
 
-Invariant: `build` returns with every wall standing, or raises; there is no half jail.
+Invariant: `build` returns with every layer in force, or raises; there is no partial sandbox.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kourou_filter_server.jail.limits import JailLimits
 
 
 class WallMissing(Exception):
-    """A wall could not be put up; the text names it and says what the kernel said."""
+    """A layer could not be applied; the text names it and contains the kernel's error."""
 
 
 def build(channel: int, parent_pid: int, allowed: JailLimits, *, unsafe: bool = False) -> None:
-    """Jail this process for good; `channel` becomes descriptor 3.
+    """Put this process into the sandbox permanently; `channel` becomes descriptor 3.
 
-    With `unsafe` it only dies with its parent and has limits; the parent's deadline is left, too.
-    Raises WallMissing, which can be told through descriptor 3, and OSError if it cannot.
+    With `unsafe`, only resource limits and the end with the parent apply, and the parent's
+    deadlines. Raises WallMissing if a layer fails after descriptor 3 is set up, and OSError before.
     """
     descriptors.keep_only(channel)
     _put_up("signals", lineage.forget_signal_handlers)

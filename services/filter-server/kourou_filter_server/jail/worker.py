@@ -1,7 +1,7 @@
-"""A worker's life: walls, then one filter, then batches until its parent has had enough.
+"""The main function of a worker: sandbox, then one filter, then batches until the parent ends it.
 
-From the moment the source has been read, everything in this process may be in the filter's hands,
-this loop included. So nothing here protects the parent: it believes no byte, and keeps the time.
+Once the source has been read, a hostile filter may control everything in this process, including
+this loop. So nothing here protects the parent: it trusts no byte, and enforces the deadlines.
 
 State: soft.
 """
@@ -19,18 +19,18 @@ from kourou_filter_server.jail.descriptors import CHANNEL_FD
 from kourou_filter_server.jail.limits import JailLimits
 
 BUFFER_BYTES = 256 * 1024
-"""Kept for requests; a larger one has a buffer of its own for as long as it is judged."""
+"""The buffer that is kept for requests; a larger request gets a temporary buffer of its own."""
 
 _UNREACHABLE = ("ctypes", "_ctypes", "ctypes._endian", "kourou_filter_server.jail.kernel")
-"""What was needed for the walls, and is no business of filters."""
+"""Modules that the sandbox set-up needs and filters must not have."""
 
 
 class BrokenChannel(Exception):
-    """The parent sent what it never sends; there is nothing to be done but to end."""
+    """The parent sent an invalid frame; the worker can only end."""
 
 
 def run(channel: int, zygote_pid: int, allowed: JailLimits, *, unsafe: bool) -> NoReturn:
-    """Be a worker until the end of this process; only ever called in a forked one."""
+    """Run as a worker until the process ends. Must be called in a forked process only."""
     try:
         walls.build(channel, zygote_pid, allowed, unsafe=unsafe)
     except walls.WallMissing as missing:
@@ -41,7 +41,7 @@ def run(channel: int, zygote_pid: int, allowed: JailLimits, *, unsafe: bool) -> 
 
 
 def _serve(channel: Channel) -> None:
-    """One filter over batches; returns when the parent has closed its end."""
+    """Run one filter on batches; returns when the parent has closed its end."""
     first = channel.next_frame()
     if first is None:
         return
@@ -58,7 +58,7 @@ def _serve(channel: Channel) -> None:
         _refuse(outcome, failed.reason)
     channel.send(wire.SETUP_REPLY.pack(wire.READY, b""))
     while (frame := channel.next_frame()) is not None:
-        # The thread's clock: where RLIMIT_CPU is set, the process's own moves from tick to tick.
+        # The thread's clock: with RLIMIT_CPU, the process's clock only advances in ticks.
         began_ns = time.thread_time_ns()
         number, now_ms, topic_bytes = wire.REQUEST_HEAD.unpack_from(frame)
         at = wire.REQUEST_HEAD.size + topic_bytes
@@ -72,7 +72,7 @@ def _serve(channel: Channel) -> None:
 
 
 class Channel:
-    """The socket to the parent, with read(2) and write(2), which is all that seccomp leaves."""
+    """The socket to the parent, used with read(2) and write(2), as seccomp allows no more."""
 
     __slots__ = ("_buffer", "_fd", "_file")
 
@@ -84,7 +84,7 @@ class Channel:
     def next_frame(self) -> memoryview | None:
         """The next frame without its length, valid until the next call; None at the end.
 
-        Most frames come with one read, since the parent sends no second one before the reply.
+        Most frames need one read, since the parent sends no second frame before the reply.
         """
         room = memoryview(self._buffer)
         have = self._read(room)
@@ -106,7 +106,7 @@ class Channel:
         return room[wire.LENGTH.size : end]
 
     def send(self, reply: bytes) -> None:
-        """Write it whole. Raises OSError when the parent has closed its end."""
+        """Send a reply completely. Raises OSError if the parent has closed its end."""
         sent = os.write(self._fd, reply)
         while sent < len(reply):
             sent += os.write(self._fd, reply[sent:])
@@ -118,7 +118,7 @@ class Channel:
         return have + read
 
     def _read(self, room: memoryview) -> int:
-        # A socket that blocks gives no None; the type says so for files that do not.
+        # A blocking socket never returns None; the type allows it for other files.
         return self._file.readinto(room) or 0
 
 
@@ -128,7 +128,7 @@ def _refuse(outcome: int, reason: str) -> NoReturn:
 
 
 def _forget_the_zygote() -> None:
-    """Leave nothing to import and nobody to print to; whatever files hold cannot be read now."""
+    """Remove what is left for imports and output: no file can be read or written now."""
     sys.stdin = sys.stdout = sys.stderr = None
     sys.path.clear()
     sys.meta_path.clear()

@@ -1,11 +1,11 @@
-"""The zygote: a small process of its own that forks workers, and sees them end.
+"""The zygote: a small separate process that forks the workers and reports their ends.
 
-It is exec'd with an empty environment and without the filter server's memory, so a worker inherits
-no key, no address and no descriptor. It loads what filters may import while files can still be
-read, which also makes a worker's start a fork and not a start of Python. It is one thread, and
-waits in one place.
+It is started with an empty environment and without the filter server's memory, so a worker inherits
+no key, no address and no descriptor. It loads the modules that filters may import while files can
+still be read; so starting a worker is a fork and not a start of Python. It is single-threaded, and
+waits in one poll.
 
-State: soft; which workers live. Ends, and its workers with it, when the filter server does.
+State: soft; the running workers. It ends, together with its workers, when the filter server ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Zygote:
         self._workers: dict[int, tuple[int, int]] = {}  # pidfd -> (number, pid)
 
     def serve(self) -> None:
-        """Fork and reap until the filter server closes its end; then kill what is left."""
+        """Fork and reap until the filter server closes its end; then kill the remaining workers."""
         try:
             while True:
                 for fd, _ in self._poll.poll():
@@ -54,7 +54,7 @@ class Zygote:
                 self._reap(pidfd, tell=False)
 
     def _take(self) -> bool:
-        """One frame of the filter server; False at the end."""
+        """Process one frame of the filter server; False at the end."""
         frame, descriptors, _, _ = socket.recv_fds(self._control, wire.CONTROL_BYTES_MAX, 1)
         if not frame:
             return False
@@ -66,7 +66,7 @@ class Zygote:
 
     def _start(self, frame: bytes, descriptors: Sequence[int]) -> None:
         _, number, memory_bytes, cpu_allowance_s, niceness = wire.START.unpack(frame)
-        if not descriptors:  # the kernel drops what there is no room for
+        if not descriptors:  # the kernel drops descriptors over the limit
             self._refuse(number, "no file descriptor is available")
             return
         (channel,) = descriptors
@@ -79,7 +79,7 @@ class Zygote:
             return
         if pid == 0:
             self._become_worker(channel, allowed)
-        os.close(channel)  # and so there is a descriptor free for the next line
+        os.close(channel)  # frees a descriptor for the pidfd
         pidfd = os.pidfd_open(pid)
         self._workers[pidfd] = (number, pid)
         self._poll.register(pidfd, select.POLLIN)
@@ -89,12 +89,12 @@ class Zygote:
         self._control.send(wire.NOT_STARTED.pack(b"F", number) + reason.encode())
 
     def _become_worker(self, channel: int, allowed: JailLimits) -> None:
-        """In the child: never returns, whatever happens, into the zygote's loop."""
+        """Run the worker in the child process; never returns to the zygote's loop."""
         try:
-            self._control.detach()  # else it would close descriptor 3 one day, another one by then
+            self._control.detach()  # its finalizer would close descriptor 3, which is reused
             worker.run(channel, self._pid, allowed, unsafe=self._unsafe)
         except BrokenPipeError:
-            os._exit(0)  # the filter server has closed its end; nobody waits for a word
+            os._exit(0)  # the filter server has closed its end
         finally:
             os._exit(1)
 
@@ -102,7 +102,7 @@ class Zygote:
         _, number, allowance_s = wire.RENEW.unpack(frame)
         for known, pid in self._workers.values():
             if known == number:
-                # It may have ended already, but nobody else has its pid before it is reaped.
+                # It may have ended, but its pid is not reused before it is reaped.
                 limits.renew_allowance(pid, allowance_s)
 
     def _reap(self, pidfd: int, *, tell: bool = True) -> None:
@@ -116,7 +116,7 @@ class Zygote:
 
 
 def harden(parent_pid: int) -> None:
-    """What a process that must fork can give up. Raises OSError, Orphaned."""
+    """Drop all rights that a forking process does not need. Raises OSError or Orphaned."""
     lineage.die_with_parent(parent_pid)
     lineage.gain_nothing()
     lineage.hide_memory()
@@ -126,7 +126,7 @@ def harden(parent_pid: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`FD PARENT_PID`: be a zygote on that control socket. `probe`: print the layers as JSON."""
+    """`FD PARENT_PID`: run as zygote on that control socket. `probe`: print the layers as JSON."""
     if list(arguments) == ["probe"]:
         sys.stdout.write(json.dumps(_layers()))
         return
@@ -139,16 +139,17 @@ def main(arguments: Sequence[str]) -> None:
             hello = json.loads(control.recv(wire.CONTROL_BYTES_MAX))
             runtime.prepare(hello["modules"], hello["codec_paths"])
             for said in (sys.path, sys.argv, sys.orig_argv):
-                said.clear()  # where we are installed is no filter's business
+                said.clear()  # filters must not see installation paths
             told = json.dumps({"layers": _layers()})
             control.send(wire.READY_KIND + told.encode())
-            # What is there now is shared by all workers; looking at it would copy it into each.
+            # Workers share the current objects; a garbage collection would copy them into each
+            # worker.
             gc.collect()
             gc.freeze()
             cores = frozenset(hello["cores"])
             Zygote(control, unsafe=hello["unsafe"], cores=cores).serve()
         except (BrokenPipeError, ConnectionResetError):
-            return  # the filter server is gone, and so is the reason to live
+            return  # the filter server has ended
 
 
 def _layers() -> list[tuple[str, bool, str]]:

@@ -1,1 +1,1 @@
-"""What is computed of messages: one pure function of DataFrames a file."""
+"""The computations of the jobs: each module has one pure function over DataFrames."""

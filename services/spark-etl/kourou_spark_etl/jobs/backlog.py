@@ -1,4 +1,4 @@
-"""Backlogs: how far groups are behind, whether that grows, and when it will be over."""
+"""Consumer lag: its size, its growth, and when it will be consumed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ SAMPLE_DDL = (
     "consumer_group STRING, topic STRING, at_ms BIGINT, lag BIGINT, end_offsets BIGINT, "
     "consumed_offsets BIGINT"
 )
-"""A sample: the sums over a topic's queues, at one time."""
+"""A sample of one group and topic at one time: sums over the topic's queues."""
 
 
 def backlog(samples: DataFrame) -> DataFrame:
-    """The samples, each with what has happened since the one before it of its group and topic:
+    """The samples with rates since the previous sample of the same group and topic.
 
-    in_per_s (messages stored), out_per_s (consumed), growth_per_s (the difference), drain_s: the
-    seconds until nothing is left if it goes on like this; null where it does not shrink, 0 where
+    Adds in_per_s (messages stored), out_per_s (consumed), growth_per_s (the difference) and
+    drain_s: the seconds until the lag is 0 at the current rate; null if it does not shrink, 0 if
     there is no lag. All but drain_s are null for a first sample.
     """
     before = Window.partitionBy("consumer_group", "topic").orderBy("at_ms")

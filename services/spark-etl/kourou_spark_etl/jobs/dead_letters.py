@@ -1,4 +1,4 @@
-"""Dead letters: how many, of which group, why, and where they came from."""
+"""Dead letters: their number by group, reason and original topic."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kourou.model.names import DLQ_PREFIX
 from kourou_spark_etl.source.property_text import property_value
 
 COLUMNS = ("topic", "timestamp", "properties")
-"""Of a message; others are not read."""
+"""The columns of messages that are read."""
 
 
 def dead_letters(messages: DataFrame) -> DataFrame:
     """consumer_group, reason, origin_topic | letters, first_ms, last_ms (stored, epoch ms).
 
-    A text that a letter lacks is empty: RocketMQ's own brokers name no reason. Messages that are no
-    dead letters are passed over.
+    A missing text is empty: RocketMQ's brokers set no reason. Messages that are not dead letters
+    are ignored.
     """
 
     def text(name: str) -> Column:

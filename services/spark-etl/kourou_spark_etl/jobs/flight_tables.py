@@ -1,6 +1,7 @@
-"""What is known beside the flights: airlines, airports, planes and weather of the same data set.
+"""Reference data of the flights: airlines, airports, planes and weather of the same data set.
 
-The package is found and its files read; it is never imported (it needs what new Pythons lack).
+The package is located and its files are read; it is never imported, because it needs modules that
+new Python versions do not have.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ FORMS: Mapping[str, tuple[int, Mapping[str, Column]]] = {
         },
     ),
 }
-"""Of each table the columns that are used; so many of them, the first ones, are its key."""
+"""The used columns of each table; the first ones, as many as the number says, are its key."""
 
 _MISSING = ("NA", "")
 
 
 def folder() -> Path:
-    """Where the data set's files lie. ConfigError where it is not installed."""
+    """The folder of the data set's files. Raises ConfigError if it is not installed."""
     spec = importlib.util.find_spec(DATA_SET)
     for place in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(place) / "data"
@@ -50,7 +51,7 @@ def folder() -> Path:
 
 
 def read_table(name: str, place: Path | None = None) -> list[tuple[Any, ...]]:
-    """The rows of one of FORMS; of rows with the same key the first one."""
+    """The rows of one of FORMS; of rows with the same key, the first one is kept."""
     keys, columns = FORMS[name]
     found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     path = (place or folder()) / f"{name}.csv"
@@ -65,7 +66,7 @@ def read_table(name: str, place: Path | None = None) -> list[tuple[Any, ...]]:
 
 
 def flight_tables(spark: SparkSession) -> dict[str, DataFrame]:
-    """All of them, for `flights`."""
+    """All tables, for `flights`."""
     return {
         name: spark.createDataFrame(
             read_table(name),

@@ -1,9 +1,9 @@
 """The demo's flights: delays by carrier, route and hour, in windows of event time.
 
-A flight counts in the window of its scheduled departure, whenever its message comes, up to the
-watermark: what is later than that is left out, and Spark counts it.
+A flight belongs to the window of its scheduled departure, whenever its message arrives, up to the
+watermark. Later messages are dropped, and Spark counts them.
 
-State: none; in a stream, windows that are open are Spark's state.
+State: none; in a stream, open windows are Spark's state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 COLUMNS = ("value",)
-"""Of a message; others are not read."""
+"""The columns of messages that are read."""
 
 FLIGHT_DDL = (
     "row BIGINT, time TIMESTAMP, date STRING, carrier STRING, flight INT, origin STRING, "
@@ -22,7 +22,7 @@ FLIGHT_DDL = (
     "air_time INT"
 )
 LATE_MIN = 15
-"""An hour's quarter: who arrives later counts as late in the airlines' own statistics."""
+"""A flight that arrives more than 15 minutes late counts as late in the airlines' statistics."""
 
 SUMS = (
     "flights",
@@ -35,11 +35,11 @@ SUMS = (
     "seats",
     "in_rain",
 )
-"""The figures of a window, all of them sums of whole numbers."""
+"""The aggregates of a window, all of them sums of integers."""
 
 
 def flight_events(messages: DataFrame) -> DataFrame:
-    """The flights that messages tell of. What is no flight is left out."""
+    """The flights in the messages. Messages that are not flights are ignored."""
     parsed = messages.select(
         F.from_json(F.make_valid_utf8(F.col("value").cast("string")), FLIGHT_DDL).alias("flight")
     )
@@ -54,8 +54,8 @@ def flights(
     """window_ms, dimension, name | label and SUMS.
 
     Each flight counts once in each dimension: `carrier` (UA), `route` (EWR-ORD), `hour` (of the
-    scheduled departure, UTC: 00 to 23). `label` is the name in words. `tables` are airlines,
-    airports, planes and weather, as flight_tables has them.
+    scheduled departure, UTC: 00 to 23). `label` is the full name. `tables` are airlines, airports,
+    planes and weather, as returned by flight_tables.
     """
     joined = _joined(flight_events(messages), tables)
     route = F.concat_ws("-", "origin", "dest")
@@ -85,7 +85,7 @@ def _dimension(dimension: str, name: Column, label: Column) -> Column:
 
 
 def _joined(flights: DataFrame, tables: Mapping[str, DataFrame]) -> DataFrame:
-    """Each flight with its figures; a flight whose plane or weather nobody knows stays."""
+    """Each flight with its metrics; flights with an unknown plane or unknown weather are kept."""
     airports = tables["airports"].select("faa", F.col("name").alias("airport"))
     origins = airports.select(F.col("faa").alias("origin"), F.col("airport").alias("origin_name"))
     dests = airports.select(F.col("faa").alias("dest"), F.col("airport").alias("dest_name"))

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 PARTITIONS = ("topic", "date")
-"""Names of the folders, outermost first. They are not in the files."""
+"""The names of the folders, outermost first. The files do not have these columns."""
 
 
 def lake(messages: DataFrame) -> DataFrame:

@@ -1,13 +1,13 @@
-"""How long messages take: from the producer's call over the store to the end of a handler.
+"""The latency of messages: from the producer's call to the end of the consumer's handler.
 
-    born ---- store ----> stored ---- wait ----> handler begins ---- handle ----> handler ends
-      '---- send: the whole call, as the producer's trace tells it
+    born ---- store ----> stored ---- wait ----> handler starts --- handle ---> handler ends
+      '---- send: the whole call, as measured by the producer
 
-`store` is told by the messages themselves; the others by message traces (RMQ_SYS_TRACE_TOPIC), that
-clients send if they are told to. A trace of a consumption names no topic, so that it is joined with
-its message, for as long as the option `wait` says.
+`store` is computed from the messages; the other stages from message traces (RMQ_SYS_TRACE_TOPIC),
+which clients send if tracing is enabled. A trace of a consumption does not have the topic, so it is
+joined with its message, within the time of the option `wait`.
 
-Clocks of several machines differ: what would be less than nothing is nothing.
+The clocks of machines differ, so negative durations are set to 0.
 
 State: none; in a stream, the join's state is Spark's.
 """
@@ -22,18 +22,18 @@ from kourou.protocol.message_trace import FIELD, NULL, RECORD
 from kourou_spark_etl.buckets import BASE
 
 COLUMNS = ("topic", "timestamp", "born_time", "message_id", "value", "offset")
-"""Of a message; others are not read."""
+"""The columns of messages that are read."""
 
 STAGES = ("send", "store", "wait", "handle")
 
 TRACED = "told"
-"""The column of a trace's own time; checkpoints have state of it by this name."""
+"""The column with a trace's own time; the state in checkpoints has this name."""
 
 
 def latency(messages: DataFrame, *, wait: str) -> DataFrame:
-    """Samples: stage, topic, consumer_group, at (when it ended), ms.
+    """Samples: stage, topic, consumer_group, at (when the stage ended), ms.
 
-    `messages` are those of the topics looked at and of the trace topic. consumer_group is empty for
+    `messages` are those of the analysed topics and of the trace topic. consumer_group is empty for
     `store`, and the producer's group for `send`. `wait` is a duration like `10 minutes`.
     """
     stored = messages.where(F.col("topic") != TRACE_TOPIC)
@@ -42,7 +42,7 @@ def latency(messages: DataFrame, *, wait: str) -> DataFrame:
 
 
 def trace_fields(traces: DataFrame) -> DataFrame:
-    """One row a record of a trace: `f`, its fields as texts (the first is its kind)."""
+    """One row for each record of a trace: `f`, its fields as texts (the first is its kind)."""
     records = F.split(F.make_valid_utf8(F.col("value").cast("string")), RECORD)
     return traces.select(
         F.explode(F.filter(records, lambda text: text != "")).alias("record"),
@@ -56,7 +56,7 @@ def _field(place: int) -> Column:
 
 
 def _number(place: int) -> Column:
-    # A number that is none is somebody else's record, and no use to us.
+    # A value that is not a number belongs to a record of another program, which is ignored.
     return F.expr(f"try_cast(get(f, {place}) AS BIGINT)")
 
 
@@ -72,13 +72,13 @@ def _send(traces: DataFrame) -> DataFrame:
 
 
 def _consume(stored: DataFrame, traces: DataFrame, wait: str) -> DataFrame:
-    """`wait` and `handle`: each consumption beside its message."""
+    """`wait` and `handle`: joins each consumption with its message."""
     messages = stored.select(
         F.col("message_id").alias("id"), "topic", F.col("timestamp").alias("stored")
     ).withWatermark("stored", wait)
     before = (_field(0) == "SubBefore") & (F.size("f") >= 8) & _number(1).isNotNull()
     after = (_field(0) == "SubAfter") & (F.size("f") >= 6) & _number(3).isNotNull()
-    # An end without its group is an old client's: it says too little to be counted.
+    # Old clients do not send the group with the end; such records cannot be counted.
     after = after & (F.coalesce(_field(8), F.lit("")) != "")
     is_end = _field(0) == "SubAfter"
     told = (
@@ -120,7 +120,7 @@ def _sample(
 def by_size(samples: DataFrame, *, window_ms: int) -> DataFrame:
     """Counts: window_ms, stage, topic, consumer_group, bucket | samples, sum_ms, max_ms.
 
-    For one batch of a stream, or for a table; `bucket` as kourou_spark_etl.buckets has it.
+    For one batch of a stream, or for a table; `bucket` as defined in kourou_spark_etl.buckets.
     """
     start = F.floor(F.unix_millis("at") / window_ms) * window_ms
     bucket = F.when(F.col("ms") <= 0, F.lit(0)).otherwise(

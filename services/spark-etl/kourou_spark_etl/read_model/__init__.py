@@ -1,1 +1,1 @@
-"""Aggregates in SQL, each batch written once: with eventstore the only home of SQLAlchemy."""
+"""Aggregates in SQL, each batch written once. Except for eventstore, only this uses SQLAlchemy."""

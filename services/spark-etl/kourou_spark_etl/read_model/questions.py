@@ -1,10 +1,10 @@
-"""What readers may ask of the tables: rows of one of them, and percentiles.
+"""Read access to the tables over HTTP: rows of one table, and percentiles.
 
-    /tables                                      which there are
+    /tables                                      the list of tables
     /tables/backlog?consumer_group=g&order=-at_ms&limit=10
     /tables/latency_percentiles?topic=orders&since_ms=…
 
-Column names are looked up and values are bound, so nothing of a question becomes SQL.
+Column names are looked up and values are bound, so no part of a request becomes SQL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def list_tables(database: Database) -> list[Row]:
-    """Every table with its columns and how many rows it has."""
+    """Every table with its columns and number of rows."""
     with database.reading() as connection:
         found: list[Row] = [
             {
@@ -51,9 +51,9 @@ def list_tables(database: Database) -> list[Row]:
 
 
 def ask(database: Database, name: str, question: Question) -> Row | None:
-    """The rows that a question wants; None for a table that is none. Raises BadRequest.
+    """The rows that a request selects; None if the table does not exist. Raises BadRequest.
 
-    `table`, `rows`, and `next` (an offset to go on at) if there are more.
+    The result has `table`, `rows`, and `next` (the offset of the next page) if there are more.
     """
     if name == PERCENTILES:
         return {"table": name, "rows": _percentiles(database, question)}
@@ -112,7 +112,7 @@ def _percentiles(database: Database, question: Question) -> list[Row]:
             "samples": sum(buckets.values()),
             "mean_ms": round(sums[of][0] / sum(buckets.values()), 3),
             "max_ms": sums[of][1],
-            # A bucket's bound may lie above everything that is in it.
+            # A bucket's upper bound may exceed the maximum.
             **{
                 name: min(round(percentile_ms(buckets, share), 3), sums[of][1])
                 for name, share in SHARES.items()
@@ -123,7 +123,7 @@ def _percentiles(database: Database, question: Question) -> list[Row]:
 
 
 def _order(table: sa.Table, text: str) -> list[Any]:
-    """By that column, downwards with `-` before it; then by the key, so that pages fit together."""
+    """Order by a column, descending with `-` before it, then by the key for stable pages."""
     by: list[Any] = list(table.primary_key)
     if not text:
         return by

@@ -1,9 +1,9 @@
-"""The read model: what queries have computed, written batch by batch, each exactly once.
+"""The read model: the results of queries, written batch by batch, each exactly once.
 
-Invariants:  the rows of a batch and its row of etl_batch are committed together, or neither
-             a batch that is known is skipped: Spark runs its last batch again after a crash
-             a query with a new checkpoint begins anew: its former rows go with its first batch
-             a gap in the batches is refused: the checkpoint has written other tables than these
+Invariants:  the rows of a batch and its row in etl_batch are committed in one transaction
+             a known batch is skipped: Spark runs its last batch again after a crash
+             a query with a new checkpoint restarts: its first batch deletes its old rows
+             a gap between batches is rejected: the checkpoint belongs to another database
 
 All calls block. They raise MetadataUnavailable while the database cannot be reached.
 
@@ -30,15 +30,15 @@ from kourou_spark_etl.read_model.tables import etl_batch, metadata
 Row = Mapping[str, Any]
 
 BATCHES_KEPT = 1_000
-"""Of each query, in etl_batch; the rest is in the event store."""
+"""The number of batches of each query in etl_batch; older ones are only in the event store."""
 
 ROWS_AT_ONCE = 1_000
-"""Of one statement."""
+"""The number of rows of one statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Which batch it is. `query_id` is the checkpoint's, `at_ms` wall time."""
+    """The identity of a batch. `query_id` is the checkpoint's ID, `at_ms` wall time."""
 
     query: str
     query_id: str
@@ -48,7 +48,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A batch that is in etl_batch."""
+    """A batch in etl_batch."""
 
     query: str
     query_id: str
@@ -58,14 +58,14 @@ class Written:
 
 
 class ReadModel:
-    """The tables in one database. Safe to use from several threads."""
+    """The tables in one database. Thread-safe."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     @classmethod
     def open(cls, url: str) -> ReadModel:
-        """Connect and bring the tables up to date. Raises ConfigError or MetadataUnavailable."""
+        """Connect and upgrade the tables. Raises ConfigError or MetadataUnavailable."""
         database = Database(url, what="read model")
         if database.file is not None:
             Path(database.file).parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class ReadModel:
         return cls(database)
 
     def close(self) -> None:
-        """Close every connection; calls under way in other threads end."""
+        """Close every connection; calls in progress in other threads end."""
         self.database.close()
 
     # -- writing ------------------------------------------------------------------------------
@@ -89,10 +89,10 @@ class ReadModel:
         *,
         dropping: Mapping[str, int] | None = None,
     ) -> int | None:
-        """Write a batch's rows, by table; how many they were, or None for a batch that is known.
+        """Write a batch's rows, by table. Returns their number, or None if the batch is known.
 
-        `dropping`: of these tables, rows of this query whose `at_ms` is lower go. Raises Corrupt
-        for a gap, Rejected for a batch with more rows than a driver should carry.
+        `dropping`: in these tables, rows of this query with a lower `at_ms` are deleted. Raises
+        Corrupt for a gap, Rejected for a batch with more rows than a driver should process.
         """
         with self.database.writing() as connection:
             last = self._last(connection, batch.query)
@@ -101,7 +101,7 @@ class ReadModel:
                     return None
                 _check_next(last.batch_id, batch, self.database.shown)
             else:
-                # Of another checkpoint, or of none: the first batch of all.
+                # The first batch, or the first one of a new checkpoint.
                 _check_next(-1, batch, self.database.shown)
                 self._forget(connection, batch.query)
             count = sum(
@@ -116,9 +116,9 @@ class ReadModel:
         return count
 
     def note(self, batch: Batch, rows: int) -> None:
-        """A batch whose rows went elsewhere, to files: only its number is kept here.
+        """Store the number of a batch whose rows are in files.
 
-        Nothing depends on it, so that neither a gap nor a repetition is an error.
+        No rows depend on it, so neither a gap nor a repetition is an error.
         """
         with self.database.writing() as connection:
             last = self._last(connection, batch.query)
@@ -178,18 +178,18 @@ class ReadModel:
         return None if found is None else _written(found)
 
     def last_batch(self, query: str) -> Written | None:
-        """The newest batch of a query; None if it has written none."""
+        """The newest batch of a query; None if it has none."""
         with self.database.reading() as connection:
             return self._last(connection, query)
 
     def batches(self) -> list[Written]:
-        """All that are kept, each query's in their order."""
+        """All stored batches, ordered by query and number."""
         ordered = sa.select(etl_batch).order_by(etl_batch.c.query, etl_batch.c.batch_id)
         with self.database.reading() as connection:
             return [_written(row) for row in connection.execute(ordered)]
 
     def rows(self, table: str, query: str, *, since: Mapping[str, int] | None = None) -> list[Row]:
-        """A query's rows in a table, of those columns at least so large; for jobs themselves."""
+        """A query's rows in a table with these minimum values of columns; used by jobs."""
         of = metadata.tables[table]
         wanted = sa.select(of).where(of.c.query == query)
         for column, lowest in (since or {}).items():
@@ -219,7 +219,7 @@ def _pages(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _upsert(table: sa.Table, *, sqlite_dialect: bool) -> Any:
-    """Insert, or merge with the row of the same key as the columns' info says."""
+    """Insert, or merge with the row of the same key as defined in the columns' info."""
     insert: Any = (sqlite if sqlite_dialect else postgresql).insert(table)
     new = insert.excluded
     keys: Sequence[str] = [column.name for column in table.primary_key]

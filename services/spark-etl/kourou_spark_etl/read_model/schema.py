@@ -18,25 +18,25 @@ HEAD = "0001"
 """The newest revision: tables that have it are opened without Alembic (a test compares)."""
 
 VERSION_TABLE = "read_model_version"
-"""A name of its own: event store and read model may share a database."""
+"""Not the default name, because event store and read model may share a database."""
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 _UPGRADE_LOCK = 0x6B6F75726E
-"""PostgreSQL's advisory lock of an upgrade."""
+"""PostgreSQL's advisory lock for upgrades."""
 
 _REVISIONS = Revisions("read model", HEAD, metadata, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
 
 
 def bring_up_to_date(database: Database) -> None:
-    """Apply the revisions that are missing; whatever is raised, nothing is changed.
+    """Apply the missing revisions; if an error is raised, nothing is changed.
 
-    Raises ConfigError for tables that a newer program has made, Corrupt, MetadataUnavailable.
+    Raises ConfigError for tables of a newer version, Corrupt, MetadataUnavailable.
     """
     _REVISIONS.bring_up_to_date(database)
 
 
 def upgrade(connection: sa.Connection, shown: str) -> None:
-    """Apply all missing revisions in the connection's transaction, as `bring_up_to_date` does."""
+    """Apply all missing revisions in the connection's transaction, like `bring_up_to_date`."""
     _REVISIONS.upgrade(connection, "head", shown)
 
 

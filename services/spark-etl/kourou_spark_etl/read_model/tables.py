@@ -1,12 +1,12 @@
-"""The tables of the read model, as the newest migration leaves them.
+"""The tables of the read model, as the newest migration defines them.
 
-Every table begins with the query that writes it: two queries may have the same job, and one that
-begins anew takes its own rows away and nobody else's.
+The first column of every table is the query that writes it: two queries may have the same job, and
+a query that restarts with a new checkpoint deletes only its own rows.
 
-A column's info says what becomes of its value: `sum`, `min`, `max` with the one that is there, else
-it is replaced. Times are milliseconds since 1970 UTC.
+A column's info defines how a new value is merged with the existing one: `sum`, `min`, `max`;
+otherwise it replaces it. Times are milliseconds since 1970 UTC.
 
-State: projection of the topics; the checkpoint of a query says how far.
+State: projection of the topics up to the checkpoint of each query.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ etl_batch = Table(
     metadata,
     _key("query"),
     _key("batch_id", BigInteger),
-    # Of the checkpoint: another one means that the query has begun anew.
+    # The checkpoint's ID: another one means that the query was restarted.
     Column("query_id", Text, nullable=False),
-    # What Spark read, and what was written here.
+    # The number of rows written here, not of rows that Spark read.
     _number("rows_written"),
     _number("at_ms"),
 )
@@ -50,7 +50,7 @@ latency = Table(
     _key("stage"),
     _key("topic"),
     _key("consumer_group"),
-    # As kourou_spark_etl.buckets has it.
+    # As defined in kourou_spark_etl.buckets.
     _key("bucket", Integer),
     _number("samples", SUM),
     _number("sum_ms", SUM),
@@ -116,4 +116,4 @@ ABOUT: Mapping[str, str] = {
     "backlog": "the lag of groups, and how it grew",
     "flight_delays": "delays by carrier, route and hour in windows of event time",
 }
-"""Every table, in a sentence."""
+"""A description of every table."""

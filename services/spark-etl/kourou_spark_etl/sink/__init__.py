@@ -18,7 +18,7 @@ __all__ = ["batch_writer", "stream_writer"]
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
-    """The writer of one `save()`. Raises BadRequest for options or columns that are wrong."""
+    """The writer of one `save()`. Raises BadRequest for invalid options or columns."""
     _require_append(overwrite)
     told = write_options(options)
     return BatchWriter(told, check_columns(schema, told))

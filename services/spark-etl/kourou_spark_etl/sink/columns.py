@@ -1,14 +1,14 @@
-"""The columns of a write: which there may be, and what rows say in them.
+"""The columns of a write, and the meaning of their values.
 
-value        STRING or BINARY   the body; must be there in every row
-topic        STRING             instead of the option; the option where it is null
-key          STRING             business keys, joined by blanks
+value        STRING or BINARY   the body; required in every row
+topic        STRING             overrides the option; null: the option
+key          STRING             business keys, separated by spaces
 tags         STRING             the tag
-properties   MAP<STRING,STRING> the application's own
-order_key    STRING             rows of one order key go to one queue
-queue        INT                the number of a queue, among those of the topic in their order
-delay_level  INT                delivered later, by level
-delay_ms     BIGINT             the same by a length of time, which must be that of a level
+properties   MAP<STRING,STRING> application properties
+order_key    STRING             rows with the same order key go to the same queue
+queue        INT                the index of a queue, among those of the topic in their order
+delay_level  INT                delayed delivery, by level
+delay_ms     BIGINT             delayed delivery, by the duration of a level
 trace_parent STRING             W3C trace context
 """
 
@@ -51,7 +51,7 @@ _EXCLUDE = (("order_key", "queue"), ("delay_level", "delay_ms"))
 
 
 class OutRow(NamedTuple):
-    """One row; None where it says nothing."""
+    """One row; None for a column without a value."""
 
     value: bytes | None
     topic: str | None = None
@@ -66,7 +66,7 @@ class OutRow(NamedTuple):
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> tuple[str, ...]:
-    """The columns in their order. Raises BadRequest for one that is unknown, wrong or missing."""
+    """The columns in their order. Raises BadRequest if one is unknown, invalid or missing."""
     names = tuple(schema.fieldNames())
     for field in schema.fields:
         kinds, meant = COLUMNS.get(field.name, ((), ""))
@@ -106,7 +106,7 @@ def _texts_inside(kind: DataType) -> bool:
 
 
 def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[OutRow]:
-    """The rows of an Arrow batch; its columns come in the order of `columns`."""
+    """The rows of an Arrow batch, whose columns are in the order of `columns`."""
     lists: dict[str, list[Any]] = {}
     for name, column in zip(columns, batch.columns, strict=True):
         if name == "value" and not pa.types.is_binary(column.type):

@@ -1,16 +1,16 @@
-"""A batch is committed over all brokers that have some of it, as the driver does it.
+"""Commits a batch over all brokers that have messages of it; runs on the driver.
 
-    look      every broker is asked what it knows of the query; whom they name decides
-    prepare   the coordinator first, so that it knows; then every other broker: those with messages
-              say that they are all there, those without only learn who decides
-    decide    at the coordinator: the commit. What was decided before stands
-    resolve   every broker stores the winners and discards the rest; the coordinator last, so that
-              it has the winners for as long as anybody may need them
+    look      request the query's state from every broker; it names the coordinator
+    prepare   first the coordinator, then every other broker: brokers with messages confirm that
+              these are complete, the others only learn the coordinator
+    decide    at the coordinator: the commit. An earlier decision remains valid
+    resolve   every broker stores the messages of the winning attempts and discards the others; the
+              coordinator is last, so that it knows the winners until every broker is done
 
-Each step may be repeated by this or another process, whatever died in between.
+Each step may be repeated by this or another process after any failure.
 
-A coordinator is never replaced because it does not answer: it may have decided. Brokers that come
-later learn it from the next batch.
+A coordinator is never replaced because it does not reply: it may have decided. Brokers that are
+added later learn it from the next batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kourou.protocol.request import Request
 from kourou.transport.zmq_client import Reply
 
 ASK_MS = 30_000
-"""How long one question waits: a step of resolving stores a thousand messages."""
+"""The timeout of one request: a step of resolving stores a thousand messages."""
 
 PAUSE_MS = 100
 LONGEST_PAUSE_MS = 2_000
@@ -53,7 +53,7 @@ _log = logging.getLogger("kourou.spark")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an attempt at a partition left at which brokers."""
+    """The number of messages that an attempt at a partition left at each broker."""
 
     partition: int
     attempt: str
@@ -62,7 +62,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the brokers know of a query. `brokers`: name -> address, of all that have a leader."""
+    """The brokers' state of a query. `brokers`: name -> address of all brokers with a leader."""
 
     brokers: Mapping[str, str]
     coordinator: str = ""
@@ -72,7 +72,7 @@ class Known:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def is_decided(self, batch: int) -> bool:
-        """Is this batch, or a later one, committed?"""
+        """Whether this batch, or a later one, is committed."""
         return max(self.decided, self.resolved) >= batch
 
 
@@ -88,16 +88,16 @@ class BatchCommits:
     # -- steps --------------------------------------------------------------------------------
 
     async def look(self) -> Known:
-        """What is known of the query. Raises Unavailable while that cannot be told for sure."""
+        """The state of the query. Raises Unavailable if it cannot be determined for certain."""
         return await self._until_answered(self._look)
 
     async def commit(
         self, batch: int, written: Sequence[Written], *, relied: bool, last: bool
     ) -> None:
-        """Commit what was written of a batch, or finish what another did of it.
+        """Commit a batch, or finish the commit that another process started.
 
-        `relied`: a task left its rows out, since the batch was decided. `last`: the query has no
-        other batch. Raises KourouError if the outcome is not, or not known to be, that.
+        `relied`: a task did not write its rows, because the batch was decided. `last`: the query
+        has no other batch. Raises KourouError unless the batch is known to be committed.
         """
         known = await self.look()
         if known.decided > known.resolved:
@@ -135,10 +135,10 @@ class BatchCommits:
             await self._resolve(decided, batch, told.winners, told.counts, last=last)
 
     async def abort(self, batch: int, attempts: Sequence[str], *, for_good: bool) -> bool:
-        """Give up what these attempts (or all whose names begin so) wrote; True if it is committed.
+        """Discard the messages of these attempts (or prefixes). True if the batch is committed.
 
-        `for_good`: nobody will write the batch again, so that also its decision may be to have
-        nothing. Brokers that do not answer discard it later.
+        `for_good`: the batch will never be written again, so it may be decided as empty. Brokers
+        that do not reply discard the messages later.
         """
         known = await self.look()
         if known.is_decided(batch):
@@ -215,13 +215,13 @@ class BatchCommits:
         await self._until_answered(steps)
 
     async def _steps(self, address: str, request: Request, body: bytes = b"") -> None:
-        """Ask until nothing is left."""
+        """Repeat the request until the broker has nothing left to do."""
         while True:
             reply = await self._ask(address, request, body)
             if not header_of(reply, BatchStepResponse).left:
                 return
 
-    # -- whom to ask ------------------------------------------------------------------------------
+    # -- selection of brokers ---------------------------------------------------------------------
 
     async def _brokers(self) -> dict[str, str]:
         reply = await self._session.name_servers.ask(GetBrokerClusterInfo())
@@ -241,7 +241,7 @@ class BatchCommits:
         return address
 
     def _choice(self, brokers: Mapping[str, str]) -> str:
-        """The coordinator of a query that nobody knows: queries are spread over brokers."""
+        """The coordinator of a new query, by a hash that spreads queries over brokers."""
         if self._wanted:
             if self._wanted not in brokers:
                 raise BadRequest(
@@ -270,7 +270,7 @@ class BatchCommits:
             if (header := header_of(reply, BatchStateResponse)).coordinator
         }
         if not named and failure is not None:
-            raise failure  # that broker may know whom to ask
+            raise failure  # that broker may know the coordinator
         for name in named - set(told):
             raise Unavailable(
                 f"broker {name}, the coordinator of query {self._query}, does not respond"
@@ -294,7 +294,7 @@ class BatchCommits:
             decision.counts,
         )
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     async def _ask_broker(self, name: str, request: Request, body: bytes) -> Reply:
         async def ask() -> Reply:
@@ -317,7 +317,7 @@ class BatchCommits:
         )
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeat what is idempotent until it is answered or the time is over."""
+        """Repeat an idempotent request until it gets a reply or the time limit is reached."""
         pause_ms = PAUSE_MS
         while True:
             try:

@@ -1,11 +1,11 @@
-"""An Arrow batch becomes drafts, column by column.
+"""Converts an Arrow batch to drafts, column by column.
 
-State: none; whose turn it is and the unique keys are kept by Messages.
+State: none; the round-robin position and the unique keys are kept by Messages.
 
-Rows whose values need care (a null body, one to compress, a delay, properties in a map, a separator
-inside a text) make the answer None for the whole batch, before a turn or a key was taken. Then it
-is done row by row, and what is wrong is told with the row's number. The drafts are the same, byte
-for byte.
+Batches with special rows (a null body, a body to compress, a delay, properties in a map, a
+separator inside a text) return None for the whole batch, before a queue or a key is assigned. Then
+the batch is converted row by row, and errors contain the row's number. Both ways create the same
+drafts, byte for byte.
 """
 
 from __future__ import annotations
@@ -37,28 +37,27 @@ from kourou_spark_etl.sink.messages import Messages, Target
 from kourou_spark_etl.sink.options import QueueBy
 
 _KEY_BYTES = 32
-"""Hexadecimal digits of a unique key."""
+"""The number of hexadecimal digits of a unique key."""
 
 ROWS_MIN = 16
-"""Fewer rows are quicker one by one."""
+"""Fewer rows are faster one by one."""
 
 TAGS_MAX = 1_024
-"""Different tags of a batch; more are checked with their rows."""
+"""The maximum number of distinct tags to check; batches with more are converted row by row."""
 
 Longs = npt.NDArray[np.int64]
-Texts: TypeAlias = Any  # Arrow has no types
-"""A column, one text for all rows, or None; a null and an empty text say nothing."""
+Texts: TypeAlias = Any  # Arrow has no type annotations
+"""A column, one text for all rows, or None; null and an empty text mean no value."""
 
 _NOT_PLAIN = r"[^\x21-\x7f]"
-"""Keys with blanks are joined anew; which those are beyond ASCII Python knows."""
+"""Keys with spaces or non-ASCII characters are normalised by Python, which knows all spaces."""
 
 _BY_ROWS = ("properties", "delay_level", "delay_ms")
 _BODY_LENGTH_BYTES = 4
 
 
 class Drafts(NamedTuple):
-    """Drafts for one broker in the order of their rows; `lane_of[i]` says which of `lanes` draft i
-    is for."""
+    """Drafts for one broker, in row order; `lane_of[i]` is the index in `lanes` of draft i."""
 
     broker_name: str
     address: str
@@ -68,7 +67,7 @@ class Drafts(NamedTuple):
 
 
 def topics_of(batch: pa.RecordBatch, columns: Sequence[str], messages: Messages) -> list[str]:
-    """The topics of the rows, each once; none if a row has none, or one that cannot be."""
+    """The distinct topics of the rows; empty if a row has no topic or an invalid one."""
     if batch.num_rows < ROWS_MIN:
         return []
     topic = _given(batch, columns).get("topic")
@@ -86,9 +85,9 @@ def topics_of(batch: pa.RecordBatch, columns: Sequence[str], messages: Messages)
 def drafts_of(
     batch: pa.RecordBatch, columns: Sequence[str], messages: Messages
 ) -> list[Drafts] | None:
-    """The rows as drafts, by broker; None if they have to be looked at one by one.
+    """The rows as drafts, by broker; None if they must be converted row by row.
 
-    `messages` knows the routes of all topics of `topics_of`.
+    `messages` must know the routes of all topics of `topics_of`.
     """
     given = _given(batch, columns)
     values = given.get("value")
@@ -115,7 +114,7 @@ def drafts_of(
 
 
 def _given(batch: pa.RecordBatch, columns: Sequence[str]) -> dict[str, pa.Array]:
-    """The columns in which any row says something."""
+    """The columns with at least one value."""
     pairs = zip(columns, batch.columns, strict=True)
     return {name: column for name, column in pairs if column.null_count < len(column)}
 
@@ -124,7 +123,7 @@ def _given(batch: pa.RecordBatch, columns: Sequence[str]) -> dict[str, pa.Array]
 
 
 class _Targets:
-    """The queue of each row. `found` False: a row names none that is there."""
+    """The queue of each row. `found` is False if a row names a queue that does not exist."""
 
     def __init__(self, rows: int, given: dict[str, pa.Array], messages: Messages) -> None:
         self._messages = messages
@@ -162,11 +161,11 @@ class _Targets:
             self.all += here
 
     def take_turns(self) -> None:
-        """The rows that wanted one have had it."""
+        """Advance the round-robin position by the rows that used it."""
         self._messages.turn += self._turns
 
     def by_broker(self, drafts: pa.Array) -> list[Drafts]:
-        """The drafts, each broker's for itself."""
+        """Split the drafts by broker."""
         lanes = [(target.topic, target.queue_id) for target in self.all]
         brokers = {target.broker_name: target.address for target in self.all}
         if len(brokers) == 1:
@@ -183,7 +182,7 @@ class _Targets:
 
 
 def _topics(rows: int, topic: pa.Array | None, otherwise: str) -> tuple[list[str], Longs]:
-    """The different topics of rows, and which of them each has."""
+    """The distinct topics, and the index of each row's topic."""
     if topic is None:
         return [otherwise], np.zeros(rows, np.int64)
     coded = topic.fill_null("").dictionary_encode()
@@ -197,7 +196,7 @@ def _topics(rows: int, topic: pa.Array | None, otherwise: str) -> tuple[list[str
 
 
 def _texts(given: dict[str, pa.Array], messages: Messages) -> list[tuple[str, Texts]] | None:
-    """What comes behind the unique key: names and values; None for values that need care."""
+    """The properties after the unique key: names and values; None if row by row is required."""
     options = messages.options
     tags = _with_default(given.get("tags"), options.tags)
     keys = _with_default(given.get("key"), options.key)
@@ -237,7 +236,7 @@ def _has_separator(texts: pa.Array) -> bool:
 
 
 def _piece(name: str, texts: Texts) -> tuple[pa.Array | None, bytes]:
-    """The property of each row as bytes with its separator in front, or the same for all."""
+    """The property of each row as bytes with a leading separator, or the same bytes for all."""
     mark = f"\x02{name}\x01".encode()
     if not texts:
         return None, b""
@@ -257,7 +256,7 @@ def _drafts(
     targets: _Targets,
     messages: Messages,
 ) -> pa.Array | None:
-    """All drafts; None if one does not fit, or the hosts of their brokers differ in width."""
+    """All drafts; None if one is too large, or the brokers' host fields differ in width."""
     rows = len(values)
     own = messages.own_properties(messages.options.delay_level) or {}
     behind: list[bytes] = []
@@ -307,7 +306,7 @@ def _drafts(
 
 
 def _each(kinds: list[bytes], of: Longs) -> pa.Array | pa.Scalar:
-    """The kind of each row."""
+    """The element of `kinds` for each row."""
     if len(set(kinds)) == 1:
         return pa.scalar(kinds[0])
     return pa.array(kinds, pa.binary()).take(pa.array(of))
@@ -336,7 +335,7 @@ def _checksums(values: pa.Array, lengths: Longs) -> Longs:
 
 
 def _lengths(column: pa.Array) -> Longs:
-    """Bytes of each row, 0 for nulls."""
+    """The number of bytes of each row, 0 for nulls."""
     told = pc.binary_length(column).fill_null(0)
     lengths: Longs = told.to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths

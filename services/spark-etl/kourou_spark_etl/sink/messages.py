@@ -1,6 +1,6 @@
-"""Rows become drafts, each for its queue.
+"""Converts rows to drafts and selects their queues.
 
-State: soft: whose turn it is among a topic's queues, and the routes that were found.
+State: soft: the round-robin position, and the routes of topics.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from kourou_spark_etl.sink.columns import OutRow
 from kourou_spark_etl.sink.options import QueueBy, WriteOptions
 
 GROUP = "spark-sink"
-"""Whose half messages these are, as brokers are told."""
+"""The producer group of these half messages."""
 
 _TERMS = Terms(1, 1)
 _BORN_HOST = encode_host(("127.0.0.1", 0))
 
 
 class Target(NamedTuple):
-    """A queue, its broker's name and address, and what a draft for it has to say."""
+    """A queue, its broker's name and address, and the queue-specific values of a draft."""
 
     broker_name: str
     address: str
@@ -44,9 +44,9 @@ class Target(NamedTuple):
 
 
 class Messages:
-    """Makes drafts for one attempt of a task; `mark` None: they are plain messages.
+    """Creates drafts for one attempt of a task; without `mark` they are plain messages.
 
-    `turn` is the number of rows that had no queue of their own, from a random one on.
+    `turn` is the round-robin position, which starts at a random number.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Messages:
         self._mark = mark
         self._now_ms = now_ms
         self.turn = chance.getrandbits(30)
-        # No two attempts may make the same keys, on whatever machine: by them repeats are found.
+        # Keys must differ between attempts on all machines: they are used for deduplication.
         self._keys = UniqKeyGenerator(
             chance.getrandbits(32).to_bytes(4, "big"), os.getpid(), chance.getrandbits(32)
         )
@@ -66,11 +66,11 @@ class Messages:
         self._own: dict[int, dict[str, str]] = {}
 
     def knows(self, topic: str) -> bool:
-        """Is the topic's route there?"""
+        """Whether the topic's route is known."""
         return topic in self._targets
 
     def learn(self, known: QueueMap) -> None:
-        """The route of a topic. Raises Unavailable if nobody takes its messages now."""
+        """Add the route of a topic. Raises Unavailable if no broker is writable."""
         targets: list[Target] = []
         for queue in known.writable:
             lane = lane_to(known, queue, known.topic.encode(), _TERMS)
@@ -83,7 +83,7 @@ class Messages:
         self._targets[known.topic] = targets
 
     def topic_of(self, row: OutRow, number: int) -> str:
-        """The topic of the row with this number. Raises BadRequest, NoPermission."""
+        """The topic of the row with this number. Raises BadRequest or NoPermission."""
         topic = row.topic or self.options.topic
         if not topic:
             raise BadRequest(f"row {number} has no topic, and the option 'topic' is not set")
@@ -95,13 +95,13 @@ class Messages:
         return topic
 
     def check_topic(self, topic: str) -> None:
-        """Raise BadRequest or NoPermission for a topic that no row may go to."""
+        """Raises BadRequest or NoPermission for a topic that rows must not be written to."""
         check_topic(topic)
         if topic in NOT_FOR_CLIENTS:
             raise NoPermission(f"topic {topic} is internal: clients cannot send to it")
 
     def draft(self, row: OutRow, topic: str, number: int) -> tuple[Target, bytes]:
-        """The message of the row with this number. Raises Rejected that names it."""
+        """The draft of the row with this number. Raises Rejected, which names the row."""
         if row.value is None:
             raise MessageIllegal(
                 f"row {number} has no value", hint="use an empty value instead of null"
@@ -146,15 +146,15 @@ class Messages:
         return targets[self.turn % len(targets)]
 
     def targets(self, topic: str) -> list[Target]:
-        """The queues of a topic that was learnt."""
+        """The queues of a topic that was added by `learn`."""
         return self._targets[topic]
 
     def unique_keys(self, count: int) -> list[str]:
-        """The keys of so many messages."""
+        """New unique keys for `count` messages."""
         return self._keys.next_many(count, self._now_ms)
 
     def empty_draft(self, place: Place) -> bytes:
-        """A draft for this place, without body and properties."""
+        """A draft for this queue, without body and properties."""
         return encode_draft(
             topic=place.topic,
             queue_id=place.queue_id,
@@ -175,7 +175,7 @@ class Messages:
         return self.own_properties(level)
 
     def own_properties(self, level: int) -> dict[str, str] | None:
-        """The properties that nobody else may set: delay, and the mark of the batch."""
+        """The properties that rows must not set: the delay, and the mark of the batch."""
         if not level and self._mark is None:
             return None
         own = self._own.get(level)

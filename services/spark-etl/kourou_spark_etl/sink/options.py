@@ -1,4 +1,4 @@
-"""What a write is told: the options of `df.write.format("kourou")`, checked."""
+"""The options of `df.write.format("kourou")`, validated."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _LONGEST_MS = 3_600_000
 OF_SPARK = frozenset(
     {"path", "checkpointlocation", "queryname", "outputmode", "trigger", "mergeschema"}
 )
-"""Options for Spark itself, which it passes on."""
+"""Options of Spark itself, which it passes to the source."""
 
 
 class Semantics(StrEnum):
-    """What a write that is repeated does to the topic."""
+    """The effect of a repeated write on the topic."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
 class QueueBy(StrEnum):
-    """How a row without a queue of its own gets one."""
+    """How a row without a queue is assigned one."""
 
     TURNS = "turns"
     KEY = "key"
@@ -44,7 +44,7 @@ class QueueBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of a write. Empty texts: not given.
+    """The options of a write. Empty texts: not set.
 
     `app_id` and `app_version` name a batch write as (query, batch), so that it counts once however
     often it is repeated. `coordinator` names the broker that decides about a new query.
@@ -65,7 +65,7 @@ class WriteOptions:
 
     @property
     def exactly_once(self) -> bool:
-        """Does a row count once, whatever is repeated?"""
+        """Whether rows are stored exactly once, even if tasks or batches are repeated."""
         return self.semantics is Semantics.EXACTLY_ONCE
 
 
@@ -90,7 +90,7 @@ NAMES: tuple[str, ...] = (
 def write_options(
     given: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> WriteOptions:
-    """The options as values. BadRequest names the option that is unknown, wrong or missing."""
+    """Parse the options. Raises BadRequest, which names the unknown, invalid or missing option."""
     known = {name.lower(): name for name in NAMES}
     texts: dict[str, str] = {}
     for name, text in given.items():

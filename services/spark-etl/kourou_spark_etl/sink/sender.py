@@ -1,9 +1,9 @@
-"""Drafts travel to their brokers, in frames of many.
+"""Sends drafts to their brokers in large frames.
 
-One frame of a broker is under way at a time, so that rows of a queue keep their order; the next is
-made meanwhile. A frame that may or may not have arrived is sent again with a higher attempt number,
-and the broker finds what it has by the unique keys. Nothing is sent to another broker instead: the
-first one might have it already, and a task that fails is started once more anyway.
+One frame is in flight for each broker, so that the rows of a queue keep their order; the next frame
+is filled in the meantime. A frame whose outcome is unknown is sent again with a higher attempt
+number, and the broker deduplicates by the unique keys. There is no failover to another broker: the
+first one might have stored the frame already, and Spark repeats a failed task anyway.
 
 State: soft.
 """
@@ -36,7 +36,7 @@ _LANES_MAX = 65_535
 
 
 class _Frame:
-    """Drafts for one broker."""
+    """The drafts of one request to a broker."""
 
     __slots__ = ("address", "drafts", "lane_of", "lanes", "size_bytes")
 
@@ -59,7 +59,7 @@ class _Frame:
         drafts: Sequence[bytes],
         size_bytes: int,
     ) -> None:
-        """Add drafts of so many bytes; `lane_of[i]` says which of `lanes` draft i is for."""
+        """Add drafts of `size_bytes` in total; `lane_of[i]` is the index in `lanes` of draft i."""
         used, which = np.unique(lane_of, return_inverse=True)
         own = [self.lanes.setdefault(lanes[number], len(self.lanes)) for number in used.tolist()]
         self.lane_of += np.asarray(own)[which].tolist()
@@ -77,7 +77,7 @@ class _Frame:
 
 
 class Sender:
-    """Sends the drafts of one task. `counts` says how many each broker has."""
+    """Sends the drafts of one task. `counts` is the number of drafts for each broker."""
 
     def __init__(self, client: OpenClient, timeout_ms: int) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class Sender:
         self.counts: Counter[str] = Counter()
 
     def put(self, target: Target, draft: bytes) -> None:
-        """Send a draft with others; waits while its broker is behind. Raises KourouError."""
+        """Add a draft to a frame; blocks while its broker is slow. Raises KourouError."""
         name = target.broker_name
         frame = self._filling.get(name)
         if frame is None:
@@ -100,7 +100,7 @@ class Sender:
         self.counts[name] += 1
 
     def put_many(self, made: Drafts) -> None:
-        """The same for drafts of one broker, in their order."""
+        """Add drafts of one broker, in their order."""
         name, number = made.broker_name, 0
         sizes = np.fromiter(map(len, made.drafts), np.int64, len(made.drafts))
         ends = sizes.cumsum()
@@ -122,7 +122,7 @@ class Sender:
             number = end
 
     def finish(self) -> None:
-        """Send what is left; returns when brokers have all of it. Raises KourouError."""
+        """Send the remaining drafts and wait until brokers have stored all. Raises KourouError."""
         for name, frame in self._filling.items():
             self._send(name, frame)
         self._filling = {}
@@ -137,7 +137,7 @@ class Sender:
 
 
 async def _sent(session: Session, frame: _Frame, timeout_ms: int) -> None:
-    """Send a frame until all of it is stored. Raises the last error when that cannot be."""
+    """Send a frame until all of it is stored. Raises the last error if that is not possible."""
     deadline_ms = session.clock.monotonic_ms() + timeout_ms
     attempt, pause_ms = 1, PAUSE_MS
     while True:
@@ -158,7 +158,7 @@ async def _sent(session: Session, frame: _Frame, timeout_ms: int) -> None:
 async def _attempt(
     session: Session, frame: _Frame, attempt: int, deadline_ms: int
 ) -> tuple[_Frame, KourouError] | None:
-    """Send it once; what was refused, and why, or None."""
+    """Send a frame once. Returns the rejected drafts and the error, or None."""
     left_ms = deadline_ms - session.clock.monotonic_ms()
     if left_ms <= 0:
         raise Unavailable("the time limit for sending is reached")

@@ -1,11 +1,11 @@
 """The writers that Spark runs: `write` in tasks, `commit` and `abort` on the driver.
 
-A stream's batch is (id of the query, number of the batch), both of Spark's checkpoint, so a batch
-that is replayed after a crash has the same name. A batch write is a query of its own with one
+A stream's batch is (ID of the query, number of the batch), both from Spark's checkpoint, so a batch
+that is repeated after a crash has the same name. A batch write is a query of its own with one
 batch, unless the options name it (txnAppId, txnVersion). Every run of a task is an attempt with a
-name that no other has; Spark tells the driver one attempt of each partition, and that one wins.
+unique name; Spark reports one attempt of each partition to the driver, and that one wins.
 
-State: none but the id of a batch write, which goes to its tasks with the writer.
+State: none but the ID of a batch write, which is sent to its tasks with the writer.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from kourou_spark_etl.source.network import OpenClient
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
-"""What Spark tells every task of a stream."""
+"""The property that Spark sets for every task of a stream."""
 
 _log = logging.getLogger("kourou.spark")
 
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver. `relied`: its rows were left out, the batch is decided."""
+    """A task's report to the driver. `relied`: it wrote no rows, because the batch was decided."""
 
     query: str
     batch: int
@@ -66,7 +66,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._batch = options.app_version
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """One attempt at one partition."""
+        """Write one attempt at one partition."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         return write_partition(
@@ -74,11 +74,11 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All partitions are written."""
+        """Commit, after all partitions are written."""
         _commit(self._options, _done(messages), last=not self._options.app_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job failed; also what dead tasks wrote is discarded."""
+        """The job failed: discard everything, including messages of dead tasks."""
         prefix = "" if self._options.app_id else "t"
         attempts = [prefix] if prefix else [one.attempt for one in _done(messages)]
         _abort(self._options, self._query, self._batch, attempts, for_good=not self._options.app_id)
@@ -92,7 +92,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """One attempt at one partition of a batch."""
+        """Write one attempt at one partition of a batch."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
         batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
@@ -102,11 +102,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_partition(self._options, self._columns, iterator, name, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All partitions of a batch are written."""
+        """Commit a batch, after all its partitions are written."""
         _commit(self._options, _done(messages), last=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task or the commit failed. What dead tasks wrote goes with the next commit."""
+        """A task or the commit failed. Messages of dead tasks are discarded at the next commit."""
         done = _done(messages)
         if done:
             attempts = [one.attempt for one in done]
@@ -120,7 +120,7 @@ def write_partition(
     name: tuple[str, int],
     partition: int,
 ) -> TaskDone:
-    """Send the rows of a partition of the batch (query, batch).
+    """Send the rows of one partition of the batch (query, batch).
 
     Raises KourouError; then the attempt never counts.
     """
@@ -132,7 +132,7 @@ def write_partition(
         if options.exactly_once:
             known = client.run(_commits(client, options, query).look())
             if known.is_decided(batch):
-                for _ in batches:  # Spark is still sending them
+                for _ in batches:  # consume the rows that Spark still sends
                     pass
                 done.relied = True
                 return done
@@ -156,7 +156,7 @@ def _put(
     sender: Sender,
     first: int,
 ) -> None:
-    """Send the rows of an Arrow batch, together if that can be; the first has this number."""
+    """Send the rows of an Arrow batch, if possible as columns; the first row has number `first`."""
 
     def learn(topic: str) -> None:
         if not messages.knows(topic):
@@ -219,7 +219,7 @@ def _abort(
             if client.run(commits.abort(batch, attempts, for_good=for_good)):
                 _log.warning("batch %d of query %s was committed nevertheless", batch, query)
     except KourouError as error:
-        # The job has failed already and says why; brokers discard what is left after a time.
+        # The job's own error is reported already; brokers discard the messages after a timeout.
         _log.warning(
             "the messages of batch %d of query %s are discarded later: %s", batch, query, error
         )

@@ -1,1 +1,1 @@
-"""Reading: a topic, or a store directory, as a table of Spark."""
+"""The source: reads a topic, or a store directory, as a Spark table."""

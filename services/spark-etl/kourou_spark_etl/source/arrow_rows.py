@@ -1,10 +1,10 @@
-"""Stored records as rows: Arrow record batches, without a loop over the rows.
+"""Converts stored records to Arrow record batches, without a loop over the rows.
 
-What is usual is done for all rows at once. Only rows that need it are taken one by one: compressed
-bodies, messages without an id of their producer's, properties of unusual shapes.
+Common cases are converted for all rows at once. Only special rows are converted one by one:
+compressed bodies, messages without a producer's ID, properties of unusual shapes.
 
-Invariant: a row has what `kourou.client.received.ReceivedMessage` says of the same record; `topic`
-           is the queue's, and `reconsume_times` what is stored.
+Invariant: a row equals `kourou.client.received.ReceivedMessage` of the same record; `topic` is that
+           of the queue, and `reconsume_times` the stored value.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _OF_PROPERTIES = {
     "message_id": (Property.UNIQ_KEY.value,),
     "trace_parent": (Property.TRACEPARENT.value, Property.TRACE_CONTEXT.value),
 }
-"""Which properties a column needs; the first that a message has is taken."""
+"""The properties that a column is read from; the first existing one is used."""
 
 
 class ArrowRows:
-    """Makes rows of records. `names` are the columns wanted, in their order.
+    """Converts records to rows. `names` are the selected columns, in their order.
 
-    With `tags` messages of other tags are left out: brokers compare codes, which two tags may
-    share.
+    With `tags`, messages with other tags are left out: brokers compare hash codes, which two tags
+    may share.
     """
 
     def __init__(self, names: Sequence[str] = COLUMNS, tags: frozenset[str] = frozenset()) -> None:
@@ -53,7 +53,7 @@ class ArrowRows:
         )
 
     def batch(self, queue: MessageQueue, records: RecordColumns) -> pa.RecordBatch:
-        """The rows of records of one queue. Raises Corrupt for a body that cannot be unpacked."""
+        """The rows of records of one queue. Raises Corrupt if a body cannot be decompressed."""
         properties: PropertyTexts | None = None
         values: dict[str, pa.Array] = {}
         if self._properties or "properties" in self._names:
@@ -89,7 +89,7 @@ def _first_of(one: pa.Array, other: pa.Array) -> pa.Array:
 
 
 def _with_offset_ids(column: pa.Array, records: RecordColumns) -> pa.Array:
-    """Messages of producers that set no id are known by their place, as consumers know them."""
+    """Use the position as the ID of messages whose producer set none, as consumers do."""
     ids: list[str | None] = column.to_pylist()
     view = records.blob.data
     for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
@@ -151,4 +151,4 @@ _PLAIN: dict[str, Callable[[MessageQueue, RecordColumns], pa.Array]] = {
     "born_time": lambda queue, records: _times(records.born_timestamps),
     "reconsume_times": lambda queue, records: _ints(records.reconsume_times),
 }
-"""The columns that are fields of the record, or the same for all of them."""
+"""The columns that are fields of the record, or the same for all records."""

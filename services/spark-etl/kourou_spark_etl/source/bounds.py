@@ -1,4 +1,4 @@
-"""From options to offsets: which queues are meant, and where in them a read begins and ends."""
+"""Converts options to offsets: the queues of a read, and where it starts and ends in them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from kourou_spark_etl.source.options import (
 )
 
 _DERIVED = "%"
-"""Retry and dead letter topics begin so; a pattern means them if it begins so as well."""
+"""The prefix of retry and dead-letter topics; a pattern matches them only if it has it as well."""
 
 
 class Facts(Protocol):
-    """What a cluster, or a store directory, tells of its topics."""
+    """Information about the topics of a cluster or of a store directory."""
 
     def topics(self) -> list[str]:
         """The names of all topics."""
         ...
 
     def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
-        """What every readable queue of these topics holds. Raises TopicNotFound.
+        """The offset ranges of every readable queue of these topics. Raises TopicNotFound.
 
-        With `all_of` it is an error if a broker does not answer; else its queues are left out.
+        With `all_of`, a broker that does not reply is an error; otherwise its queues are left out.
         """
         ...
 
@@ -43,19 +43,19 @@ class Facts(Protocol):
         ...
 
     def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Tell how far the group of the read has come."""
+        """Commit the offsets for the read's group."""
         ...
 
     def close(self) -> None:
-        """End all conversations."""
+        """Close all connections."""
         ...
 
 
 def subscribed(options: ReadOptions, facts: Facts, *, all_of: bool) -> dict[MessageQueue, Span]:
-    """The queues that the options mean, with what they hold, in order.
+    """The queues that the options select, with their offset ranges, in order.
 
-    A pattern may match nothing. Raises TopicNotFound for a topic, BadRequest for a queue that was
-    named and is not there (a queue only with `all_of`).
+    A pattern may match nothing. Raises TopicNotFound for a topic, BadRequest for a named queue that
+    does not exist (only with `all_of`).
     """
     if options.pattern:
         wanted = re.compile(options.pattern)
@@ -93,7 +93,7 @@ def subscribed(options: ReadOptions, facts: Facts, *, all_of: bool) -> dict[Mess
 def offsets_at(
     place: Place, spans: Mapping[MessageQueue, Span], facts: Facts, *, option: str
 ) -> Offsets:
-    """The offset of every queue at a place. BadRequest names the option and what it lacks."""
+    """The offset of every queue at a place. Raises BadRequest, which names the option."""
     match place:
         case Edge.EARLIEST:
             return Offsets({queue: span.low for queue, span in spans.items()})

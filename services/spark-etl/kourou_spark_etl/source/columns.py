@@ -1,7 +1,7 @@
 """The columns of a message as a row.
 
-Spark does not tell a source in Python which columns a query needs. A schema that names fewer of
-them does: what is not named is not made.
+Spark does not tell a source in Python which columns a query needs. A schema with fewer columns
+does: columns that it does not name are not created.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _TYPES: dict[str, tuple[str, pa.DataType]] = {
 }
 
 COLUMNS: tuple[str, ...] = tuple(_TYPES)
-"""Every column, in its place."""
+"""All columns, in order."""
 
 SCHEMA_DDL = ", ".join(f"{name} {kind.upper()}" for name, (kind, _) in _TYPES.items())
-"""The schema of a read that names none."""
+"""The default schema of a read."""
 
 
 def arrow_schema(names: Sequence[str] = COLUMNS) -> pa.Schema:
-    """What the Arrow batches of these columns must be, to the letter."""
+    """The exact schema of Arrow batches with these columns."""
     return pa.schema([(name, _TYPES[name][1]) for name in names])
 
 
 def wanted_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema asks for; BadRequest names one that messages do not have."""
+    """The columns that a schema selects. Raises BadRequest, which names an unknown one."""
     for field in schema.fields:
         known = _TYPES.get(field.name)
         if known is None:

@@ -1,4 +1,4 @@
-"""Messages that a query should read and that nobody has any more."""
+"""Handles messages that a query should read but that no longer exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DataLoss(Rejected):
 
 
 def lost(message: str, *, fail: bool) -> None:
-    """Raise DataLoss, or log it where the query is to go on."""
+    """Raise DataLoss if `fail`, otherwise log a warning."""
     if fail:
         raise DataLoss(
             message, hint="to continue with the remaining messages, set failOnDataLoss=false"

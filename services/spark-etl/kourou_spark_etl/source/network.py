@@ -1,7 +1,7 @@
-"""A client in a process of Spark, and what brokers tell of queues.
+"""A client within a Spark process, and the brokers' information about queues.
 
-Spark's Python processes fork, and sockets do not survive that. So nothing here is made before it is
-used, and nothing of it is pickled.
+Spark's Python workers fork, and sockets do not survive that. So all objects here are created on
+first use, and none is pickled.
 
 State: soft: an open client, if any.
 """
@@ -28,17 +28,17 @@ from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou_spark_etl.source.offsets import Span
 
 QUESTIONS_MAX = 64
-"""Asked at a time; a thousand topics are asked in a few turns."""
+"""The maximum number of concurrent requests; a thousand topics need a few rounds."""
 
 _REPLIES = "_REPLY_TOPIC"
-"""Behind a cluster's name: where replies lie."""
+"""The suffix after a cluster's name of the topic for replies."""
 
 _log = logging.getLogger("kourou.spark")
 T = TypeVar("T")
 
 
 class OpenClient:
-    """A client of the cluster, to be used by `with` and in the process that opened it."""
+    """A client of the cluster; a context manager, for use in the process that opened it."""
 
     def __init__(self, name_servers: str) -> None:
         self._core = ClientCore(name_servers, ClientSettings())
@@ -51,19 +51,19 @@ class OpenClient:
 
     @property
     def session(self) -> Session:
-        """The conversations; used on the client's own thread."""
+        """The session; used on the client's own thread."""
         return self._core.session
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Callable[[], T]:
-        """Begin work on the client's thread; what is returned waits for its result."""
+        """Start work on the client's thread. Returns a function that waits for the result."""
         return self._io.submit(work).result
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do work on the client's thread and wait for it."""
+        """Run work on the client's thread and wait for it."""
         return self.submit(work)()
 
     def close(self) -> None:
-        """End every conversation."""
+        """Close every connection."""
         try:
             if self._core.is_open:
                 self._io.submit(self._core.close()).result()
@@ -78,7 +78,7 @@ class OpenClient:
 
 
 class NetworkFacts:
-    """What the brokers of a cluster tell; see kourou_spark_etl.source.bounds.Facts."""
+    """The information of a cluster's brokers; see kourou_spark_etl.source.bounds.Facts."""
 
     def __init__(self, name_servers: str, group: str = "") -> None:
         self._name_servers = name_servers
@@ -91,7 +91,7 @@ class NetworkFacts:
         return self._client
 
     def topics(self) -> list[str]:
-        """The names of all topics that the name servers know, but for those that brokers make."""
+        """The names of all topics of the name servers, except for those that brokers create."""
         return self._open().run(self._topics())
 
     async def _topics(self) -> list[str]:
@@ -102,7 +102,7 @@ class NetworkFacts:
         return sorted(set(every) - made)
 
     def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
-        """What every readable queue of these topics holds."""
+        """The offset ranges of every readable queue of these topics."""
         return self._open().run(self._spans(topics, all_of=all_of))
 
     async def _spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
@@ -169,7 +169,7 @@ class NetworkFacts:
         return self._open().run(session.facts.offset_by_time(queue, timestamp_ms))
 
     def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Tell the brokers how far the group has come. Raises KourouError if one was not told."""
+        """Commit the group's offsets at the brokers. Raises KourouError if one rejects it."""
         if self._group and offsets:
             self._open().run(self._commit(offsets))
 
@@ -184,7 +184,7 @@ class NetworkFacts:
                 raise outcome
 
     def close(self) -> None:
-        """End every conversation."""
+        """Close every connection."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

@@ -1,11 +1,11 @@
-"""Messages of a range of a queue, from its broker, as Arrow batches.
+"""Reads a range of a queue from its broker as Arrow batches.
 
-The next pull is asked before the last one is answered, so its place is foreseen: a pull is asked
-for so many messages as fit into an answer by the sizes of the last ones. If fewer come, the gap is
-asked for and read first: rows keep their order.
+Several pulls are in flight at a time, so the start of the next one is predicted: a pull requests as
+many messages as fit into a reply, by the sizes of the previous ones. If fewer arrive, the rest is
+requested and read first, so rows keep their order.
 
-What comes was checked by the broker when it read it, and is not checked again but for its
-structure: checksums would cost as much as all else here.
+The broker verified the records when it read them. Only their structure is checked here: checksums
+would cost as much as everything else.
 
 State: soft, for the time of one range.
 """
@@ -47,7 +47,7 @@ from kourou_spark_etl.source.options import DEFAULT_GROUP, ReadOptions
 from kourou_spark_etl.source.planning import QueueRange
 
 HOLD_MS = 2_000
-"""How long a broker may hold a pull of messages that it has and has not confirmed yet."""
+"""The long-poll time for messages that the broker has but has not committed yet."""
 
 PULL_TIMEOUT_MS = 15_000
 _FILTER_STAYS = frozenset(
@@ -58,7 +58,7 @@ _FILTER_STAYS = frozenset(
         FilterFailure.RAISED,
     }
 )
-"""Failures of a filter that asking again does not mend."""
+"""Filter failures that a repeated request does not resolve."""
 
 RETRY_MS_MIN = 20
 RETRY_MS_MAX = 1_000
@@ -66,7 +66,7 @@ RETRY_MS_MAX = 1_000
 
 @dataclass(slots=True)
 class _Flight:
-    """A pull that is under way for the offsets [begin, until)."""
+    """A pull in flight for the offsets [begin, until)."""
 
     begin: int
     until: int
@@ -76,7 +76,7 @@ class _Flight:
 def read_range(
     options: ReadOptions, part: QueueRange, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in order. Opens a client of its own, and closes it at the end."""
+    """The rows of a range, in order. Opens a client, and closes it at the end."""
     with OpenClient(options.name_servers) as client:
         yield from _RangeRead(client, options, part, columns).batches()
 
@@ -110,11 +110,11 @@ class _RangeRead:
         self._measured = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, a batch a pull."""
+        """The rows; one batch for each pull."""
         flights: deque[_Flight] = deque()
         planned = self._part.begin
         while flights or planned < self._part.end:
-            # Until sizes are known one pull at a time is enough: the next one's place is a guess.
+            # One pull at a time until sizes are known: the start of the next one would be a guess.
             window = self._options.pull_window if self._measured else 1
             while planned < self._part.end and len(flights) < window:
                 until = min(self._part.end, planned + self._step)
@@ -123,7 +123,7 @@ class _RangeRead:
             flight = flights.popleft()
             pulled = flight.answer()
             if pulled is None:
-                continue  # lost, and to be passed over
+                continue  # lost messages, which are skipped
             done = min(pulled.next_offset, flight.until)
             self._learn(flight, done, pulled)
             if done < flight.until:
@@ -135,7 +135,7 @@ class _RangeRead:
         return _Flight(begin, until, self._client.submit(self._pull(begin, until)))
 
     def _learn(self, flight: _Flight, done: int, pulled: Pulled) -> None:
-        """How many messages to ask for: nine tenths of what fits, by what came."""
+        """Adapt the pull size to the reply: nine tenths of what fits."""
         self._measured = True
         asked, came = flight.until - flight.begin, done - flight.begin
         size = 0 if pulled.body is None else len(pulled.body)
@@ -146,7 +146,7 @@ class _RangeRead:
 
     def _rows_of(self, body: memoryview, flight: _Flight) -> Iterator[pa.RecordBatch]:
         records = self._checked(body, flight)
-        # A filter may have looked further than it was asked to.
+        # A filter may return messages beyond the requested range.
         if len(records) and int(records.queue_offsets[-1]) >= flight.until:
             records = records.select(records.queue_offsets < flight.until)
         if len(records):
@@ -168,10 +168,10 @@ class _RangeRead:
     # -- one pull, on the client's thread ---------------------------------------------------------
 
     async def _pull(self, begin: int, until: int) -> Pulled | None:
-        """An answer that goes on from `begin`; None if what is there was lost and is passed over.
+        """Pull until a reply advances beyond `begin`; None for lost messages, which are skipped.
 
-        Asks again while a broker does not answer, or has not confirmed what it has, until
-        `readTimeoutMs` is over.
+        Retries while a broker does not reply, or has not committed its messages, for up to
+        `readTimeoutMs`.
         """
         clock = self._client.session.clock
         end_ms = clock.monotonic_ms() + self._options.read_timeout_ms
@@ -216,7 +216,7 @@ class _RangeRead:
         )
 
     async def _other(self, pulled: Pulled, begin: int, until: int) -> Pulled | None:
-        """What an answer means that brings no messages."""
+        """Handle a reply without messages."""
         if pulled.code == Code.PULL_OFFSET_MOVED:
             span = f"{pulled.min_offset} to {pulled.max_offset}"
             if not (self._part.fresh and begin < pulled.min_offset):
@@ -238,7 +238,7 @@ class _RangeRead:
         lost(message, fail=self._options.fail_on_data_loss)
 
     async def _is_gone(self, error: Rejected) -> bool:
-        """Was the topic deleted, or has it fewer queues now?"""
+        """Whether the topic was deleted, or has fewer queues now."""
         if isinstance(error, TopicNotFound):
             return True
         try:

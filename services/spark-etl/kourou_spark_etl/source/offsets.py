@@ -1,9 +1,9 @@
-"""How far a query has come in every queue: a value, its text, and its arithmetic.
+"""The progress of a query in every queue: an immutable value, its JSON text, and its arithmetic.
 
     {"orders": {"broker-a": {"0": 57, "1": 60}, "broker-b": {"0": 12}}}
 
-The text has one order: topics and brokers by name, queues by number. Spark compares texts, and an
-order that changes would look like news for ever.
+The text has a fixed order: topics and brokers by name, queues by number. Spark compares texts, so a
+changed order would look like new data.
 
 State: none. The checkpoint is Spark's.
 """
@@ -26,14 +26,14 @@ Tree = dict[str, dict[str, dict[str, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a queue holds: offsets from `low` up to, not including, `high`."""
+    """The range of a queue: offsets from `low` up to, not including, `high`."""
 
     low: int
     high: int
 
 
 class Offsets(Mapping[MessageQueue, int]):
-    """The next offset of each queue; the queues are in order."""
+    """The next offset of each queue, in the order of the queues."""
 
     __slots__ = ("_of",)
 
@@ -52,10 +52,10 @@ class Offsets(Mapping[MessageQueue, int]):
     def __repr__(self) -> str:
         return f"Offsets({self.text()})"
 
-    # -- as Spark keeps them ----------------------------------------------------------------------
+    # -- conversion for Spark ---------------------------------------------------------------------
 
     def tree(self) -> Tree:
-        """As nested dicts, in order, which Spark's runner writes as JSON."""
+        """Nested dicts, in order, which Spark's runner writes as JSON."""
         tree: Tree = {}
         for queue, offset in self._of.items():
             brokers = tree.setdefault(queue.topic, {})
@@ -63,12 +63,15 @@ class Offsets(Mapping[MessageQueue, int]):
         return tree
 
     def text(self) -> str:
-        """As JSON."""
+        """The JSON text."""
         return msgspec.json.encode(self.tree()).decode()
 
     @classmethod
     def of_tree(cls, tree: object, *, what: str = "the offsets", lowest: int = 0) -> Self:
-        """The inverse of `tree`; BadRequest says what of `what` is none, or below `lowest`."""
+        """The inverse of `tree`. Raises BadRequest, which names `what`, for an invalid value.
+
+        Offsets below `lowest` are invalid, too.
+        """
         found: dict[MessageQueue, int] = {}
         for queue, offset in _leaves(tree, what):
             if not isinstance(offset, int) or isinstance(offset, bool):
@@ -87,7 +90,7 @@ class Offsets(Mapping[MessageQueue, int]):
 
 
 def json_of(text: str, what: str) -> Any:
-    """The value of a JSON text; BadRequest says that `what` is none."""
+    """Parse a JSON text. Raises BadRequest, with the name `what`, if it is invalid."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -119,14 +122,14 @@ def _bad(what: str, why: str) -> BadRequest:
     )
 
 
-# -- how much a batch takes -----------------------------------------------------------------------
+# -- size of a batch ------------------------------------------------------------------------------
 
 
 def shared_out(backlog: Mapping[MessageQueue, int], limit: int) -> dict[MessageQueue, int]:
-    """How many of its messages each queue gives to a batch of at most `limit`.
+    """How many messages each queue contributes to a batch of at most `limit`.
 
-    In proportion to their backlogs; what rounding leaves goes to the largest remainders, and among
-    equal ones to the first queues. The sum is the smaller of `limit` and all there is.
+    In proportion to their backlogs. What rounding leaves goes to the largest remainders, and among
+    equal ones to the first queues. The sum is the smaller of `limit` and the total backlog.
     """
     total = sum(backlog.values())
     if total <= limit:
@@ -145,12 +148,11 @@ def next_end(
     limit: int | None,
     lost: Callable[[MessageQueue, int, Span], None],
 ) -> Offsets:
-    """Where the next batch ends that begins at `start`.
+    """The end of the next batch that starts at `start`.
 
-    A queue that is new begins at its first message. One that is not there any more, as its broker
-    is away or its topic has fewer queues, stays where it is. `lost(queue, begin, span)` is called
-    for a queue that does not hold what would come next; if it returns, the batch goes on with what
-    there is.
+    A new queue starts at its first message. A queue that is missing, because its broker is offline
+    or its topic has fewer queues, stays at its offset. `lost(queue, begin, span)` is called for a
+    queue that does not have the next offset; if it returns, the batch continues with what exists.
     """
     ends = dict(start)
     begins: dict[MessageQueue, int] = {}

@@ -1,7 +1,7 @@
-"""What a read is told: the options of `spark.read.format("kourou")`, checked.
+"""The options of `spark.read.format("kourou")`, validated.
 
-Names are those of Kafka's connector where the meaning is the same; Spark hands them over in lower
-case, so case does not count.
+Names are those of Kafka's connector if the meaning is the same. Spark passes them in lower case, so
+they are case-insensitive.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PULL_WINDOW = 2
 READ_TIMEOUT_MS = 60_000
 EARLIEST = -2
 LATEST = -1
-"""As an offset in JSON: the first message that is kept, and behind the last one."""
+"""Offsets in JSON: the first stored message, and the end of the queue."""
 
 DEFAULT_GROUP = "spark-source"
-"""Whom brokers are told that pulls, where no group is named. It commits nothing."""
+"""The group of pulls if no group is set. It commits nothing."""
 
 
 class Edge(Enum):
-    """An end of every queue."""
+    """The start or the end of every queue."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -56,22 +56,22 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class AtTimes:
-    """The same, a time for each queue."""
+    """The first messages stored at or after a time for each queue."""
 
     times_ms: Offsets
 
 
 Place: TypeAlias = Edge | AtTime | AtTimes | Offsets
-"""Where a read begins or ends; Offsets may hold EARLIEST and LATEST."""
+"""Where a read starts or ends; Offsets may contain EARLIEST and LATEST."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of a read, one of `topics`, `pattern`, `assigned` given, and of `name_servers`,
-    `path`.
+    """The options of a read.
 
-    `starting`, `ending` None: what is usual for a batch or a stream. `group` empty: no progress is
-    kept at brokers.
+    Exactly one of `topics`, `pattern`, `assigned` is set, and one of `name_servers`, `path`.
+    `starting`, `ending` None: the default of a batch or a stream. Empty `group`: no offsets are
+    committed at brokers.
     """
 
     name_servers: str = ""
@@ -93,7 +93,7 @@ class ReadOptions:
 
     @property
     def filtered(self) -> bool:
-        """Does a filter leave messages out?"""
+        """Whether a filter is applied."""
         return self.wanted != MATCH_ALL
 
 
@@ -130,7 +130,7 @@ _NOT_WITH_PATH = ("nameServer", "namesrvAddr", "filter", "group", "sql")
 def read_options(
     given: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> ReadOptions:
-    """The options as values. BadRequest names the option that is unknown, wrong or missing."""
+    """Parse the options. Raises BadRequest, which names the unknown, invalid or missing option."""
     known = {name.lower(): name for name in NAMES}
     texts: dict[str, str] = {}
     for name, text in given.items():
@@ -170,7 +170,7 @@ def read_options(
 
 
 def for_batch(options: ReadOptions) -> ReadOptions:
-    """The same, if a batch can be read so."""
+    """The options, after a check that they are valid for a batch."""
     if options.max_offsets_per_trigger is not None:
         raise _wrong(
             "maxOffsetsPerTrigger", str(options.max_offsets_per_trigger), "it is for streams only"
@@ -183,7 +183,7 @@ def for_batch(options: ReadOptions) -> ReadOptions:
 
 
 def for_stream(options: ReadOptions) -> ReadOptions:
-    """The same, if a stream can be read so."""
+    """The options, after a check that they are valid for a stream."""
     if options.ending is not None:
         raise BadRequest(
             "the options 'endingOffsets' and 'endingTimestamp' are for batches only: "
@@ -201,7 +201,7 @@ def _wrong(name: str, text: str, why: str) -> BadRequest:
     return BadRequest(f"the option {name!r} is {text!r}: {why}")
 
 
-# -- single options -------------------------------------------------------------------------------
+# -- individual options ---------------------------------------------------------------------------
 
 
 def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | None) -> str:

@@ -1,7 +1,7 @@
-"""From two offsets to Spark's partitions.
+"""Divides the range between two offsets into Spark's partitions.
 
-Invariant: the partitions, and their order, follow from start, end and `minPartitions` alone. A
-batch that is run again after a crash has the same ones, on which exactly-once sinks rely.
+Invariant: the partitions, and their order, depend on start, end and `minPartitions` alone. A batch
+that is repeated after a crash has the same partitions, which exactly-once sinks rely on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from kourou.model.queue import MessageQueue
 class QueueRange(InputPartition):
     """The messages of one queue from `begin` up to, not including, `end`.
 
-    `fresh`: nobody knew where the queue begins, so what it does not have from there on was never
-    promised.
+    `fresh`: the start of the queue was not known, so messages missing there are not data loss.
     """
 
     topic: str
@@ -44,11 +43,10 @@ def planned(
     end: Mapping[MessageQueue, int],
     min_partitions: int | None = None,
 ) -> list[QueueRange]:
-    """The partitions of what lies between `start` and `end`, queue by queue.
+    """The partitions between `start` and `end`, queue by queue.
 
-    A queue that `start` does not know is read from its beginning. There is a partition for each
-    queue with messages, and where `min_partitions` asks for more, long ranges are cut into equal
-    parts.
+    A queue that `start` does not contain is read from its beginning. There is a partition for each
+    queue with messages; if `min_partitions` is larger, long ranges are split into equal parts.
     """
     spans = [
         (queue, start.get(queue, 0), end[queue])
@@ -66,7 +64,7 @@ def planned(
 
 
 def _parts(lengths: list[int], wanted: int) -> list[int]:
-    """How many parts each range is cut into; where more are wanted, those with the longest."""
+    """The number of parts of each range; additional parts go to the longest ranges."""
     total = sum(lengths)
     wanted = min(wanted, total)
     parts = [max(1, length * wanted // total) for length in lengths]

@@ -1,7 +1,7 @@
-"""How far a query has come, for operators: the offsets of its group at the brokers.
+"""Commits the progress of a query as a group's offsets at the brokers, for operators.
 
-The stream reader tells brokers, too, when it is asked for the next batch. That is late by one
-trigger, and after the last batch it may never come; the listener hears at once.
+The stream reader also commits when it is asked for the next batch. That is late by one trigger, and
+may never happen after the last batch; the listener is called immediately.
 
 State: soft.
 """
@@ -29,10 +29,10 @@ _log = logging.getLogger("kourou.spark")
 
 
 class GroupProgress(StreamingQueryListener):
-    """Commits for `group` what queries have done: `spark.streams.addListener(GroupProgress(...))`.
+    """Commits the progress of queries for `group`: `spark.streams.addListener(GroupProgress(...))`.
 
-    `names` are the queries meant, by their names; none means all of the session. Sources of another
-    kind are passed over. Close it when it was removed.
+    `names` selects queries by name; empty: all queries of the session. Other sources are ignored.
+    Close it after it was removed.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class GroupProgress(StreamingQueryListener):
         self._lock = threading.Lock()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is done yet."""
+        """Nothing to commit yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is done: tell the brokers. What they do not take is told with the next one."""
+        """Commit after a batch; what brokers do not accept is committed with the next one."""
         progress = event.progress
         if self._names and progress.name not in self._names:
             return
@@ -63,10 +63,10 @@ class GroupProgress(StreamingQueryListener):
                 self._commit(done)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing is new."""
+        """There was no new data."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """All that was done was told."""
+        """Everything is committed already."""
 
     def _commit(self, done: Offsets) -> None:
         with self._lock:
@@ -81,13 +81,13 @@ class GroupProgress(StreamingQueryListener):
             self._heard(done)
 
     def close(self) -> None:
-        """End all conversations."""
+        """Close all connections."""
         with self._lock:
             self._facts.close()
 
 
 def offsets_in(text: str | None) -> Offsets | None:
-    """The offsets in a progress report's text; None for those of another source."""
+    """The offsets in a progress report's text; None for another source."""
     if not text:
         return None
     try:

@@ -1,8 +1,8 @@
-"""What is looked for in the properties of many messages at once, as Arrow columns.
+"""Extracts properties of many messages at once, as Arrow columns.
 
-Messages of one producer mostly have the same names in the same order, so a batch is worked through
-shape by shape: the first message that is left shows a shape, every message of that shape is read at
-once. What is left after some shapes is read one by one.
+Messages of one producer mostly have the same property names in the same order, so a batch is
+processed shape by shape: the first unread message defines a shape, and all messages of that shape
+are read at once. What is left after a few shapes is read one by one.
 
 Invariant: the result is that of `kourou.protocol.properties.find_property`, message by message,
            decoded as there: bytes that are not UTF-8 become U+FFFD.
@@ -24,17 +24,18 @@ from kourou.protocol.record_columns import Bytes, Longs, Marks, RecordColumns, s
 from kourou.protocol.record_layout import CRC_MARK
 
 _SHAPES = 8
-"""So many shapes are read at once; what has others is read one by one."""
+"""The number of shapes that are read at once; messages of other shapes are read one by one."""
 
 _PROPERTY_END = 2
 _NOT_ASCII = 0x80
 
 
 def gathered(blob: Bytes, at: Longs, length: Longs, kind: pa.DataType) -> pa.Array:
-    """The bytes at these places, which ascend and do not overlap, as an Arrow array; copied once.
+    """The bytes at these positions, as an Arrow array; copied once.
 
-    Seen as an array whose every other element is what lies between two of them, so that Arrow's own
-    loop takes the elements. Text must be UTF-8, which is not looked at here.
+    The positions must ascend and not overlap. They are viewed as an array in which every other
+    element is the gap between two of them, so that Arrow's own loop copies the elements. Text must
+    be UTF-8, which is not checked here.
     """
     count = len(at)
     if not count:
@@ -52,7 +53,7 @@ def gathered(blob: Bytes, at: Longs, length: Longs, kind: pa.DataType) -> pa.Arr
 
 
 def texts(array: pa.Array) -> pa.Array:
-    """Bytes as text: what is not UTF-8 becomes U+FFFD, as in Java."""
+    """Decode bytes as text: invalid UTF-8 becomes U+FFFD, as in Java."""
     buffers = array.buffers()
     plain = pa.Array.from_buffers(
         pa.string(), len(array), buffers, null_count=array.null_count, offset=array.offset
@@ -70,7 +71,7 @@ def texts(array: pa.Array) -> pa.Array:
 
 
 def lengths_without_checksum(records: RecordColumns) -> Longs:
-    """How long each message's properties are without the record's checksum and a last 0x02."""
+    """The length of each message's properties, without the record's checksum and a final 0x02."""
     at, length = records.props_at, records.props_len.copy()
     blob = records.blob
     can: Marks = length >= CRC_PROPERTY_BYTES
@@ -85,14 +86,14 @@ def lengths_without_checksum(records: RecordColumns) -> Longs:
 
 @dataclass(slots=True)
 class _Found:
-    """Where the values of one property lie; an end of -1: the message has none."""
+    """The position of one property's value in each message; the end is -1 if a message has none."""
 
     starts: Longs
     ends: Longs
 
 
 class PropertyTexts:
-    """The properties of some records."""
+    """The properties of a list of records."""
 
     def __init__(self, records: RecordColumns) -> None:
         self.raw = gathered(
@@ -108,11 +109,11 @@ class PropertyTexts:
 
     @property
     def text(self) -> pa.Array:
-        """All of them as text: name 0x01 value, joined by 0x02."""
+        """All properties as text: name 0x01 value, joined by 0x02."""
         return texts(self.raw)
 
     def values(self, names: Sequence[str]) -> dict[str, pa.Array]:
-        """The values of these properties, as text; null where a message has none."""
+        """The values of these properties, as text; null if a message has none."""
         wanted = [name.encode() for name in names]
         found = {
             name: _Found(np.zeros(self._count, np.int64), np.full(self._count, -1, np.int64))
@@ -134,15 +135,15 @@ class PropertyTexts:
         if has.all():
             kept = gathered(self._data, found.starts, found.ends - found.starts, pa.binary())
             return texts(kept)
-        # A message without the property takes an empty piece at the place of the one before it, so
-        # that places ascend.
+        # A message without the property gets an empty piece at the previous position, so that
+        # positions ascend.
         places = np.maximum.accumulate(np.where(has, found.ends, 0))
         starts = np.where(has, found.starts, places)
         kept = gathered(self._data, starts, np.where(has, found.ends, places) - starts, pa.binary())
         marks = pa.py_buffer(np.packbits(has, bitorder="little"))
         return texts(pa.Array.from_buffers(pa.binary(), self._count, [marks, *kept.buffers()[1:]]))
 
-    # -- many alike -------------------------------------------------------------------------------
+    # -- messages of one shape --------------------------------------------------------------------
 
     @cached_property
     def _separators(self) -> Longs:
@@ -150,7 +151,7 @@ class PropertyTexts:
 
     @cached_property
     def _firsts(self) -> tuple[Longs, Longs]:
-        """For each message the number of its first separator, and how many it has."""
+        """For each message the index of its first separator, and the number of its separators."""
         separators = self._separators
         each, rest = divmod(len(separators), max(1, self._count))
         if not rest and each:
@@ -162,7 +163,7 @@ class PropertyTexts:
         return first, np.searchsorted(separators, self._ends) - first
 
     def _of_one_shape(self, left: Longs, found: Mapping[bytes, _Found]) -> Longs:
-        """Read all that have the shape of the first one left; the others are returned."""
+        """Read all messages with the shape of the first unread one. Returns the others."""
         first, counts = self._firsts
         model = int(left[0])
         marks = self._names_of(model)
@@ -184,14 +185,14 @@ class PropertyTexts:
         return np.setdiff1d(left, rows, assume_unique=True)
 
     def _names_of(self, index: int) -> list[bytes] | None:
-        """The names of a message, each with its 0x01; None if a name is missing or comes twice."""
+        """The names of a message, each with its 0x01; None if a name is missing or occurs twice."""
         pieces = self._data[self._starts[index] : self._ends[index]].tobytes().split(b"\x02")
         marks = [piece[: piece.find(b"\x01") + 1] for piece in pieces]
         plain = all(len(mark) > 1 for mark in marks) and len(set(marks)) == len(marks)
         return marks if plain else None
 
     def _edges(self, rows: Longs, first: Longs, count: int) -> npt.NDArray[np.int64]:
-        """Where the pieces of these messages begin; piece p ends before the byte at edge p + 1."""
+        """The starts of the pieces; piece p ends before the separator that precedes edge p + 1."""
         edges = np.empty((count + 2, len(rows)), np.int64)
         edges[0] = self._starts[rows]
         for number in range(count):
@@ -200,10 +201,11 @@ class PropertyTexts:
         return edges
 
     def _begins_with(self, starts: Longs, ends: Longs, mark: bytes) -> Marks:
-        """Which pieces begin with a name and its 0x01, and have a value."""
+        """Which pieces start with a name and its 0x01, and have a value."""
         size = len(mark)
         fits: Marks = ends - starts > size
-        # A piece that is too short may lie at the very end: then another place is looked at.
+        # A piece that is too short may be at the very end of the data; then another position is
+        # used.
         places = starts if fits.all() else np.where(fits, starts, starts[int(np.argmax(fits))])
         if not fits.any():
             return fits
@@ -213,7 +215,7 @@ class PropertyTexts:
         same: Marks = (rows == np.frombuffer(mark, np.uint8)).all(axis=1)
         return fits & same
 
-    # -- one by one -------------------------------------------------------------------------------
+    # -- messages one by one ----------------------------------------------------------------------
 
     def _one(self, index: int, found: Mapping[bytes, _Found]) -> None:
         start = int(self._starts[index])
@@ -222,7 +224,7 @@ class PropertyTexts:
             value = find_property(text, name)
             if value is None:
                 continue
-            # The last one with a value counts: so from the back.
+            # The last property with a value is valid, so search from the end.
             mark = name + b"\x01" + value
             at = (b"\x02" + text + b"\x02").rfind(b"\x02" + mark + b"\x02") + len(name) + 1
             place.starts[index] = start + at

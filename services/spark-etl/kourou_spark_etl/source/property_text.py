@@ -1,7 +1,7 @@
-"""Properties in queries: the text of the column `properties`, taken apart by Spark.
+"""Functions for queries that extract values from the column `properties`.
 
-The column is text, since a map costs Spark a copy of every name and value of every row, and most
-queries look at one property or none (docs/decisions/0064-a-source-in-python.md).
+The column is text, because a map would cost Spark a copy of every name and value of every row, and
+most queries read one property or none (docs/decisions/0064-a-source-in-python.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROPERTY_END = "\x02"
 
 
 def property_value(properties: Column | str, name: str) -> Column:
-    """The value of one property; null where there is none. Where it comes twice, the last one."""
+    """The value of one property; null if there is none. If it occurs twice, the last one."""
     if not name or NAME_END in name or PROPERTY_END in name:
         raise BadRequest(f"{name!r} is not a valid property name")
     text = F.col(properties) if isinstance(properties, str) else properties
@@ -30,8 +30,8 @@ def property_value(properties: Column | str, name: str) -> Column:
 def property_map(properties: Column | str) -> Column:
     """All properties as a map of text to text.
 
-    Spark refuses a name that comes twice unless `spark.sql.mapKeyDedupPolicy` is LAST_WIN, which is
-    what brokers do, and what `open_session` sets.
+    Spark rejects duplicate names unless `spark.sql.mapKeyDedupPolicy` is LAST_WIN, which
+    `open_session` sets. It corresponds to what brokers do.
     """
     text = F.col(properties) if isinstance(properties, str) else properties
     return F.when(text == "", F.create_map().cast("map<string,string>")).otherwise(
@@ -40,5 +40,5 @@ def property_map(properties: Column | str) -> Column:
 
 
 def _quoted(name: str) -> str:
-    """A name as a regular expression of Java's."""
+    """A name quoted for a Java regular expression."""
     return re.sub(r"([^A-Za-z0-9_-])", r"\\\1", name)

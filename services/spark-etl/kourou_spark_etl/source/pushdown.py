@@ -1,9 +1,10 @@
-"""Conditions of a query that spare reading: on topic, broker, partition, offset and timestamp.
+"""Filter pushdown: conditions on topic, broker, partition, offset and timestamp.
 
-Spark offers filters to batches only. Those on queues and offsets are kept exactly, so Spark need
-not test them; those on the timestamp only bring the ends nearer, and Spark tests them as well.
+Spark offers filters to batch reads only. Filters on queues and offsets are applied exactly, so
+Spark does not test them again; filters on the timestamp only narrow the range, and Spark tests
+them, too.
 
-State: none; `Narrowed` gathers what one query says.
+State: none; `Narrowed` collects the conditions of one query.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _PART_OF: dict[str, Callable[[MessageQueue], Any]] = {
 
 
 class Narrowed:
-    """What the filters of a query leave of its queues. `by_time`: may brokers be asked by time?"""
+    """The range that a query's filters leave. `by_time`: brokers can look up offsets by time."""
 
     def __init__(self, *, by_time: bool) -> None:
         self._by_time = by_time
@@ -46,7 +47,7 @@ class Narrowed:
         self._until_ms: int | None = None
 
     def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take what can be used, and give back what Spark has to test."""
+        """Apply the usable filters, and return those that Spark has to test."""
         for one in filters:
             if not self._takes(one):
                 yield one
@@ -91,12 +92,12 @@ class Narrowed:
         if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual):
             self._from_ms = max(self._from_ms or 0, at_ms)
         if isinstance(one, EqualTo | LessThan | LessThanOrEqual):
-            # Whole milliseconds are stored; the first later one is surely too late.
+            # Timestamps are whole milliseconds, so messages from the next one on are too late.
             later = at_ms + 1
             self._until_ms = later if self._until_ms is None else min(self._until_ms, later)
 
     def narrow(self, start: Offsets, end: Offsets, facts: Facts) -> tuple[Offsets, Offsets]:
-        """What is left between start and end."""
+        """The remaining range between start and end."""
         starts: dict[MessageQueue, int] = {}
         ends: dict[MessageQueue, int] = {}
         for queue in end:

@@ -1,10 +1,10 @@
-"""What Spark asks a source: a batch's partitions, a stream's offsets, and the rows of each.
+"""Spark's readers: a batch's partitions, a stream's offsets, and the rows of each partition.
 
-A reader is pickled to every task, so it keeps values only; what speaks with brokers is made where
-it is needed, and not before.
+A reader is pickled for every task, so it contains values only; connections to brokers are opened on
+first use.
 
-State: soft. A stream's progress is in Spark's checkpoint; the group's at the brokers is told, for
-operators to see, and never read.
+State: soft. A stream's progress is in Spark's checkpoint. The group's offsets at the brokers are
+committed for operators, and never read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger("kourou.spark")
 
 
 def facts_of(options: ReadOptions) -> Facts:
-    """Whom the options say to ask."""
+    """The information source that the options select."""
     if options.path is not None:
         return StoreFacts(options.path, options.broker_name)
     return NetworkFacts(options.name_servers, options.group)
@@ -53,7 +53,7 @@ def facts_of(options: ReadOptions) -> Facts:
 def rows_of(
     options: ReadOptions, part: InputPartition, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition; none of the one that Spark makes up where there is none."""
+    """The rows of a partition; none for the placeholder that Spark creates for an empty batch."""
     if not isinstance(part, QueueRange):
         return iter(())
     if options.path is not None:
@@ -62,7 +62,7 @@ def rows_of(
 
 
 class BatchReader(DataSourceReader):
-    """All messages between two places, as they are when the query begins."""
+    """All messages between two places, as of the start of the query."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -70,11 +70,11 @@ class BatchReader(DataSourceReader):
         self._narrowed = Narrowed(by_time=options.path is None)
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take what narrows queues and offsets; what is given back Spark tests row by row."""
+        """Apply filters on queues and offsets; Spark tests the returned ones row by row."""
         return self._narrowed.take(filters)
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges to read, by what brokers say now."""
+        """The ranges to read, by the brokers' current offsets."""
         options = self._options
         facts = facts_of(options)
         try:
@@ -103,7 +103,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Messages as they come. Offsets are those of Spark's checkpoint."""
+    """A stream of messages. Offsets are those of Spark's checkpoint."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A task gets the options; conversations belong to the process that has them."""
+        """For tasks: the options only; connections stay in this process."""
         return {**self.__dict__, "_known_facts": None}
 
     @property
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- offsets ----------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query begins that has no checkpoint."""
+        """The start of a query without a checkpoint."""
         options = self._options
         spans = subscribed(options, self._facts, all_of=True)
         place = options.starting or Edge.LATEST
@@ -138,16 +138,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start.tree()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxOffsetsPerTrigger`, or all there is."""
+        """`maxOffsetsPerTrigger`, or no limit."""
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends at what there is now."""
+        """Fix the end of the query at the current ends of the queues."""
         self._target = subscribed(self._options, self._facts, all_of=True)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends. All before `start` is processed, and the group is told so."""
+        """The end of the next batch. Everything before `start` is processed, so it is committed."""
         begin = Offsets.of_tree(start, what="the offsets of the checkpoint")
         self._tell(begin)
         spans = self._target if self._target is not None else self._spans()
@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offsets({queue: span.high for queue, span in self._spans().items()}).tree()
 
     def _spans(self) -> dict[MessageQueue, Span]:
-        """What queues hold; nothing while nobody answers, for as long as a read may take."""
+        """The ranges of the queues; empty while no broker replies, for up to the read timeout."""
         try:
             spans = subscribed(self._options, self._facts, all_of=False)
         except (Unavailable, UnknownOutcome) as error:
@@ -181,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- batches ----------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges of a batch; they follow from these two and `minPartitions` alone."""
+        """The ranges of a batch; they depend on these two offsets and `minPartitions` alone."""
         return [
             *planned(Offsets.of_tree(start), Offsets.of_tree(end), self._options.min_partitions)
         ]
@@ -191,17 +191,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows_of(self._options, partition, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark will not ask for what lies before `end` any more."""
+        """Everything before `end` is processed: commit it for the group."""
         self._tell(Offsets.of_tree(end))
 
     def stop(self) -> None:
-        """End all conversations."""
+        """Close all connections."""
         facts, self._known_facts = self._known_facts, None
         if facts is not None:
             facts.close()
 
     def _tell(self, done: Offsets) -> None:
-        """Commit for the group. A query does not fail for what only operators look at."""
+        """Commit for the group. A failure does not fail the query: the offsets are informative."""
         if not self._options.group or (self._told is not None and self._told.text() == done.text()):
             return
         before: Mapping[MessageQueue, int] = self._told or {}

@@ -1,11 +1,11 @@
-"""The files of a store directory, opened for reading only.
+"""Read-only access to the files of a store directory.
 
-A store may be a broker's that runs, a copy of one, a backup, or a real RocketMQ's. Queue files name
-the records. In a store of ours nothing counts beyond what its broker noted as flushed; in any store
-a queue ends before last records that are not whole, as in a copy that was made while it was
-written.
+The store may belong to a running broker, or be a copy, a backup, or a store of RocketMQ. Queue
+files locate the records. In a store of ours, nothing is read beyond the position that its broker
+noted as flushed. In any store, a queue ends before incomplete records at its end, as in a copy made
+during writes.
 
-State: a projection of the files, as they were when they were looked at.
+State: a projection of the files, as of the time when they were opened.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from kourou.store.verified import Wanted, verify
 from kourou_spark_etl.source.offsets import Span
 
 NOT_WHOLE_MAX = 100_000
-"""So many records at the end of a queue may be cut; more is no end but damage."""
+"""The maximum number of incomplete records at the end of a queue; more are a damage."""
 
 
 class ReadOnlyDisk(RealDisk):
-    """The machine's file system, where nothing is opened for writing."""
+    """The machine's file system, without any write access."""
 
     __slots__ = ()
 
     def open(
         self, path: Path, *, create_size: int | None = None, allocate: bool = False
     ) -> RealFile:
-        """Open for reading; a missing file stays missing."""
+        """Open for reading; a missing file is not created."""
         del create_size, allocate
         return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
@@ -58,7 +58,7 @@ class StoreFiles:
         self._starts = self._segment_starts()
 
     def again(self) -> StoreFiles:
-        """The same store as it is now."""
+        """The same store with its current files."""
         return StoreFiles(self._root)
 
     def _segment_starts(self) -> list[int]:
@@ -67,17 +67,17 @@ class StoreFiles:
 
     @property
     def log_start(self) -> int:
-        """The first position that is still there."""
+        """The first existing position of the log."""
         return self._starts[0] if self._starts else 0
 
     @cached_property
     def segment_bytes(self) -> int:
-        """The length of every segment, by that of the first one."""
+        """The length of every segment, taken from the first one."""
         return self._paths.segment(self._starts[0]).stat().st_size
 
     @cached_property
     def confirmed(self) -> int | None:
-        """Nothing is read beyond this position; None where nobody noted one."""
+        """The flushed position: nothing is read beyond it; None if the store has none."""
         point = load_recovery_point(self._disk, self._paths.recovery_point)
         return None if point is None else point.flushed
 
@@ -95,9 +95,9 @@ class StoreFiles:
         return QueueUnits(self._paths.queue(queue.topic, queue.queue_id), self._disk)
 
     def segment(self, position: int) -> tuple[int, memoryview]:
-        """The segment that holds a position: where it begins, and its bytes.
+        """The segment that contains a position: its start, and its bytes.
 
-        Raises FileNotFoundError if it was deleted, Corrupt if it is shorter than it ought to be.
+        Raises FileNotFoundError if it was deleted, Corrupt if its size is wrong.
         """
         start = position - position % self.segment_bytes if self._starts else 0
         view = self._views.get(start)
@@ -117,7 +117,7 @@ class StoreFiles:
             self._views[start] = view
         return start, view
 
-    # -- what a queue holds -----------------------------------------------------------------------
+    # -- readable range of a queue ----------------------------------------------------------------
 
     def span(self, queue: MessageQueue) -> Span:
         """The offsets whose records can be read."""
@@ -145,7 +145,7 @@ class StoreFiles:
     def whole(
         self, view: memoryview, base: int, units: Units, queue: MessageQueue, offsets: Longs
     ) -> Marks:
-        """Which of these units of one segment name records that pass every check."""
+        """Which of these units of one segment refer to records that pass every check."""
         starts = units["position"].astype(np.int64) - base
         sizes = units["size"].astype(np.int64)
         inside: Marks = (starts >= 0) & (sizes > 0) & (starts + sizes <= len(view))
@@ -156,7 +156,7 @@ class StoreFiles:
         return inside
 
     def store_time(self, units: QueueUnits, offset: int) -> int | None:
-        """When a message was stored, in ms; None where no record can be read."""
+        """When a message was stored, in ms; None if its record cannot be read."""
         unit = units.read(offset, offset + 1)
         if not len(unit) or int(unit["size"][0]) == FILLER_SIZE:
             return None
@@ -169,7 +169,7 @@ class StoreFiles:
 
 
 class QueueUnits:
-    """The units of one queue, over its files."""
+    """The units of one queue, over all its files."""
 
     def __init__(self, directory: Path, disk: ReadOnlyDisk) -> None:
         self._directory = directory
@@ -187,19 +187,19 @@ class QueueUnits:
 
     @property
     def first(self) -> int:
-        """The first offset that the files have room for."""
+        """The first offset of the files."""
         start = start_of(self._names[0])
         assert start is not None, "files were chosen by their names"
         return start // QUEUE_UNIT_BYTES
 
     @cached_property
     def end(self) -> int:
-        """Behind the last unit that names a record or keeps an offset."""
+        """The offset after the last unit in use."""
         room = self.first + len(self._names) * self._file_units
         return self._bisect(self.first, room, lambda unit: int(unit["size"]) > 0)
 
     def end_below(self, position: int, low: int) -> int:
-        """Behind the last unit whose record ends at or below a position of the log."""
+        """The offset after the last unit whose record ends at or below a log position."""
 
         def below(unit: np.void) -> bool:
             size = int(unit["size"])
@@ -208,7 +208,7 @@ class QueueUnits:
         return self._bisect(low, self.end, below)
 
     def first_at(self, position: int) -> int:
-        """The first unit whose record lies at or above a position; the end if there is none."""
+        """The first unit whose record is at or above a log position; the end if there is none."""
         at = self.first
         while at < self.end:
             units = self.read(at, min(self.end, at + self._file_units))
@@ -229,7 +229,7 @@ class QueueUnits:
         return low
 
     def read(self, offset: int, end: int) -> Units:
-        """The units [offset, end); fewer where files end or were deleted."""
+        """The units [offset, end); fewer if files end or were deleted."""
         parts: list[bytes] = []
         while offset < end:
             number, unit = divmod(offset, self._file_units)

@@ -1,8 +1,8 @@
-"""A store directory as a table: read where it lies, with nothing running.
+"""Reads a store directory as a table, without a broker.
 
-Every record is checked, since nobody else has: checksum, place, topic, queue and offset.
+Every record is verified, since no broker does it: checksum, position, topic, queue and offset.
 
-State: none of its own: the files are looked at anew for every question.
+State: none of its own: the files are opened again for every request.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 
 class StoreFacts:
-    """What a store directory tells; see kourou_spark_etl.source.bounds.Facts.
+    """The information of a store directory; see kourou_spark_etl.source.bounds.Facts.
 
-    A directory does not say whose it is: `broker_name`, or else its own name, stands for the
-    broker.
+    A directory does not contain its broker's name: `broker_name`, or its own name, is used.
     """
 
     def __init__(self, root: Path, broker_name: str = "") -> None:
@@ -45,7 +44,7 @@ class StoreFacts:
         return StoreFiles(self._root).topics()
 
     def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
-        """What every queue of these topics holds that was ever written."""
+        """The offset ranges of every queue of these topics that was ever written."""
         files = StoreFiles(self._root)
         found: dict[MessageQueue, Span] = {}
         for topic in topics:
@@ -76,11 +75,11 @@ class StoreFacts:
         return low
 
     def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """A directory keeps no progress for readers."""
+        """Raises BadRequest, because a directory stores no offsets for readers."""
         raise BadRequest("a store directory is read-only: offsets cannot be committed")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing, because no file is open."""
 
 
 def read_store_range(
@@ -103,7 +102,7 @@ class _RangeRead:
         self._fail = fail
 
     def batches(self, count_max: int) -> Iterator[pa.RecordBatch]:
-        """The rows; a batch is of one segment."""
+        """The rows; a batch is from one segment."""
         units = self._files.queue(self._queue)
         offset = self._first(units)
         while offset < self._part.end:
@@ -118,7 +117,7 @@ class _RangeRead:
             offset += len(some)
 
     def _first(self, units: QueueUnits) -> int:
-        """Where to begin; what was deleted before a queue was known was never promised."""
+        """The first offset to read; deletions before the queue was known are not data loss."""
         begin = self._part.begin
         low = units.first_at(self._files.log_start)
         if begin >= low:
@@ -128,7 +127,7 @@ class _RangeRead:
         return low
 
     def _after_deletion(self, offset: int) -> tuple[QueueUnits, int]:
-        """Look again: retention took the units at `offset` while they were about to be read."""
+        """Reopen the files, after retention deleted the units at `offset` during the read."""
         self._files = self._files.again()
         units = self._files.queue(self._queue)
         low = units.first_at(self._files.log_start)
@@ -138,7 +137,7 @@ class _RangeRead:
         return units, low
 
     def _together(self, units: Units) -> int:
-        """How many of the first units name records of one segment, and not too many bytes."""
+        """How many of the first units refer to records of one segment, within the batch size."""
         real = units["size"] != FILLER_SIZE
         sizes = np.where(real, units["size"], 0).astype(np.int64)
         count = int(np.searchsorted(np.cumsum(sizes), BATCH_BYTES, "right"))
@@ -149,7 +148,7 @@ class _RangeRead:
         return max(1, count)
 
     def _batch(self, units: Units, offsets: Longs) -> pa.RecordBatch | None:
-        """The rows of some units of one segment."""
+        """The rows of units of one segment."""
         good: Marks = units["size"] != FILLER_SIZE
         which = np.flatnonzero(good)
         records: RecordColumns | None = None

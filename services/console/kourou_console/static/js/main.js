@@ -1,4 +1,4 @@
-// The console begins here: which pages there are, and the frame around them.
+// Entry point of the console: the list of pages, and the frame around them.
 
 import { html, render, useEffect, useRef, useState } from "./core/dom.js";
 import { useSession } from "./core/hooks.js";
@@ -9,10 +9,10 @@ import { Login } from "./parts/login.js";
 import { Nav } from "./parts/nav.js";
 import { Notice, Toasts } from "./parts/notice.js";
 
-// A page's module is fetched when it is first looked at.
+// A page's module is loaded when the page is first opened.
 const ROUTES = [
   { path: "", nav: "", load: () => import("./pages/overview.js") },
-  // Alarms stand on the overview.
+  // Alarms are part of the overview.
   { path: "alarms", nav: "", load: () => import("./pages/overview.js") },
   { path: "cluster", nav: "cluster", load: () => import("./pages/cluster.js") },
   { path: "cluster/:broker/:tab?", nav: "cluster", load: () => import("./pages/broker.js") },
@@ -71,7 +71,7 @@ function App() {
   </div>`;
 }
 
-// The address belongs to the router; the focus goes by hand.
+// The hash belongs to the router, so focus is moved by code.
 function toMain(event) {
   event.preventDefault();
   document.querySelector("main h1")?.focus();
@@ -93,7 +93,7 @@ function Loaded({ route, params, query }) {
   const ready = loaded.route === route && loaded.page;
   useEffect(() => {
     if (!ready) return;
-    // The first page leaves the focus alone; later ones say what has come.
+    // The first page does not change the focus; later ones announce themselves.
     if (began.current) document.querySelector("main h1")?.focus();
     began.current = true;
   }, [ready, JSON.stringify(params)]);

@@ -1,1 +1,1 @@
-"""How the read model's tables came to be as they are."""
+"""The migrations of the read model's tables."""

@@ -1,6 +1,6 @@
-"""Alembic's door: runs the wanted revisions on the connection that read_model.schema holds.
+"""Alembic's entry point: runs the revisions on the connection of read_model.schema.
 
-Executed by Alembic and by nobody else. The caller holds the write lock and the transaction.
+Executed by Alembic only. The caller holds the write lock and the transaction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-// Calls of the API under /v1, and how it says no.
+// Calls of the API under /v1, and their errors.
 
 import { EventParser } from "./sse.js";
 import { session } from "./session.js";
 
-/** A refusal, as problem details have it. `status` is 0 where no answer came. */
+/** An error, from its problem details. `status` is 0 if there was no response. */
 export class Problem extends Error {
   constructor(fields) {
     super(fields.detail || fields.title || "The request failed");
@@ -11,12 +11,12 @@ export class Problem extends Error {
   }
 }
 
-/** `fill("/v1/topics/{topic}", {topic: "a/b"})` escapes what goes in. */
+/** `fill("/v1/topics/{topic}", {topic: "a/b"})` escapes the inserted values. */
 export function fill(path, params) {
   return path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(params[name]));
 }
 
-/** `?a=1&b=2&b=3`; null, undefined and "" are left out, lists are repeated. */
+/** `?a=1&b=2&b=3`; null, undefined and "" are omitted, lists are repeated. */
 export function search(query) {
   const pairs = Object.entries(query).flatMap(([name, value]) =>
     (Array.isArray(value) ? value : [value])
@@ -26,7 +26,7 @@ export function search(query) {
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
 }
 
-/** The answer's value; raises Problem. `body` is sent as JSON. */
+/** Returns the response's value; throws Problem. `body` is sent as JSON. */
 export async function call(method, path, options = {}) {
   const response = await request(method, path, options);
   if (response.status === 204) return null;
@@ -37,12 +37,12 @@ export async function call(method, path, options = {}) {
 export const get = (path, params = {}, query = {}, options = {}) =>
   call("GET", fill(path, params), { ...options, query });
 
-/** A whole answer as a file, for downloads that need a token. */
+/** Returns a whole response as a file, for downloads that need a token. */
 export async function blob(path, query = {}) {
   return (await request("GET", path, { query })).blob();
 }
 
-/** Hands `handle` every event until the stream ends or `signal` aborts. Raises Problem. */
+/** Calls `handle` for every event until the stream ends or `signal` aborts. Throws Problem. */
 export async function events(path, query, handle, signal) {
   const headers = { Accept: "text/event-stream" };
   const response = await request("GET", path, { query, headers, signal });
@@ -64,7 +64,7 @@ async function request(method, path, { query = {}, body, headers = {}, signal } 
   const url = path + search(query);
   const how = { method, headers: sent, signal, body: JSON.stringify(body) };
   try {
-    // A connection that breaks says nothing about the answer: what changes nothing is asked twice.
+    // A broken connection does not show the result: requests without side effects are sent again.
     response = await fetch(url, how).catch((error) => {
       if (method !== "GET" || error.name === "AbortError") throw error;
       return fetch(url, how);
@@ -88,7 +88,7 @@ async function said(response) {
   try {
     return await response.json();
   } catch {
-    // Not problem details: a proxy in between, perhaps. The status is all there is.
+    // Not problem details, for example from a proxy: only the status is known.
     return { title: `${response.status} ${response.statusText}` };
   }
 }

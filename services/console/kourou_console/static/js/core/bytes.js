@@ -1,40 +1,40 @@
-// A message's body in the three ways it can be looked at. Pure.
+// The three views of a message's body. Pure.
 
 const ROW = 16;
-// Deeper, the blanks before a line are more than the line.
+// At deeper levels, indentation takes more space than content.
 const DEPTH_MAX = 100;
 
-/** Bytes of base64 text. */
+/** Decodes base64. */
 export function fromBase64(text) {
   return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 }
 
-/** Text, or null where the bytes are not UTF-8. A cut in the middle of a character is forgiven. */
+/** Decodes text; null if the bytes are not UTF-8. A cut within the last character is accepted. */
 export function asText(data, cut = false) {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(data, { stream: cut });
   } catch {
-    // Not text, which is an answer.
+    // Not text, which is a valid result.
     return null;
   }
 }
 
 /**
- * Indented JSON, or null where the text is none. The text is indented, not what it means: a number
- * keeps all its digits, and names their order, also one that is there twice.
+ * Indented JSON, or null if the text is not JSON. The text is indented, not its parsed value: so
+ * numbers keep all their digits, and names keep their order, including duplicate ones.
  */
 export function asJson(text) {
   if (text === null || !/^\s*[[{"]/.test(text)) return null;
   try {
     JSON.parse(text);
   } catch {
-    // Not JSON, which is an answer.
+    // Not JSON, which is a valid result.
     return null;
   }
   return indented(text.match(TOKEN));
 }
 
-// Of a text that is known to be JSON: a string, a mark, or what else stands between blanks and marks.
+// For valid JSON: a string, a punctuation mark, or anything else between blanks and marks.
 const TOKEN = /"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g;
 
 function indented(tokens) {
@@ -56,11 +56,11 @@ function indented(tokens) {
 
 function shown(token) {
   if (token === ":") return ": ";
-  // Escapes are read: what "\u00e9" says is easier seen as "é".
+  // Escapes are decoded: "é" is easier to read than "\u00e9".
   return token.startsWith('"') ? JSON.stringify(JSON.parse(token)) : token;
 }
 
-/** Lines of offset, sixteen bytes, and what of them is ASCII. */
+/** Lines with the offset, sixteen bytes, and their ASCII characters. */
 export function asHex(data) {
   const lines = [];
   for (let at = 0; at < data.length; at += ROW) {

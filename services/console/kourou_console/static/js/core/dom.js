@@ -1,4 +1,4 @@
-// Preact, its hooks and htm under one name. Nothing else imports from vendor/, but the charts.
+// Preact, its hooks and htm in one module. Besides the charts, only this imports from vendor/.
 
 import htm from "../../vendor/htm.js";
 import { h } from "../../vendor/preact.js";

@@ -1,10 +1,10 @@
-// Numbers, sizes, times as text. Pure. What is not known is MISSING, never 0.
+// Numbers, sizes and times as text. Pure. Unknown values are MISSING, never 0.
 
 export const MISSING = "—";
 
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** Whether there is something to show. 0, false and "" are something. */
+/** Whether there is a value to show. 0, false and "" are values. */
 export function known(value) {
   return value !== null && value !== undefined && !Number.isNaN(value);
 }
@@ -37,7 +37,7 @@ export function bytes(value) {
   return `${unit === 0 ? size : digits(size)} ${SIZES[unit]}`;
 }
 
-/** A share between 0 and 1. */
+/** A ratio between 0 and 1. */
 export function percent(value) {
   return known(value) ? `${digits(value * 100)} %` : MISSING;
 }
@@ -61,7 +61,7 @@ export function duration(ms) {
   return `${Math.floor(seconds / large)} ${name}${rest ? ` ${rest} ${smallName}` : ""}`;
 }
 
-/** Local time of day with milliseconds; with the date where it is not today. */
+/** Local time of day with milliseconds; with the date if it is not today. */
 export function time(ms, now = Date.now()) {
   if (!known(ms)) return MISSING;
   const at = new Date(ms);
@@ -77,17 +77,17 @@ export function moment(ms) {
   return `${day(at)} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
-/** Whether a field that nobody here knows is a moment: `*_ms` may be a duration, which is short. */
+/** Whether an unknown field is a point in time: `*_ms` may also be a duration, which is short. */
 export function isMoment(name, value) {
   return name.endsWith("_ms") && typeof value === "number" && value > 1e11;
 }
 
-/** What `<input type="datetime-local" step="1">` takes. */
+/** The value of `<input type="datetime-local" step="1">`. */
 export function fieldTime(ms) {
   return known(ms) ? moment(ms).replace(" ", "T") : "";
 }
 
-/** Milliseconds since the epoch of such a field; null where it is empty or no time. */
+/** Milliseconds since the epoch from such a field; null if it is empty or invalid. */
 export function fromFieldTime(text) {
   const ms = text ? new Date(text).getTime() : NaN;
   return Number.isNaN(ms) ? null : ms;

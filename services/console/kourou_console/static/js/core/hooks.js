@@ -1,17 +1,17 @@
-// Hooks that pages share: asking the API, and again every few seconds; following the session.
+// Hooks that pages share: requests with periodic refresh, and the session.
 
 import { get } from "./api.js";
 import { useEffect, useRef, useState } from "./dom.js";
 import { session } from "./session.js";
 
-/** Draws again whenever the session changes. */
+/** Renders again when the session changes. */
 export function useSession() {
   const [, redraw] = useState(0);
   useEffect(() => session.watch(() => redraw((times) => times + 1)), []);
   return session;
 }
 
-/** Calls `work` every so many seconds of the session's setting, while the tab is looked at. */
+/** Calls `work` at the session's refresh interval, while the tab is visible. */
 export function useEvery(work, on = true) {
   const latest = useRef(work);
   latest.current = work;
@@ -24,9 +24,9 @@ export function useEvery(work, on = true) {
 }
 
 /**
- * {answer, problem, loading, refresh} of a GET. Pass path null to ask nothing yet. What was there
- * stays while it is asked again; a refusal stands beside it. `live` false: only by hand. An answer
- * that takes longer than the session's seconds is waited for, not asked for anew.
+ * {answer, problem, loading, refresh} of a GET request. Path null: nothing is requested yet. The
+ * previous response is kept during a refresh; an error is returned in addition to it. `live` false:
+ * refresh on demand only. If a response takes longer than the interval, the next refresh waits.
  */
 export function useAsk(path, params = {}, query = {}, { live = true } = {}) {
   const key = path && JSON.stringify([path, params, query]);
@@ -50,7 +50,7 @@ export function useAsk(path, params = {}, query = {}, { live = true } = {}) {
     );
     return () => stop.abort();
   }, [key, turn]);
-  // A new question never shows the answer to the last one.
+  // A new request never shows the response to the previous one.
   const mine = state.key === key;
   const loading = Boolean(key) && (!mine || state.loading);
   useEvery(() => loading || refresh(), live && Boolean(key));

@@ -1,6 +1,6 @@
-// Addresses inside the console: `#/topics/orders/status?kind=retry`. Pure, but for `go`.
+// Addresses within the console: `#/topics/orders/status?kind=retry`. Pure, except for `go`.
 
-/** {parts, query} of what stands behind `#`. Parts are decoded; a broken escape stays as it is. */
+/** {parts, query} of the text after `#`. Parts are decoded; invalid escapes are kept. */
 export function parse(hash) {
   const [path, search = ""] = hash.replace(/^#\/?/, "").split("?");
   return {
@@ -9,14 +9,14 @@ export function parse(hash) {
   };
 }
 
-/** The address of a page: `link(["topics", "a/b"], {tab: "status"})`. Empty values are left out. */
+/** The address of a page: `link(["topics", "a/b"], {tab: "status"})`. Empty values are omitted. */
 export function link(parts, query = {}) {
   const kept = Object.entries(query).filter(([, value]) => value !== "" && value != null);
   const search = new URLSearchParams(kept).toString();
   return `#/${parts.map(encodeURIComponent).join("/")}${search ? `?${search}` : ""}`;
 }
 
-/** The first of `routes` that fits, with what its `:names` stand for; null where none does. */
+/** The first matching one of `routes`, with the values of its `:names`; null if none matches. */
 export function match(routes, parts) {
   for (const route of routes) {
     const found = fits(route.path.split("/").filter(Boolean), parts);
@@ -49,7 +49,7 @@ function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    // Somebody typed a lone percent sign; it is then taken literally.
+    // A typed percent sign without an escape is taken literally.
     return text;
   }
 }

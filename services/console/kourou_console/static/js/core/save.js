@@ -1,4 +1,4 @@
-// Saving an answer of the API as a file, token and all.
+// Saves a response of the API as a file; the request includes the token.
 
 import { blob } from "./api.js";
 

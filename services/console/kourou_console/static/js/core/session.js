@@ -1,4 +1,4 @@
-// What this browser tab knows: token, colour scheme, how often panels refresh. Soft.
+// The state of this browser tab: token, colour scheme, refresh interval. Soft.
 
 const TOKEN = "kourou.token";
 const THEME = "kourou.theme";
@@ -12,7 +12,7 @@ function changed() {
 
 export const session = {
   token: sessionStorage.getItem(TOKEN) || "",
-  /** The server wants a token that it has not been given. */
+  /** The server requires a token, and none is set. */
   locked: false,
   theme: localStorage.getItem(THEME) || "auto",
   every_s: Number(localStorage.getItem(EVERY) ?? 10),
@@ -22,7 +22,7 @@ export const session = {
     return () => watchers.delete(watcher);
   },
 
-  /** The token lives as long as the tab. */
+  /** The token is kept as long as the tab is open. */
   login(token) {
     this.token = token;
     this.locked = false;

@@ -1,6 +1,6 @@
-// Server-sent events out of a response's stream. EventSource cannot send a token; fetch can.
+// Parses server-sent events from a response's stream. EventSource cannot send a token; fetch can.
 
-/** Takes pieces of text; calls `handle({event, data, id})` for each event that is complete. */
+/** Accepts pieces of text; calls `handle({event, data, id})` for each complete event. */
 export class EventParser {
   constructor(handle) {
     this.handle = handle;

@@ -1,4 +1,4 @@
-// One broker: members, settings with what they were, what its control plane decided, raw figures.
+// One broker: replicas, settings with their defaults, control events, raw metrics.
 
 import { call, fill } from "../core/api.js";
 import { html } from "../core/dom.js";

@@ -1,4 +1,4 @@
-// Cluster: brokers, who leads, who copies, how far each is; a probe that sends through each.
+// Cluster: brokers, leaders, replicas and their progress; a probe that sends through each broker.
 
 import { call } from "../core/api.js";
 import { html } from "../core/dom.js";

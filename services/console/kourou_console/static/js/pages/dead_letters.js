@@ -1,4 +1,4 @@
-// Dead letters of a group: by cause, one by one; sending a selection again.
+// Dead letters of a group: by cause, one by one; redelivery of a selection.
 
 import { html, useEffect, useState } from "../core/dom.js";
 import { count, known } from "../core/format.js";
@@ -49,7 +49,7 @@ function OfGroup({ group }) {
   const [jobs, setJobs] = useState(0);
   useEffect(() => choose(new Set()), [pages]);
   const started = ({ dry_run: dry }) => {
-    // What was rehearsed is still to be sent; anything else is done with what was chosen.
+    // After a dry run the selection can still be sent; after anything else it is cleared.
     if (!dry) choose(new Set());
     setJobs((number) => number + 1);
     ask.refresh();
@@ -139,7 +139,7 @@ function Causes({ causes, group, started }) {
   />`;
 }
 
-// What many reasons have in common, and one of them.
+// The common part of many reasons, and one of them as an example.
 function Cause({ of: { cause, reason } }) {
   return html`${cause ? causeText(cause) : html`<span class="quiet">no reason given</span>`}
     ${reason && reason !== cause && html`<div class="quiet small break">${reason}</div>`}`;

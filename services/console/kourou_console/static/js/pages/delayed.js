@@ -1,4 +1,4 @@
-// Messages that wait for their time: by level, one by one.
+// Delayed messages: by level, one by one.
 
 import { html } from "../core/dom.js";
 import { useAsk } from "../core/hooks.js";
@@ -50,7 +50,7 @@ export default function Delayed() {
               key: "message",
               title: "Message",
               value: ({ message }) => message.id,
-              // Until it is due it lies in another topic, where nobody finds it by this id.
+              // Until it is due it is stored in another topic, where it cannot be found by this ID.
               cell: ({ message }) =>
                 html`<${MessageLink} id=${message.offset_id} label=${message.id} />`,
             },

@@ -1,4 +1,4 @@
-// One filter of one group: its versions at each broker, the source of each.
+// One filter of one group: its versions at each broker, and the source of each.
 
 import { html, useState } from "../core/dom.js";
 import { useAsk } from "../core/hooks.js";
@@ -104,7 +104,7 @@ export default function Filter({ group, name }) {
   <//>`;
 }
 
-/** The newest version, and a broker that has it: one may have missed an upload. Pure. */
+/** The newest version, and a broker that has it: a broker may have missed an upload. Pure. */
 export function newestOf(filters) {
   const all = filters.flatMap(({ broker, versions }) =>
     versions.map(({ version }) => ({ version, broker })),

@@ -1,4 +1,4 @@
-// Filters in Python: which there are, what they did, putting a new version up.
+// Python filters: list, statistics, upload of a new version.
 
 import { html } from "../core/dom.js";
 import { useAsk } from "../core/hooks.js";

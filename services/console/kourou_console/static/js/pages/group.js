@@ -1,4 +1,4 @@
-// One group: how far it is on every queue, its members and what they subscribe to, its settings.
+// One group: lag by queue, consumers and their subscriptions, settings.
 
 import { html, useState } from "../core/dom.js";
 import { count, known } from "../core/format.js";
@@ -201,7 +201,7 @@ function Subscriptions({ group }) {
   <//>`;
 }
 
-// An expression of tags or SQL92 stands for itself; a filter in Python is known by its name.
+// A tag or SQL92 expression is shown as it is; a Python filter is shown by its name.
 const wordOf = (kind) => (kind === "FILTER" ? "Python filter" : kind);
 
 function Clash({ clash }) {

@@ -1,4 +1,4 @@
-// Consumer groups: members, lag, dead letters; making them.
+// Consumer groups: consumers, lag, dead letters; creation of groups.
 
 import { html, useState } from "../core/dom.js";
 import { useAsk } from "../core/hooks.js";

@@ -1,4 +1,4 @@
-// Control history: what was decided, and how things stood at any time.
+// Control history: the control events, and the state at any time.
 
 import { html, useState } from "../core/dom.js";
 import { fieldTime, fromFieldTime } from "../core/format.js";

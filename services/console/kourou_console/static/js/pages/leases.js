@@ -1,4 +1,4 @@
-// Leases: groups whose members take messages through this gateway.
+// Leases: groups whose consumers receive messages through this gateway.
 
 import { call, fill } from "../core/api.js";
 import { html } from "../core/dom.js";

@@ -1,4 +1,4 @@
-// One message: what it says, where it lies, why it is where it is, what became of it.
+// One message: its content, its position, why it is there, and its trace.
 
 import { fill } from "../core/api.js";
 import { html } from "../core/dom.js";

@@ -1,4 +1,4 @@
-// Looking messages up: the latest, by key, by time, by id.
+// Search for messages: the latest, by key, by time, by ID.
 
 import { html, useEffect, useState } from "../core/dom.js";
 import { count, fieldTime, fromFieldTime, known, plural } from "../core/format.js";
@@ -77,7 +77,7 @@ function Form({ by, query }) {
     count: String(COUNT),
     ...query,
   });
-  // The address may name another topic than was typed: one that was chosen below.
+  // The address may contain another topic than the field: one that was selected below.
   useEffect(() => {
     if (query.topic) setValues((was) => ({ ...was, topic: query.topic }));
   }, [query.topic]);
@@ -98,7 +98,7 @@ function Latest({ query: { topic, count: most = COUNT }, topics }) {
   const wanted = { topic, latest: true, count: most };
   const ask = useAsk(topic ? "/v1/messages" : null, {}, wanted);
   if (!topic) return html`<${Choice} topics=${topics} />`;
-  // That there are older ones is what "latest" says: the list is not "cut".
+  // "Latest" implies that there are older messages, so the list is not shown as truncated.
   const whole = { ...ask, answer: ask.answer && { ...ask.answer, truncated: false } };
   return html`<${Panel} title=${`Latest of ${topic}`} ask=${whole}>
     ${(answer) => html`
@@ -108,7 +108,7 @@ function Latest({ query: { topic, count: most = COUNT }, topics }) {
   <//>`;
 }
 
-/** Which topic: before one was named, those there are. */
+/** The choice of a topic: the list of topics until one is named. */
 function Choice({ topics }) {
   return html`<${Panel} title="Choose a topic" ask=${topics} number=${topics.answer?.total}>
     ${({ items }) =>

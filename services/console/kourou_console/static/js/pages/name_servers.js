@@ -1,4 +1,4 @@
-// Name servers: which answer, their settings, the values that they keep by namespace and key.
+// Name servers: their status, their settings, and the key/value settings by namespace.
 
 import { call, fill } from "../core/api.js";
 import { html, useState } from "../core/dom.js";

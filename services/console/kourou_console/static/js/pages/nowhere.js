@@ -1,4 +1,4 @@
-// An address that is none of the console's: where to go from there.
+// The page for an unknown address, with links to other pages.
 
 import { html } from "../core/dom.js";
 import { Page } from "../parts/page.js";

@@ -1,4 +1,4 @@
-// Overview: what flows, how fast, what waits, what is full, what is wrong.
+// Overview: rates, latencies, lag, disk usage, alarms.
 
 import { html } from "../core/dom.js";
 import { bytes, count, duration, known, percent, plural, rate } from "../core/format.js";
@@ -43,7 +43,7 @@ const CHARTS = [
   ["Disk, fullest broker", [["disk_used_ratio", "used"]]],
 ];
 
-// Of every percentile here: brokers tell histograms, and bounds lie far apart (10, then 100 ms).
+// For every percentile here: brokers report histograms with wide buckets (10, then 100 ms).
 const ESTIMATED =
   "Estimated from the brokers' histograms, as Prometheus does.";
 

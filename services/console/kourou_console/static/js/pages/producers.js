@@ -1,4 +1,4 @@
-// Producer groups that are connected, and their clients.
+// Connected producer groups and their clients.
 
 import { html } from "../core/dom.js";
 import { useAsk } from "../core/hooks.js";

@@ -1,4 +1,4 @@
-// Spark: the queries that run, and the tables that they fill.
+// Spark: the running queries, and the tables that they write.
 
 import { html, useState } from "../core/dom.js";
 import { isMoment, known } from "../core/format.js";
@@ -28,7 +28,7 @@ export default function Spark({ table }) {
 }
 
 function Away({ answer }) {
-  // What is missing stands above; this is for an answer that names nothing.
+  // Missing parts are reported above; this is for a response without any.
   if (answer.missing?.length) return null;
   return html`<${Notice} tone="warn">
     Spark cannot be asked: ${answer.why || "no address is configured."}
@@ -117,7 +117,7 @@ function Rows({ table }) {
     event.preventDefault();
     setAsked(values);
   };
-  // Outside the panel: where a condition is refused, it can be corrected.
+  // Outside the panel, so that a rejected condition can be corrected.
   return html`
     <${Plain} title="Filter">
       <${AskForm} fields=${FIELDS} values=${values} setValues=${setValues} submit=${submit}>

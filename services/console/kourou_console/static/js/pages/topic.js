@@ -1,4 +1,4 @@
-// One topic: status of its queues, route, who consumes it, configuration, its messages, live tail.
+// One topic: state of its queues, route, consumers, configuration, messages, live tail.
 
 import { html } from "../core/dom.js";
 import { count, known, rate } from "../core/format.js";

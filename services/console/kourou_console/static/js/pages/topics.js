@@ -1,4 +1,4 @@
-// Topics: which there are, by kind; making them, and each one's actions.
+// Topics: list by kind; creation, and the actions of each topic.
 
 import { html, useState } from "../core/dom.js";
 import { count, known } from "../core/format.js";

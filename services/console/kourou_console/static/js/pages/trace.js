@@ -1,4 +1,4 @@
-// The way to a trace: which message.
+// The choice of a message whose trace is shown.
 
 import { html, useState } from "../core/dom.js";
 import { go } from "../core/route.js";

@@ -1,4 +1,4 @@
-// Half messages: transactions that nobody has resolved yet; ending those that are this console's.
+// Half messages: open transactions; resolution of those of this console's producer group.
 
 import { call, fill } from "../core/api.js";
 import { html } from "../core/dom.js";

@@ -1,4 +1,4 @@
-// Changes: a button, its form, what would happen (asked of the API), and what has happened.
+// Changes: a button, its form, a preview from the API, and the result.
 
 import {
   createContext,
@@ -16,8 +16,8 @@ import { Gaps, Refusal, Says, toast } from "./notice.js";
 const Opening = createContext(null);
 
 /**
- * Has the dialog of the change that is begun inside it. It stands apart from its button and keeps
- * what it was opened with: a list that is asked again meanwhile moves its rows, or has lost one.
+ * Contains the dialog of a change that was opened inside it. The dialog is separate from its button
+ * and keeps the row that it was opened with: a refresh of the list may move or remove the row.
  */
 export function Actions({ children }) {
   const [opened, setOpened] = useState(null);
@@ -31,11 +31,11 @@ export function Actions({ children }) {
 /**
  * A button that opens the dialog of a change.
  *
- * `title` names what is changed. `fields` as parts/fields has them, or an async function that finds
- * out which. `send(values, preview)` calls the API; with `previews` it is called once with preview
- * true before the change may be made, and `shown(answer)` draws more than the answer's sentences.
- * `warning` says what will happen where the API cannot be asked. `name` must be typed in before a
- * change that cannot be undone. `done(answer)` is called after it.
+ * `title` names the changed object. `fields` as in parts/fields, or an async function that returns
+ * them. `send(values, preview)` calls the API; with `previews` it is first called with preview true,
+ * and `shown(answer)` draws more than the response's sentences. `warning` describes the effect if
+ * the API has no preview. `name` must be typed in before a change that cannot be undone.
+ * `done(answer)` is called after the change.
  */
 export function Action({ label, compact = true, disabled, fields, ...dialog }) {
   const open = useContext(Opening);
@@ -78,7 +78,7 @@ function ActionDialog({
   const edits = useRef(0);
   const run = async (preview) => {
     const edit = edits.current;
-    // What would have happened with other values must not be taken for what will.
+    // The preview of other values must not be taken for that of the current ones.
     const late = () => preview && edits.current !== edit;
     setState((was) => ({ ...was, busy: true, problem: null }));
     try {
@@ -157,7 +157,7 @@ function ActionDialog({
   <//>`;
 }
 
-/** On a telephone what will happen stands below the fields. */
+/** On small screens the preview is below the fields. */
 const intoView = (heading) => heading?.scrollIntoView({ block: "start" });
 
 function TypeName({ name, typed, setTyped }) {
@@ -173,7 +173,7 @@ function TypeName({ name, typed, setTyped }) {
   </div>`;
 }
 
-/** A field for the reason that the control history keeps. */
+/** A field for the reason, which is stored in the control history. */
 export const REASON = {
   name: "reason",
   label: "Reason",

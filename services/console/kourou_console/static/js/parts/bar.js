@@ -1,4 +1,4 @@
-// The bar above every page: finding a message, how often panels refresh, colours, who one is.
+// The bar at the top of every page: message search, refresh interval, colours, the caller.
 
 import { html, useState } from "../core/dom.js";
 import { useAsk, useSession } from "../core/hooks.js";

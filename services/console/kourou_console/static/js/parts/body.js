@@ -5,7 +5,7 @@ import { html, useState } from "../core/dom.js";
 import { bytes, known } from "../core/format.js";
 import { Notice } from "./notice.js";
 
-/** `data`: Uint8Array; `size`: of the whole body, where `data` is its beginning only; null: unknown. */
+/** `data`: Uint8Array; `size`: of the whole body, if `data` is only its beginning; null: unknown. */
 export function Body({ data, size = data.length, cut = data.length < size }) {
   const text = asText(data, cut);
   const json = cut ? null : asJson(text);

@@ -1,4 +1,4 @@
-// Looking through one queue of a topic by offset.
+// Browses one queue of a topic by offset.
 
 import { html, useState } from "../core/dom.js";
 import { useAsk } from "../core/hooks.js";
@@ -9,12 +9,12 @@ import { Panel } from "./panel.js";
 const COUNT = 20;
 
 export function Browse({ topic }) {
-  // Asked once: a queue that gets its first message must not take the place of the one looked at.
+  // Requested once: a queue that gets its first message must not replace the selected one.
   const status = useAsk("/v1/topics/{topic}/status", { topic }, {}, { live: false });
   const queues = status.answer?.items || [];
   const names = queues.map(({ broker, queue }) => `${broker}/${queue}`);
   const [wanted, setWanted] = useState("");
-  // A queue that has something to show, rather than the first.
+  // Prefer a queue with messages to the first one.
   const first = queues.find(({ messages }) => messages > 0) || queues[0];
   const name = wanted || (first ? `${first.broker}/${first.queue}` : "");
   if (!name)

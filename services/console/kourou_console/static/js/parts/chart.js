@@ -1,4 +1,4 @@
-// Charts over time. A sample that was not taken is a gap in the line, never a zero.
+// Charts over time. A missing sample is a gap in the line, never a zero.
 
 import { html, useEffect, useRef } from "../core/dom.js";
 import { bytes, duration, figure, known, moment, percent } from "../core/format.js";
@@ -7,7 +7,7 @@ import { Unknown } from "./text.js";
 const HEIGHT = 148;
 const COLOURS = 6;
 
-/** Marks at round numbers of bytes. */
+/** Ticks at round numbers of bytes. */
 const POWERS = [...Array(50).keys()].map((power) => 2 ** power);
 
 const FORMATS = { B: bytes, "B/s": (value) => `${bytes(value)}/s`, ms: duration, ratio: percent };
@@ -17,7 +17,7 @@ function formatOf(unit) {
 }
 
 /**
- * `times`: ms; `series`: [{label, unit, values}], values null where there was no sample. `about`: a
+ * `times`: ms; `series`: [{label, unit, values}], values are null without a sample. `about`: a
  * tooltip of the title.
  */
 export function Chart({ title, about, times, series }) {
@@ -127,13 +127,13 @@ function options(uPlot, box, series) {
   };
 }
 
-// A custom property keeps `light-dark(…)` as it was written; a colour that was computed does not.
+// A custom property keeps `light-dark(…)` as written; a computed colour does not.
 function probe(box, name) {
   box.style.color = `var(--${name})`;
   return box;
 }
 
-// To the second where the marks are less than a minute apart.
+// Seconds are shown if ticks are less than a minute apart.
 function clockFor(splits) {
   const length = splits[1] - splits[0] < 60 ? 8 : 5;
   return (seconds) => moment(seconds * 1000).slice(11, 11 + length);

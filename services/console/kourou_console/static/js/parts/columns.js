@@ -1,4 +1,4 @@
-// Columns that several tables have: the same figure has the same title and form everywhere.
+// Columns that several tables have: the same value has the same title and format everywhere.
 
 import { html } from "../core/dom.js";
 import { rate } from "../core/format.js";
@@ -22,7 +22,7 @@ export const TOPIC = {
   cell: ({ topic }) => html`<${TopicLink} topic=${topic} />`,
 };
 
-/** For how long the oldest message that a group has not consumed has waited. */
+/** The age of the oldest message that a group has not consumed. */
 export const OLDEST_WAITS = {
   key: "lag_ms",
   title: "Oldest message age",
@@ -30,7 +30,7 @@ export const OLDEST_WAITS = {
   cell: (row) => html`<${Duration} of=${row.lag_ms} />`,
 };
 
-/** Messages a second that a group gets. */
+/** Messages per second that a group receives. */
 export const OUT = {
   key: "out_per_s",
   title: "Out",

@@ -1,4 +1,4 @@
-// Decisions of control planes: who changed what, when, why; looking back and undoing.
+// Control events: who changed what, when and why; earlier states, and undo.
 
 import { call, get } from "../core/api.js";
 import { html, useEffect, useState } from "../core/dom.js";
@@ -14,7 +14,7 @@ import { Badge, Time } from "./text.js";
 const PAGE = 50;
 const NONE = { items: [], cursor: undefined, busy: false, problem: null };
 
-/** A panel of what `/v1/history` has for `query`, page by page. */
+/** A panel with the `/v1/history` events for `query`, page by page. */
 export function Decisions({ title, query }) {
   const ask = useAsk("/v1/history", {}, { count: PAGE, ...query }, { live: false });
   const [more, setMore] = useState(NONE);
@@ -23,7 +23,7 @@ export function Decisions({ title, query }) {
   const cursor = more.cursor === undefined ? ask.answer?.cursor : more.cursor;
   const next = async () => {
     const asking = { ...more, busy: true, problem: null };
-    // Once each, and nothing of what was asked for another list.
+    // No duplicates, and no events of an earlier query.
     const came = (found) =>
       setMore((was) => (was === asking ? { ...was, ...found, busy: false } : was));
     setMore(asking);
@@ -34,7 +34,7 @@ export function Decisions({ title, query }) {
       came({ problem });
     }
   };
-  // What lies on further pages is fetched below, so the list itself is not "cut".
+  // Further pages are loaded below, so the list is not shown as truncated.
   const whole = { ...ask, answer: ask.answer && { ...ask.answer, truncated: false } };
   return html`<${Panel} title=${title} ask=${whole}>
     ${(answer) => html`
@@ -138,7 +138,7 @@ function Before({ row }) {
   <//>`;
 }
 
-/** Where the button would be; why there is none is in the tooltip, and told to screen readers. */
+/** In place of the button; the reason is in the tooltip, and read by screen readers. */
 function Final({ why }) {
   return html`<span class="quiet small no-undo" title=${why}>
     <span aria-hidden="true">no undo</span><span class="hidden-label">No undo: ${why}</span>

@@ -1,4 +1,4 @@
-// Dialogs: the browser's own <dialog>, which keeps the focus inside and closes on Escape.
+// Dialogs: the browser's <dialog>, which traps the focus and closes on Escape.
 
 import { html, useEffect, useRef } from "../core/dom.js";
 

@@ -1,9 +1,9 @@
-// Fields of forms, by a description of each: {name, label, kind, hint, required, options, whole …}.
+// Form fields from descriptions: {name, label, kind, hint, required, options, whole …}.
 
 import { html } from "../core/dom.js";
 import { fromFieldTime } from "../core/format.js";
 
-/** What a flag may be that stays as it is unless it is named. */
+/** The options of a flag that stays as it is by default. */
 const FLAGS = [
   ["", "unchanged"],
   ["true", "yes"],
@@ -12,7 +12,7 @@ const FLAGS = [
 
 let numbers = 0;
 
-/** All `fields`, with `values` by name; `change(name, value)` is told of each stroke. */
+/** All `fields`, with `values` by name; `change(name, value)` is called on each input. */
 export function Fields({ fields, values, change }) {
   return html`<div class="form">
     ${fields
@@ -29,7 +29,7 @@ export function Fields({ fields, values, change }) {
   </div>`;
 }
 
-/** A question above its answer: `fields`, each stroke put into `values`, and what is pressed. */
+/** A query form above its result: `fields`, whose input is stored in `values`, and buttons. */
 export function AskForm({ fields, values, setValues, submit, children }) {
   return html`<form class="ask" onSubmit=${submit}>
     ${fields.map(
@@ -106,12 +106,12 @@ function Control({ field, id, hint, value, change }) {
   />`;
 }
 
-/** What a form begins with: each field's `value`. */
+/** The initial values of a form: each field's `value`. */
 export function initial(fields) {
   return Object.fromEntries(fields.map((field) => [field.name, field.value ?? ""]));
 }
 
-/** Values as the API takes them: numbers, times in ms; what was left empty is not there. Pure. */
+/** Values as the API expects them: numbers, times in ms; empty fields are omitted. Pure. */
 export function collected(fields, values) {
   const found = {};
   for (const field of fields) {

@@ -1,4 +1,4 @@
-// What can be done with a filter: a new version, which one runs, a trial, what happens when it fails.
+// Actions of a filter: a new version, the active version, a trial, the failure policy.
 
 import { call, fill } from "../core/api.js";
 import { html } from "../core/dom.js";
@@ -14,7 +14,7 @@ export function FilterState({ of }) {
   return html`<${Badge} tone=${TONES[of.state] || ""}>${of.state}<//>`;
 }
 
-/** The versions that a change leaves, broker by broker. */
+/** The versions after a change, broker by broker. */
 function After({ answer }) {
   if (answer.items.length === 0) return null;
   return html`<${Table}

@@ -1,4 +1,4 @@
-// What can be done with a group: make or change it, move its offsets, hand over a message, delete.
+// Actions of a group: create or change it, move its offsets, deliver a message, delete it.
 
 import { call, fill } from "../core/api.js";
 import { html } from "../core/dom.js";
@@ -8,7 +8,7 @@ import { Moves, resetFields } from "./moves.js";
 import { changesAtEach } from "./settings.js";
 import { Facts } from "./text.js";
 
-/** Makes a group, or changes the one that `config` (a GroupConfig) tells of. */
+/** Creates a group, or changes the one described by `config` (a GroupConfig). */
 export function PutGroup({ group, config, label, done, compact = false }) {
   const flag = (name, label) => ({
     name,
@@ -60,7 +60,7 @@ export function PutGroup({ group, config, label, done, compact = false }) {
   />`;
 }
 
-/** Which topic; how far its dead letters were dealt with is no lag to skip or reset. Pure. */
+/** The choice of a topic; the mark of dead letters is no lag to skip or reset. Pure. */
 export function topicField(topics = []) {
   const field = { name: "topic", label: "Topic" };
   const options = topics.filter((topic) => !topic.startsWith("%DLQ%"));
@@ -164,7 +164,7 @@ export function DeleteGroup({ group, done }) {
   />`;
 }
 
-/** Hands one stored message to one member of a group, now. */
+/** Delivers one stored message to one consumer of a group, now. */
 export function ConsumeDirectly({ topic, id, group, compact = true }) {
   return html`<${Action}
     label="Consume directly"
@@ -191,7 +191,7 @@ export function ConsumeDirectly({ topic, id, group, compact = true }) {
   />`;
 }
 
-/** Of a group that no broker has: why it is listed. Pure. */
+/** Why a group without a configuration is listed. Pure. */
 export function leftOf({ system, members }, missing) {
   if (missing.length) return "some brokers do not respond";
   if (system) return "by default";

@@ -1,4 +1,4 @@
-// Asked for when the API wants a token that it has not been given, or no longer takes.
+// Shown if the API requires a token, and none is set or it is not accepted any more.
 
 import { call } from "../core/api.js";
 import { html, useState } from "../core/dom.js";

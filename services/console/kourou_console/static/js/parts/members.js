@@ -1,4 +1,4 @@
-// The members of brokers: leaders and followers, their epochs, how far each has copied.
+// Replicas of brokers: leaders and followers, their epochs and replication lag.
 
 import { html } from "../core/dom.js";
 import { count, known } from "../core/format.js";

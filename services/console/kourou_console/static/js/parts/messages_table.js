@@ -1,4 +1,4 @@
-// A list of messages, as browsing, looking up and the live tail show it.
+// A list of messages, for browsing, search and live tail.
 
 import { fromBase64 } from "../core/bytes.js";
 import { html } from "../core/dom.js";
@@ -8,7 +8,7 @@ import { Badge, Bytes, MessageLink, Time, TopicLink } from "./text.js";
 
 const PREVIEW = 120;
 
-/** The bytes of a message's body, as far as the API gave them. */
+/** The bytes of a message's body, as far as the API returned them. */
 export function bodyOf({ body, body_base64: base64 }) {
   return known(body) ? new TextEncoder().encode(body) : fromBase64(base64 ?? "");
 }

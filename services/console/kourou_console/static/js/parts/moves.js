@@ -1,4 +1,4 @@
-// Moving a group's offsets: to where, and what that would skip or repeat.
+// Moves a group's offsets: the target, and the messages that are skipped or repeated.
 
 import { html } from "../core/dom.js";
 import { count, fieldTime } from "../core/format.js";
@@ -32,7 +32,7 @@ export function resetFields() {
   ];
 }
 
-/** A preview's moves, queue by queue. */
+/** The moves of a preview, queue by queue. */
 export function Moves({ answer }) {
   return html`<${Table}
     label="Moves"

@@ -1,4 +1,4 @@
-// The navigation at the left; on narrow screens a drawer.
+// The navigation on the left; a drawer on narrow screens.
 
 import { html, useEffect } from "../core/dom.js";
 import { link } from "../core/route.js";

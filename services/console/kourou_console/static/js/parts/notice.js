@@ -1,4 +1,4 @@
-// What stands above a panel's content when something is wrong with it, and short-lived messages.
+// Notices above a panel's content, and messages that disappear.
 
 import { html, useEffect, useState } from "../core/dom.js";
 
@@ -6,7 +6,7 @@ export function Notice({ tone = "", role, children }) {
   return html`<div class="notice ${tone}" role=${role}>${children}</div>`;
 }
 
-/** A refusal: what happened, what to do, its code. */
+/** An error: what happened, what to do, its code. */
 export function Refusal({ problem }) {
   if (!problem) return null;
   return html`<${Notice} tone="bad" role="alert">
@@ -20,7 +20,7 @@ export function Refusal({ problem }) {
   <//>`;
 }
 
-/** What could not be asked. Without it a list would look whole. */
+/** What could not be requested. Without this the list would look complete. */
 export function Gaps({ missing = [] }) {
   if (!missing.length) return null;
   return html`<${Notice} tone="warn" role="status">
@@ -35,7 +35,7 @@ export function Gaps({ missing = [] }) {
   <//>`;
 }
 
-/** Sentences of a preview or of a change that was made. */
+/** The sentences of a preview or of a completed change. */
 export function Says({ sentences = [], tone = "" }) {
   if (!sentences.length) return null;
   return html`<${Notice} tone=${tone} role="status">
@@ -52,7 +52,7 @@ export function Says({ sentences = [], tone = "" }) {
 const SHOWN_MS = 6000;
 let showToast = () => {};
 
-/** Says for a few seconds, in the corner, what has been done. */
+/** Shows the result of an action in the corner for a few seconds. */
 export function toast(text) {
   showToast(text);
 }

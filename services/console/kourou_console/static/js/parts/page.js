@@ -1,10 +1,10 @@
-// A page's heading: where it is, what it is called, what can be done with all of it.
+// A page's heading: its location, its title, and the actions for the whole page.
 
 import { html, useEffect } from "../core/dom.js";
 import { link } from "../core/route.js";
 import { Actions } from "./action.js";
 
-/** `up`: [[parts, label], …] of the pages above. */
+/** `up`: [[parts, label], …] of the parent pages. */
 export function Page({ title, up = [], actions, badges, children }) {
   useEffect(() => {
     document.title = `${title} · Kourou`;

@@ -1,12 +1,12 @@
-// A panel: one question to the API, its answer, when that was so, and what is wrong with it.
+// A panel: one request to the API, its response, the time, and the error if it failed.
 
 import { html } from "../core/dom.js";
 import { count, known, time } from "../core/format.js";
 import { Gaps, Notice, Refusal } from "./notice.js";
 
 /**
- * `ask` is what useAsk gave; `children` a function of the answer. `tools` stand in the heading.
- * `number` is shown behind the title.
+ * `ask` is the result of useAsk; `children` a function of the response. `tools` are shown in the
+ * heading. `number` is shown after the title.
  */
 export function Panel({ title, ask, tools, number, children }) {
   const { answer, problem } = ask;
@@ -34,7 +34,7 @@ export function Panel({ title, ask, tools, number, children }) {
   </section>`;
 }
 
-/** A panel that asks nothing itself. */
+/** A panel without a request of its own. */
 export function Plain({ title, tools, children }) {
   return html`<section class="panel" aria-label=${title}>
     <header>

@@ -1,4 +1,4 @@
-// Sending dead letters again: what is chosen, how fast, first as a rehearsal; and each one's outcome.
+// Redelivery of dead letters: selection, rate, dry run, and the outcome of each one.
 
 import { call, fill } from "../core/api.js";
 import { html, useEffect, useState } from "../core/dom.js";
@@ -20,7 +20,7 @@ const OUTCOMES = {
   not_found: "bad",
 };
 const LOOK_MS = 500;
-/** As many outcomes as the API gives at once. */
+/** The number of outcomes that the API returns in one page. */
 const OUTCOMES_MAX = 1000;
 const PATH = "/v1/dead-letters/redrives";
 
@@ -53,7 +53,7 @@ const HOW = [
   },
 ];
 
-/** Of the letters `ids`, or of those that `filter` says; without either the form asks which. */
+/** For the dead letters `ids`, or those of `filter`; without either the form has fields for a filter. */
 export function RedriveAction({ group, label, ids, filter, done, ...rest }) {
   const asks = !ids && !filter;
   const send = ({ rate_per_s, dry_run, deal_with, ...chosen }) => {
@@ -92,10 +92,10 @@ export function selection({ tag, cause, ...rest }) {
   };
 }
 
-/** A cause as it is read: `#` stands for each number and id that its reasons do not share. */
+/** A cause for display: `#` stands for each number and ID in which its reasons differ. */
 export const causeText = (cause) => cause.replaceAll("#", "…");
 
-/** Lets these letters go: they are listed no more. */
+/** Discards these dead letters: they are no longer listed. */
 export function Discard({ group, letters, done }) {
   return html`<${Action}
     label=${`Discard selected (${count(letters.length)})`}
@@ -113,7 +113,7 @@ export function Discard({ group, letters, done }) {
   />`;
 }
 
-/** All jobs that the console remembers. */
+/** All jobs that the console still has. */
 export function Jobs({ group }) {
   const ask = useAsk(PATH);
   const [shown, setShown] = useState(null);
@@ -166,7 +166,7 @@ export function Jobs({ group }) {
   <//>`;
 }
 
-/** Asks again soon, as long as something goes on. */
+/** Refreshes quickly while a job is running. */
 function useWhile(on, ask) {
   useEffect(() => {
     if (!on) return undefined;
@@ -189,7 +189,7 @@ function Job({ id }) {
       setRefusal(problem);
     }
   };
-  // What does not come at once is turned to below, so the list itself is not "cut".
+  // Further outcomes are loaded below, so the list is not shown as truncated.
   const whole = { ...ask, answer: ask.answer && { ...ask.answer, truncated: false } };
   return html`<${Panel} title="Result" ask=${whole}>
     ${(job) => html`
@@ -227,7 +227,7 @@ function Job({ id }) {
   <//>`;
 }
 
-/** To the outcomes before and after these, where there are more than come at once. */
+/** Links to the previous and next outcomes, if there are more than one page. */
 function Turn({ job, from, setFrom }) {
   const { outcomes, outcomes_total: total } = job;
   const next = from + outcomes.length;

@@ -1,4 +1,4 @@
-// What one member of a group does right now, as it tells itself.
+// The running information of one consumer, as reported by it.
 
 import { html } from "../core/dom.js";
 import { rate } from "../core/format.js";

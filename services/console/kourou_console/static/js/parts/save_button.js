@@ -1,4 +1,4 @@
-// A button that saves an answer of the API as a file.
+// A button that saves a response of the API as a file.
 
 import { html, useState } from "../core/dom.js";
 import { save } from "../core/save.js";

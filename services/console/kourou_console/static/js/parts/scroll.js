@@ -1,8 +1,8 @@
-// A box that scrolls sideways, and shows at its edges on which side there is more.
+// A horizontally scrolling box that shows at its edges on which side there is more.
 
 import { html, useEffect, useRef, useState } from "../core/dom.js";
 
-/** `label` names it for screen readers; by keyboard it is reached by Tab and moved by the arrows. */
+/** `label` is for screen readers; by keyboard, Tab focuses it and the arrow keys scroll it. */
 export function Scroll({ label, children }) {
   const box = useRef(null);
   const [more, setMore] = useState("");
@@ -19,7 +19,7 @@ export function Scroll({ label, children }) {
   </div>`;
 }
 
-/** The classes of a box of which something is cut off; a fraction of a pixel is nothing. Pure. */
+/** The CSS classes of a box with overflow; fractions of a pixel are ignored. Pure. */
 export function moreOf({ scrollLeft, clientWidth, scrollWidth }) {
   const left = scrollLeft > 1;
   const right = scrollLeft + clientWidth < scrollWidth - 1;

@@ -1,4 +1,4 @@
-// A broker's settings: what each is, was and may be; changing them.
+// A broker's settings: current values, defaults and allowed values; changing them.
 
 import { call, fill } from "../core/api.js";
 import { html, useState } from "../core/dom.js";
@@ -105,7 +105,7 @@ function Change({ broker, setting, done }) {
   />`;
 }
 
-/** What a change of a topic or a group makes different, broker by broker. */
+/** The differences that a change of a topic or a group makes, broker by broker. */
 export const changesAtEach = (answer) =>
   answer.items.map(
     (item) =>
@@ -113,7 +113,7 @@ export const changesAtEach = (answer) =>
         <${Changes} changes=${item.changes} />`,
   );
 
-/** What a preview would change: {name, before, after, refused?}. */
+/** The changes of a preview: {name, before, after, refused?}. */
 function Changes({ changes }) {
   return html`<${Table}
     label="Changes"

@@ -1,4 +1,4 @@
-// Tables: sorted by their headings, filtered by a word, drawn a hundred rows at a time.
+// Tables: sorted by their headings, filtered by a text, rendered a hundred rows at a time.
 
 import { html, useMemo, useState } from "../core/dom.js";
 import { count, known } from "../core/format.js";
@@ -9,9 +9,9 @@ const STEP = 100;
 /**
  * `columns`: {key, title, value?(row) to sort and filter by, cell?(row), num?, wide?, fixed?,
  * about? (a tooltip of its heading)}.
- * `rowKey(row)` says which thing a row is, wherever it stands: wanted where a row has buttons.
+ * `rowKey(row)` identifies a row, wherever it is: required if rows have buttons.
  * `find` shows a field that filters by any column; `pick` {chosen: Set, key(row), choose(set)} adds
- * check boxes. `label` names the table for screen readers, with `titled` for everybody.
+ * check boxes. `label` names the table for screen readers, with `titled` for all users.
  */
 export function Table({
   label,
@@ -168,7 +168,7 @@ function valueOf(column, row) {
   return column.value ? column.value(row) : row[column.key];
 }
 
-/** Rows of which some column has the word in it. Pure. */
+/** Rows with a column that contains the text. Pure. */
 export function filtered(rows, columns, word) {
   const wanted = word.trim().toLowerCase();
   if (!wanted) return rows;
@@ -181,7 +181,7 @@ export function filtered(rows, columns, word) {
   );
 }
 
-/** Rows by one column, those with unknown values last, whichever way. Pure. */
+/** Rows sorted by one column, unknown values last in both directions. Pure. */
 export function sorted(rows, columns, order) {
   const column = order && columns.find(({ key }) => key === order.key);
   if (!column) return rows;

@@ -1,9 +1,9 @@
-// Tabs that are addresses of their own: each is a link, the one shown is current.
+// Tabs with their own addresses: each is a link, the selected one is current.
 
 import { html } from "../core/dom.js";
 import { link } from "../core/route.js";
 
-/** `tabs`: [[name, label], …]; `base` is the page's parts, to which the name is added. */
+/** `tabs`: [[name, label], …]; `base` is the parts of the page's address, followed by the name. */
 export function Tabs({ label, base, tabs, current }) {
   return html`<nav class="tabs" aria-label=${label}>
     ${tabs.map(

@@ -1,4 +1,4 @@
-// The live tail of a topic: messages as they come, by tag or SQL, until it is stopped.
+// The live tail of a topic: messages as they arrive, by tag or SQL, until it is stopped.
 
 import { events, fill } from "../core/api.js";
 import { html, useEffect, useRef, useState } from "../core/dom.js";
@@ -75,7 +75,7 @@ export function Tail({ topic }) {
   <//>`;
 }
 
-/** What is shown after an event. Pure. */
+/** The shown messages after an event. Pure. */
 export function after(was, event, value) {
   if (event === "message") {
     const { stored_topic: topic, broker, queue } = value;
@@ -94,14 +94,14 @@ export function after(was, event, value) {
   return event === "error" ? { ...was, problem: value } : was;
 }
 
-// A queue that could not be read: whatever comes of it next tells that it is read again.
+// An unreadable queue: any further event of it means that it is readable again.
 const withoutWaiting = (gaps, queue) =>
   gaps.filter((gap) => gap.queue !== queue || gap.to_offset !== null);
 
-/** A gap in a sentence. Pure. */
+/** A gap as a sentence. Pure. */
 export function gapText({ queue, from_offset: from, to_offset: to, why }) {
   if (to === null) return `Cannot read ${queue} from offset ${from}; retrying. ${why}`;
-  // A queue that was made anew begins below.
+  // A recreated queue starts at a lower offset.
   return to > from
     ? `Not shown: ${queue}, offsets ${from} to ${to - 1}. ${why}`
     : `Not shown: ${queue}, offset ${from}. ${why}`;

@@ -1,10 +1,10 @@
-// Small pieces of text: unknown values, badges, times, links, the names of things.
+// Small pieces of text: unknown values, badges, times, links, names.
 
 import { html } from "../core/dom.js";
 import { bytes, count, duration, known, moment, time } from "../core/format.js";
 import { link } from "../core/route.js";
 
-/** What is not known says so, to eyes and to screen readers. */
+/** An unknown value, visible and for screen readers. */
 export function Unknown({ why = "unknown" }) {
   return html`<span class="missing-value" title=${why}
     ><span aria-hidden="true">—</span><span class="hidden-label">${why}</span></span
@@ -20,7 +20,7 @@ export const Count = ({ of, why }) => html`<${Value} of=${of} why=${why} />`;
 export const Bytes = ({ of, why }) => html`<${Value} of=${of} format=${bytes} why=${why} />`;
 export const Duration = ({ of, why }) => html`<${Value} of=${of} format=${duration} why=${why} />`;
 
-/** A moment; the full date is in the tooltip. */
+/** A point in time; the full date is in the tooltip. */
 export function Time({ ms, why }) {
   if (!known(ms)) return html`<${Unknown} why=${why} />`;
   return html`<time class="nowrap" datetime=${new Date(ms).toISOString()} title=${moment(ms)}
@@ -32,7 +32,7 @@ export function Badge({ tone = "", children }) {
   return html`<span class="badge ${tone}">${children}</span>`;
 }
 
-/** How many; which ones is in the tooltip. */
+/** A number of things; their names are in the tooltip. */
 export function Several({ names }) {
   return html`<span title=${names.join(", ")}>${count(names.length)}</span>`;
 }
@@ -57,7 +57,7 @@ export const BrokerLink = ({ broker }) =>
 export const MessageLink = ({ id, label = id, query }) =>
   html`<${Link} to=${["messages", id]} query=${query} class="mono break">${label}<//>`;
 
-/** `[["Name", value], …]`; what is undefined is left out, what is null is unknown. */
+/** `[["Name", value], …]`; undefined values are omitted, null values are unknown. */
 export function Facts({ of }) {
   return html`<dl class="facts">
     ${of
@@ -70,7 +70,7 @@ export function Facts({ of }) {
   </dl>`;
 }
 
-/** Tiles of figures: `[["Messages in", "12/s", note?, tooltip?], …]`. */
+/** Tiles of metrics: `[["Messages in", "12/s", note?, tooltip?], …]`. */
 export function Figures({ of }) {
   return html`<div class="scroll">
     <dl class="figures">

@@ -1,4 +1,4 @@
-// What can be done with a topic: make or change it, send to it, reset a group on it, delete it.
+// Actions of a topic: create or change it, send to it, reset a group on it, delete it.
 
 import { call, fill, get } from "../core/api.js";
 import { html } from "../core/dom.js";
@@ -9,7 +9,7 @@ import { changesAtEach } from "./settings.js";
 import { Table } from "./table.js";
 import { Facts, Link, MessageLink } from "./text.js";
 
-/** Makes a topic, or changes the one that `config` (a TopicConfig) tells of. */
+/** Creates a topic, or changes the one described by `config` (a TopicConfig). */
 export function PutTopic({ topic, config, label, done, compact = false }) {
   const queues = (name, label) => ({
     name,
@@ -170,7 +170,7 @@ export function DeleteTopic({ topic, done, compact = true }) {
   />`;
 }
 
-/** RESET CONSUMER OFFSET: of one of the groups that consume the topic. */
+/** RESET CONSUMER OFFSET: for one of the groups that consume the topic. */
 export function ResetOffsets({ topic, compact = true }) {
   const fields = async () => [await groupField(topic), ...resetFields()];
   return html`<${Action}
@@ -192,7 +192,7 @@ export function ResetOffsets({ topic, compact = true }) {
   />`;
 }
 
-/** One of the groups that consume it; where none is known a field to type in, with the reason. */
+/** The choice of a group that consumes it; a text field, with the reason, if none is known. */
 async function groupField(topic) {
   const field = { name: "group", label: "Group" };
   try {
@@ -202,7 +202,7 @@ async function groupField(topic) {
       ? { ...field, kind: "select", options: groups, value: groups[0] }
       : { ...field, required: true, hint: "No known consumer group." };
   } catch {
-    // The change itself tells what is wrong.
+    // The change itself reports the error.
     return { ...field, required: true, hint: "The consumer groups could not be determined." };
   }
 }

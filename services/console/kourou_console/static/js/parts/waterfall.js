@@ -1,4 +1,4 @@
-// The trace of a message: who did what, when, for how long, one bar each.
+// The trace of a message: one bar for each span with its component, start and duration.
 
 import { html } from "../core/dom.js";
 import { duration, known } from "../core/format.js";
@@ -80,7 +80,7 @@ function Row({ row: { span, depth }, begin, whole }) {
   </tr>`;
 }
 
-/** Spans below their parents, each generation by its beginning. Pure. */
+/** Spans after their parents, siblings by their start. Pure. */
 export function laidOut(spans) {
   const ids = new Set(spans.map(({ id }) => id));
   const of = (parent) =>

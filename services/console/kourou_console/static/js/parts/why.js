@@ -1,4 +1,4 @@
-// "Why?": the causes of where a message is, first of the message, then of each group.
+// "Why?": the causes of a message's state, first of the message, then of each group.
 
 import { html } from "../core/dom.js";
 import { count, isMoment, known, time } from "../core/format.js";

@@ -1,1 +1,1 @@
-"""One file a revision; a released one is never edited."""
+"""One file for each revision; a released one is never edited."""

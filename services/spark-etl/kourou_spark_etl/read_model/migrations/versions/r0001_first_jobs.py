@@ -1,4 +1,4 @@
-"""Batches, and what the first jobs write."""
+"""The table of batches, and the tables of the first jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "etl_batch",
         sa.Column("query", sa.Text, primary_key=True),
