@@ -26,17 +26,17 @@ from typing import Any
 import uvloop
 
 from kourou import Client, ConsumerSettings, ReceivedMessage
-from kourou.client.drafts import Drafting, Place
-from kourou.client.settings import ProducerSettings
+from kourou.client.producer.drafts import Drafting, Place
+from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import Code
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.bodies import decode_heartbeat, encode_consumer_ids, encode_topic_route
-from kourou.protocol.frames import Kind, decode_request, encode_reply
-from kourou.protocol.message_id import UniqKeyGenerator
+from kourou.protocol.all_bodies import decode_heartbeat, encode_consumer_ids, encode_topic_route
 from kourou.protocol.messages import membership, namesrv, offsets, pulling, sending
-from kourou.protocol.record import encode_host, stamp
+from kourou.protocol.record.message_id import UniqKeyGenerator
+from kourou.protocol.record.message_record import encode_host, stamp
 from kourou.protocol.request import Request, Response
+from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
 from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer

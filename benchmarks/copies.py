@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from kourou.engine.appends import Appends
 from kourou.engine.ports import QueueRead
-from kourou.engine.pulls import Pulls
+from kourou.engine.pulls.pull_handler import Pulls
+from kourou.engine.sends.appends import Appends
 from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import Lane, SendRecords
-from kourou.protocol.record import encode_draft, encode_host
+from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 from kourou.serving.broker_service import BrokerService

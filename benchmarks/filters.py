@@ -20,9 +20,9 @@ from pathlib import Path
 
 from kourou.engine.ports import ANYWHERE
 from kourou.filtering.sql import sql_filter
-from kourou.protocol.hashing import tags_code
-from kourou.protocol.message_id import UniqKeyGenerator
-from kourou.protocol.properties import encode_properties
+from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.message_id import UniqKeyGenerator
+from kourou.protocol.record.properties import encode_properties
 from kourou.store.real_disk import RealDisk
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store

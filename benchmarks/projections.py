@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from kourou.store.dispatch import Dispatcher
-from kourou.store.key_index import KeyIndex
+from kourou.store.index.key_index import KeyIndex
 from kourou.store.paths import StorePaths
-from kourou.store.queue_files import UNIT
-from kourou.store.queue_table import ConsumeQueues
+from kourou.store.queues.dispatch import Dispatcher
+from kourou.store.queues.queue_files import UNIT
+from kourou.store.queues.queue_table import ConsumeQueues
 from kourou.store.real_disk import RealDisk
 from kourou_rigs.records import RecordRun
 

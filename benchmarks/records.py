@@ -17,15 +17,11 @@ from collections.abc import Callable
 import numpy as np
 
 from kourou.protocol import kernel
-from kourou.protocol.hashing import java_hash
-from kourou.protocol.message_id import UniqKeyGenerator
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import decode_many, encode_draft, encode_host
-from kourou.protocol.record_batch import (
-    check_drafts,
-    scan,
-    verify_batch,
-)
+from kourou.protocol.record.batch import check_drafts, scan, verify_batch
+from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.message_id import UniqKeyGenerator
+from kourou.protocol.record.message_record import decode_many, encode_draft, encode_host
+from kourou.protocol.record.properties import encode_properties
 
 HOST = encode_host(("127.0.0.1", 10911))
 NOW_MS = 1_795_228_844_594

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from kourou.client.client import Client
-from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.settings.client_settings import ConsumerSettings, ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_bench.blocking import BLOCKING

@@ -11,9 +11,13 @@ from functools import partial
 from typing import Any
 
 from kourou.client.client import Client
-from kourou.client.filters import Sql
-from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.filters.expressions import Sql
+from kourou.client.settings.client_settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+)
 from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
 from kourou.model.message import Message
 from kourou.model.subscription import ConsumeFromWhere, MessageModel

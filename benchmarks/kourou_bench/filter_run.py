@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kourou.client.client import Client
-from kourou.client.filters import Wanted
+from kourou.client.filters.expressions import Wanted
 from kourou.errors import ConfigError
 from kourou.service.cores import cores_left
 from kourou.service.lifecycle import new_event_loop

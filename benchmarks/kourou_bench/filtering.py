@@ -15,10 +15,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from kourou.client.client import Client
-from kourou.client.filters import Wanted
-from kourou.client.message_filters import Filter
-from kourou.client.received import ReceivedMessage
-from kourou.client.settings import PullConsumerSettings
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.filters.expressions import Wanted
+from kourou.client.filters.python_filter import Filter
+from kourou.client.settings.client_settings import PullConsumerSettings
 from kourou.errors import Unavailable
 from kourou.model.message import Message
 from kourou_bench.driving import Drain

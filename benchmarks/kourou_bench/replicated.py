@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
-from kourou.protocol.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasTold
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, Children

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kourou.errors import ConfigError
-from kourou.protocol.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasTold
 from kourou_bench.figures import Figure
 from kourou_bench.rows import Name
 

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kourou.client.client import Client
-from kourou.client.settings import ClientSettings
+from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import ConfigError
 from kourou.model.message import Message
 from kourou.service.lifecycle import new_event_loop

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from kourou.client.client import Client
-from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ConsumerSettings
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.errors import Unavailable
 from kourou.model.message import Message
 from kourou.model.subscription import ConsumeFromWhere

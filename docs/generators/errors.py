@@ -11,8 +11,8 @@ from generators.requests import GENERAL
 from generators.tables import code, document, head, link, paragraph, prose, sentence, table
 
 from kourou import errors
-from kourou.client.send_desk import worth_another_attempt
-from kourou.client.send_frames import STORED
+from kourou.client.producer.send_frames import STORED
+from kourou.client.producer.sender import worth_another_attempt
 from kourou.errors import Code, KourouError, error_from_code
 from kourou.model.message import PullStatus
 from kourou.protocol.table import REQUESTS, SEND_ANSWERS

@@ -13,13 +13,13 @@ from typing import Any
 
 from generators.tables import code, document, head, link, paragraph, sentence, table
 
-from kourou.client.setting import Settings, key_of
-from kourou.client.settings import (
+from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
+from kourou.client.settings.declaration import Settings, key_of
 from kourou.model.refused_settings import REFUSED
 from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
 from kourou.service.setting import SAME, Setting, settings_of
@@ -51,8 +51,8 @@ SOURCES = (
     "services/console/kourou_console",
     "libs/kourou/service/process_keys.py",
     "libs/kourou/model/refused_settings.py",
-    "libs/kourou/client/settings.py",
-    "libs/kourou/client/settings_consumer.py",
+    "libs/kourou/client/settings/client_settings.py",
+    "libs/kourou/client/settings/consumer_settings.py",
     DEFAULTS,
 )
 WITHOUT_EFFECT = "*Without effect in this version.*"

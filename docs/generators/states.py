@@ -10,17 +10,17 @@ from pathlib import Path
 
 from generators.tables import code, document, head, link, paragraph, table
 
-from kourou.client.pull_plan import SWIFT_MS, Action, step_after
-from kourou.client.settings import ConsumerSettings
-from kourou.engine.disk_pressure import DiskPressure, Level
+from kourou.client.consumer.pull_plan import SWIFT_MS, Action, step_after
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.engine.policy import BrokerPolicy
+from kourou.engine.retention.disk_pressure import DiskPressure, Level
 from kourou.errors import Code
 from kourou.protocol.table import PULL_ANSWERS
 from kourou.service.lifecycle import STEPS, ExitCode, Phase
 
 LIFE = "libs/kourou/service/lifecycle.py"
-DISK = "libs/kourou/engine/disk_pressure.py"
-PULL = "libs/kourou/client/pull_plan.py"
+DISK = "libs/kourou/engine/retention/disk_pressure.py"
+PULL = "libs/kourou/client/consumer/pull_plan.py"
 
 ABOUT = """\
 State machines: the lifecycle of a service, the disk usage of a broker, the pull loop of a consumer.

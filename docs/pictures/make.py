@@ -21,7 +21,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from kourou.client.outcomes import RetryLater
+from kourou.client.consumer.outcomes import RetryLater
 from kourou_rigs.console_scene import ConsoleScene
 
 HERE = Path(__file__).parent

@@ -14,21 +14,21 @@ from kourou.version import __version__ as __version__
 if TYPE_CHECKING:
     from kourou.client.client import Client as Client
     from kourou.client.client import Producer as Producer
-    from kourou.client.filters import Sql as Sql
-    from kourou.client.message_filters import Filter as Filter
-    from kourou.client.ordered_outcomes import ConsumeOrderlyStatus as ConsumeOrderlyStatus
-    from kourou.client.ordered_outcomes import Suspend as Suspend
-    from kourou.client.outcomes import ConsumedFirst as ConsumedFirst
-    from kourou.client.outcomes import ConsumeResult as ConsumeResult
-    from kourou.client.outcomes import DeadLetter as DeadLetter
-    from kourou.client.outcomes import RetryLater as RetryLater
-    from kourou.client.received import ReceivedMessage as ReceivedMessage
-    from kourou.client.settings import ClientSettings as ClientSettings
-    from kourou.client.settings import ConsumerSettings as ConsumerSettings
-    from kourou.client.settings import ProducerSettings as ProducerSettings
-    from kourou.client.settings import PullConsumerSettings as PullConsumerSettings
-    from kourou.client.settings_sources import load_settings as load_settings
-    from kourou.client.transactions import Ending as Ending
+    from kourou.client.consumer.outcomes import ConsumedFirst as ConsumedFirst
+    from kourou.client.consumer.outcomes import ConsumeResult as ConsumeResult
+    from kourou.client.consumer.outcomes import DeadLetter as DeadLetter
+    from kourou.client.consumer.outcomes import RetryLater as RetryLater
+    from kourou.client.consumer.received import ReceivedMessage as ReceivedMessage
+    from kourou.client.filters.expressions import Sql as Sql
+    from kourou.client.filters.python_filter import Filter as Filter
+    from kourou.client.ordered.outcomes import ConsumeOrderlyStatus as ConsumeOrderlyStatus
+    from kourou.client.ordered.outcomes import Suspend as Suspend
+    from kourou.client.settings.client_settings import ClientSettings as ClientSettings
+    from kourou.client.settings.client_settings import ConsumerSettings as ConsumerSettings
+    from kourou.client.settings.client_settings import ProducerSettings as ProducerSettings
+    from kourou.client.settings.client_settings import PullConsumerSettings as PullConsumerSettings
+    from kourou.client.settings.sources import load_settings as load_settings
+    from kourou.client.transactions.transaction import Ending as Ending
     from kourou.errors import KourouError as KourouError
     from kourou.model.message import Message as Message
     from kourou.model.message import SendResult as SendResult
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 _HOMES = {
     "Client": "kourou.client.client",
     "Producer": "kourou.client.client",
-    "ConsumeOrderlyStatus": "kourou.client.ordered_outcomes",
-    "ConsumeResult": "kourou.client.outcomes",
-    "ConsumedFirst": "kourou.client.outcomes",
-    "DeadLetter": "kourou.client.outcomes",
-    "RetryLater": "kourou.client.outcomes",
-    "Suspend": "kourou.client.ordered_outcomes",
-    "Sql": "kourou.client.filters",
-    "Filter": "kourou.client.message_filters",
-    "ReceivedMessage": "kourou.client.received",
-    "ClientSettings": "kourou.client.settings",
-    "ConsumerSettings": "kourou.client.settings",
-    "ProducerSettings": "kourou.client.settings",
-    "PullConsumerSettings": "kourou.client.settings",
-    "load_settings": "kourou.client.settings_sources",
-    "Ending": "kourou.client.transactions",
+    "ConsumeOrderlyStatus": "kourou.client.ordered.outcomes",
+    "ConsumeResult": "kourou.client.consumer.outcomes",
+    "ConsumedFirst": "kourou.client.consumer.outcomes",
+    "DeadLetter": "kourou.client.consumer.outcomes",
+    "RetryLater": "kourou.client.consumer.outcomes",
+    "Suspend": "kourou.client.ordered.outcomes",
+    "Sql": "kourou.client.filters.expressions",
+    "Filter": "kourou.client.filters.python_filter",
+    "ReceivedMessage": "kourou.client.consumer.received",
+    "ClientSettings": "kourou.client.settings.client_settings",
+    "ConsumerSettings": "kourou.client.settings.client_settings",
+    "ProducerSettings": "kourou.client.settings.client_settings",
+    "PullConsumerSettings": "kourou.client.settings.client_settings",
+    "load_settings": "kourou.client.settings.sources",
+    "Ending": "kourou.client.transactions.transaction",
     "KourouError": "kourou.errors",
     "Message": "kourou.model.message",
     "SendResult": "kourou.model.message",

@@ -16,27 +16,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from kourou.client.blocking_consumers import Blocking, Listener, Subscribed
-from kourou.client.blocking_requests import BlockingRequests
-from kourou.client.blocking_transactions import BlockingTransactions
 from kourou.client.client_core import ClientCore
-from kourou.client.connections import Dial
-from kourou.client.consumption import Topics, chosen_handler, consumption, group_defaults
-from kourou.client.filters import Wanted
-from kourou.client.handlers import is_coroutine_handler
-from kourou.client.io_thread import ClientClosed
-from kourou.client.offsets import OffsetStore
-from kourou.client.producer import ProducerCore
-from kourou.client.pull_consumer import PullConsumer
-from kourou.client.requesting import replying
-from kourou.client.settings import (
+from kourou.client.consumer.blocking import Blocking, Listener, Subscribed
+from kourou.client.consumer.consumption import Topics, chosen_handler, consumption, group_defaults
+from kourou.client.consumer.handlers import is_coroutine_handler
+from kourou.client.consumer.offsets import OffsetStore
+from kourou.client.consumer.pull_consumer import PullConsumer
+from kourou.client.filters.expressions import Wanted
+from kourou.client.producer.producer_core import ProducerCore
+from kourou.client.requests.blocking import BlockingRequests
+from kourou.client.requests.requester import replying
+from kourou.client.session.connections import Dial
+from kourou.client.session.io_thread import ClientClosed
+from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.client.transaction_checks import Checker
-from kourou.client.transaction_producer import BlockingExecuting, Executor
+from kourou.client.transactions.blocking import BlockingTransactions
+from kourou.client.transactions.checks import Checker
+from kourou.client.transactions.producer import BlockingExecuting, Executor
 from kourou.errors import BadRequest
 from kourou.model.subscription import MATCH_ALL
 
@@ -101,8 +101,8 @@ class Client(BlockingRequests, BlockingTransactions):
 
     @property
     def admin(self) -> Any:
-        """The administration APIs of `kourou.client.admin.Admin`, with blocking methods."""
-        from kourou.client.admin import Admin  # a third of a client's imports
+        """The administration APIs of `kourou.client.admin.api.Admin`, with blocking methods."""
+        from kourou.client.admin.api import Admin  # a third of a client's imports
 
         return Blocking(Admin(self._client.session), self._client.io)
 
@@ -122,7 +122,7 @@ class Client(BlockingRequests, BlockingTransactions):
     ) -> TransactionProducer:
         """Return a producer like RocketMQ's TransactionMQProducer.
 
-        See kourou.client.transaction_producer. `execute(transaction, argument)` runs the local
+        See kourou.client.transactions.producer. `execute(transaction, argument)` runs the local
         transaction of a message and returns its state. `check(message)` answers the brokers'
         check-backs.
         """
@@ -197,7 +197,7 @@ class Client(BlockingRequests, BlockingTransactions):
         settings: PullConsumerSettings | None = None,
         body_type: Any = None,
     ) -> Any:
-        """Return an open `kourou.client.pull_consumer.PullConsumer` with blocking methods."""
+        """Return an open `PullConsumer` with blocking methods."""
         if settings is None:
             settings = PullConsumerSettings(consumer_group=group or self._consuming.consumer_group)
         io = self._client.io

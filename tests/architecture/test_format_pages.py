@@ -12,32 +12,32 @@ from typing import get_args
 
 import pytest
 
-from kourou.engine.delay_progress import Progress, decode_progress, progress_draft
-from kourou.engine.log_beginning import decode_beginning, encode_beginning
+from kourou.engine.admin.log_bootstrap import decode_beginning, encode_beginning
+from kourou.engine.delays.progress import Progress, decode_progress, progress_draft
 from kourou.events.control_events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.protocol import kernel
-from kourou.protocol.frames import decode_frame, decode_reply, decode_request, encode_request
-from kourou.protocol.hashing import index_hash, tags_code
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.record import decode_record, encode_draft
-from kourou.protocol.record_layout import BLANK_MAGIC, MAGIC
-from kourou.protocol.remoting import HeaderType, Language, decode_command, encode_command
+from kourou.protocol.record.hashing import index_hash, tags_code
+from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC
+from kourou.protocol.record.message_record import decode_record, encode_draft
+from kourou.protocol.wire.frames import decode_frame, decode_reply, decode_request, encode_request
+from kourou.protocol.wire.remoting import HeaderType, Language, decode_command, encode_command
 from kourou.store.checkpoint import load_checkpoint
-from kourou.store.config_json import encode_offsets
+from kourou.store.config.config_json import encode_offsets
+from kourou.store.config.sealed_file import seal
+from kourou.store.config.shared_files import SharedFiles
 from kourou.store.disk import write_atomically
-from kourou.store.epoch_file import MAGIC as EPOCHS_MAGIC
-from kourou.store.index_layout import IndexHeader
+from kourou.store.index.index_layout import IndexHeader
+from kourou.store.log.quarantine import Region, load_quarantine
+from kourou.store.log.segment import Segment
+from kourou.store.log.verified import check_stored
 from kourou.store.paths import StorePaths
-from kourou.store.quarantine import Region, load_quarantine
 from kourou.store.real_disk import RealDisk
-from kourou.store.recovery_point import FILE_BYTES
-from kourou.store.retention import load_queue_ends
-from kourou.store.retention_ages import AgeClock, Now
-from kourou.store.sealed_file import seal
-from kourou.store.segment import Segment
-from kourou.store.shared_files import SharedFiles
+from kourou.store.recovery.recovery_point import FILE_BYTES
+from kourou.store.replica.epoch_file import MAGIC as EPOCHS_MAGIC
+from kourou.store.retention.ages import AgeClock, Now
+from kourou.store.retention.deletion import load_queue_ends
 from kourou.store.store import Store
-from kourou.store.verified import check_stored
 from kourou.testing.disk import SimDisk
 from kourou_filter_server.jail import wire
 from kourou_filter_server.worker_replies import Verdicts, read_verdicts

@@ -97,7 +97,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def test_of(module: str) -> str:
-    """kourou.store.segment → tests/unit/store/test_segment.py; a service keeps its package name."""
+    """kourou.store.log.segment → tests/unit/store/log/test_segment.py."""
     parts = module.split(".")
     inner = parts[1:] if parts[0] == "kourou" else parts
     return "/".join([UNIT, *inner[:-1], f"test_{inner[-1]}.py"])
@@ -113,7 +113,7 @@ def belongs(path: Path, folders: dict[str, set[str]]) -> bool:
 
 
 def test_the_mirror_shows_the_right_way() -> None:
-    assert test_of("kourou.store.segment") == "tests/unit/store/test_segment.py"
+    assert test_of("kourou.store.log.segment") == "tests/unit/store/log/test_segment.py"
     assert test_of("kourou_broker.app") == "tests/unit/kourou_broker/test_app.py"
     folders = {"tests/unit/store": {"test_segment"}}
     assert belongs(Path("tests/unit/store/test_segment_golden.py"), folders)

@@ -9,8 +9,8 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from kourou.client.filters import Sql
-from kourou.client.settings import ConsumerSettings
+from kourou.client.filters.expressions import Sql
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_rigs.console_scene import AIRPORTS, DEPARTURES
 

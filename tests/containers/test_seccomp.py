@@ -21,7 +21,7 @@ import pytest
 from tests.containers.seccomp_profile import ALLOW, Seccomp, read_profile
 
 from kourou import Filter
-from kourou.client.settings import ConsumerSettings
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child

@@ -16,7 +16,7 @@ from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.model.queue import MessageQueue
-from kourou.protocol.bodies import (
+from kourou.protocol.all_bodies import (
     ConsumerData,
     HeartbeatBody,
     decode_consume_stats,
@@ -25,8 +25,7 @@ from kourou.protocol.bodies import (
     decode_topic_stats,
     encode_heartbeat,
 )
-from kourou.protocol.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
-from kourou.protocol.message_id import encode_offset_id
+from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
 from kourou.protocol.messages import groups, membership, offsets, pulling, queries, sending
 from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
@@ -36,8 +35,9 @@ from kourou.protocol.messages.topics import (
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
 )
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.message_id import encode_offset_id
+from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Request
 from kourou_rigs.wire_broker import Answer, WireBroker
 from kourou_rigs.wire_core import CoreBroker

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine import undo
+from kourou.engine.admin import undo
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, evolve
-from kourou.engine.progress import Commits
-from kourou.engine.topics import TopicRules
+from kourou.engine.groups.progress import Commits
 from kourou.errors import Code, Corrupt, Rejected
 from kourou.events.control_events import (
     Cause,

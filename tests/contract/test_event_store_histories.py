@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kourou.engine import control, groups, progress, topics, undo
+from kourou.engine import control
+from kourou.engine.admin import topic_table as topics
+from kourou.engine.admin import undo
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, evolve
-from kourou.engine.progress import Commits
-from kourou.engine.topics import TopicRules
+from kourou.engine.groups import group_table as groups
+from kourou.engine.groups import progress
+from kourou.engine.groups.progress import Commits
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Cause,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine.control import CONTROL, ControlState, evolve
-from kourou.engine.history import (
+from kourou.engine.admin.history import (
     EventFound,
     EventQuestion,
     HistoryFound,
@@ -19,6 +18,7 @@ from kourou.engine.history import (
     StateQuestion,
     tell_state,
 )
+from kourou.engine.control import CONTROL, ControlState, evolve
 from kourou.errors import Code, Corrupt, MetadataUnavailable, Rejected
 from kourou.events.control_events import (
     Event,
@@ -37,7 +37,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.history_body import ToldEvent, decode_told_events
+from kourou.protocol.bodies.history_body import ToldEvent, decode_told_events
 from kourou_rigs.postgres import PostgresServer
 
 ORDERS = TopicConfig("orders", 4, 4)

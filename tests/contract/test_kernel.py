@@ -14,8 +14,6 @@ from kourou.errors import ConfigError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX, SEGMENT_TAIL_BYTES
 from kourou.model.sysflag import SysFlag
 from kourou.protocol import kernel, kernel_python
-from kourou.protocol.batch_body import encode_batch, split_batch
-from kourou.protocol.hashing import index_hash, java_hash
 from kourou.protocol.kernel_python import (
     BAD,
     BODY,
@@ -32,9 +30,11 @@ from kourou.protocol.kernel_python import (
     TOO_MANY_BYTES,
     WHOLE,
 )
-from kourou.protocol.properties import decode_properties, encode_properties, find_property
-from kourou.protocol.record import check_record, encode_draft, stamp
-from kourou.protocol.record_layout import STORE_V6, encode_host, masked_crc, parts_of
+from kourou.protocol.record.batch_body import encode_batch, split_batch
+from kourou.protocol.record.hashing import index_hash, java_hash
+from kourou.protocol.record.layout import STORE_V6, encode_host, masked_crc, parts_of
+from kourou.protocol.record.message_record import check_record, encode_draft, stamp
+from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
 
 HOSTS = [encode_host(("10.0.0.1", 10911)), encode_host(("fe80::1", 10911))]
 

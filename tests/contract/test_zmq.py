@@ -9,7 +9,12 @@ import pytest
 import uvloop
 import zmq
 
-from kourou.protocol.frames import (
+from kourou.protocol.messages.namesrv import (
+    GetKvConfig,
+    GetKvConfigResponse,
+    GetNamesrvConfig,
+)
+from kourou.protocol.wire.frames import (
     Frame,
     Kind,
     decode_frame,
@@ -17,11 +22,6 @@ from kourou.protocol.frames import (
     decode_request,
     encode_reply,
     encode_request,
-)
-from kourou.protocol.messages.namesrv import (
-    GetKvConfig,
-    GetKvConfigResponse,
-    GetNamesrvConfig,
 )
 from kourou.runtime.peer import Peer
 from kourou.transport.zmq_client import ZmqConnection

@@ -14,14 +14,15 @@ import msgspec
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol import bodies
-from kourou.protocol.ext_fields import (
+from kourou.protocol import all_bodies as bodies
+from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.ext_fields import (
     decode_ext_fields,
     decode_response_fields,
     encode_ext_fields,
 )
-from kourou.protocol.frames import decode_frame, decode_request, encode_request
-from kourou.protocol.remoting import (
+from kourou.protocol.wire.frames import decode_frame, decode_request, encode_request
+from kourou.protocol.wire.remoting import (
     FrameReader,
     HeaderType,
     Language,
@@ -29,7 +30,6 @@ from kourou.protocol.remoting import (
     decode_command,
     encode_command,
 )
-from kourou.protocol.table import REQUESTS
 
 LOG = Path(__file__).parent / "rocketmq-4.9.8" / "frames.log"
 LINE = re.compile(r"\S+ (?P<channel>NS|BR)(?P<way>[<>]) type=0 (?P<header>\{.*\}) "

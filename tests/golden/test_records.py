@@ -13,9 +13,9 @@ from kourou.errors import KourouError
 from kourou.model.message import StoredMessage
 from kourou.model.sysflag import SysFlag
 from kourou.protocol import kernel
-from kourou.protocol.message_id import decode_offset_id, encode_offset_id, uniq_key_time_ms
-from kourou.protocol.properties import decode_properties, encode_properties, find_property
-from kourou.protocol.record import (
+from kourou.protocol.record.batch import RecordColumns, ScanStop, check_drafts, scan, verify_batch
+from kourou.protocol.record.message_id import decode_offset_id, encode_offset_id, uniq_key_time_ms
+from kourou.protocol.record.message_record import (
     CheckedRecord,
     check_record,
     decode_many,
@@ -24,13 +24,7 @@ from kourou.protocol.record import (
     encode_host,
     stamp,
 )
-from kourou.protocol.record_batch import (
-    RecordColumns,
-    ScanStop,
-    check_drafts,
-    scan,
-    verify_batch,
-)
+from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
 
 GOLDEN = Path(__file__).parent / "rocketmq-4.9.8"
 STORES = ["store-clean", "store-live-abort"]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.protocol.hashing import tags_code
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.message_record import decode_record
 from kourou.store.checkpoint import load_checkpoint
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine.half_messages import (
+from kourou.engine.groups.progress import Commits, Progress
+from kourou.engine.transactions.half_messages import (
     HalfRecord,
     checked,
     committed,
@@ -21,14 +22,13 @@ from kourou.engine.half_messages import (
     operation,
     read_half,
 )
-from kourou.engine.half_recovery import open_halves
-from kourou.engine.open_halves import TRANSACTION_GROUP
-from kourou.engine.progress import Commits, Progress
+from kourou.engine.transactions.half_recovery import open_halves
+from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.sysflag import SysFlag
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import decode_record, encode_draft, encode_host
-from kourou.protocol.record_layout import parts_of
+from kourou.protocol.record.layout import parts_of
+from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.properties import encode_properties
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou_rigs.store import small_settings

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kourou.client.settings import ConsumerSettings
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.errors import NoPermission, Unavailable
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kourou import DeadLetter
-from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.client.settings.client_settings import ConsumerSettings, ProducerSettings
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from kourou import ConsumerSettings, ProducerSettings
-from kourou.client.message_tracks import TrackKind
-from kourou.client.request_reply import ReplyTimedOut
+from kourou.client.admin.message_tracks import TrackKind
+from kourou.client.requests.replies import ReplyTimedOut
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.message_trace import Consumed, Consuming, Published, TraceKind
+from kourou.protocol.record.message_trace import Consumed, Consuming, Published, TraceKind
 from kourou.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

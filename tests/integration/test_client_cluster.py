@@ -18,7 +18,7 @@ import pytest
 
 from kourou import Client, ClientSettings, ConsumerSettings, Message, ProducerSettings, SendStatus
 from kourou import sync as blocking
-from kourou.client.io_thread import ForkedClient
+from kourou.client.session.io_thread import ForkedClient
 from kourou.errors import BadRequest, MessageIllegal, TopicNotFound, Unavailable
 from kourou.model.message import PullStatus
 from kourou.model.queue import MessageQueue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.client.settings.client_settings import ConsumerSettings, ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kourou import ClientSettings, ConsumerSettings, MessageQueue, ProducerSettings
-from kourou.client.settings import PullConsumerSettings
+from kourou.client.settings.client_settings import PullConsumerSettings
 from kourou.errors import KourouError, TimedOut, Unavailable
 from kourou.protocol.messages.namesrv import PutKvConfig
 from kourou.sync import Client

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.client.settings.client_settings import ClientSettings, ConsumerSettings
 from kourou.errors import KourouError
 from kourou.model.message import SendResult
 from kourou.model.subscription import ConsumeFromWhere

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.settings import ProducerSettings
+from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest
 
 PATIENT = ProducerSettings(producer_group="g", send_timeout_ms=30_000)

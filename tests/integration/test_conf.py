@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.client.settings import ClientSettings, ProducerSettings
+from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.service.command_line import Arguments
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.local_group import GroupPorts

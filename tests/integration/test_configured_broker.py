@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.client.settings import ClientSettings
+from kourou.client.settings.client_settings import ClientSettings
 from kourou.model.message import SendStatus
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ZMQ_PORT_SHIFT, ClusterSettings, LocalCluster

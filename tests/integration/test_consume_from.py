@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kourou.client.admin_groups import TO_THE_END_MS
-from kourou.client.settings import ConsumerSettings
+from kourou.client.admin.groups import TO_THE_END_MS
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client

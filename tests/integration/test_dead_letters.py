@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from kourou.model.delay import DELAY_LEVELS_MS
-from kourou.protocol.message_id import decode_offset_id
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_id import decode_offset_id
+from kourou.protocol.record.message_record import decode_record
 
 GAPS_MS = DELAY_LEVELS_MS[2:]
 TRIES_MAX = 200

@@ -17,7 +17,7 @@ from kourou import Client, ClientSettings, Message
 from kourou.errors import KourouError
 from kourou.model.message import StoredMessage
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.testing.cluster import Cluster
 from kourou_rigs.reading import read_topic

@@ -23,7 +23,7 @@ import msgspec
 import pytest
 
 from kourou.errors import Code, KourouError
-from kourou.protocol.filter_bodies import decode_filter_statistics, decode_filter_trial
+from kourou.protocol.bodies.filter_bodies import decode_filter_statistics, decode_filter_trial
 from kourou.protocol.messages.filter_server import (
     ChangeFilter,
     FilterResponse,
@@ -34,8 +34,8 @@ from kourou.protocol.messages.filter_server import (
 )
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.record import decode_many
-from kourou.protocol.record_layout import masked_crc
+from kourou.protocol.record.layout import masked_crc
+from kourou.protocol.record.message_record import decode_many
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
 from kourou.transport.remoting_client import RemotingConnection

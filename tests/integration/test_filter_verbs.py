@@ -12,7 +12,7 @@ import pytest
 
 from kourou import Filter
 from kourou.cli.main import main
-from kourou.client.settings import ConsumerSettings
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.client.settings.client_settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+)
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.sync import Client

@@ -19,8 +19,8 @@ import pytest
 
 from kourou import Message, ProducerSettings
 from kourou.cli.main import main
+from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
 from kourou.engine.control import CONTROL, encode_state
-from kourou.engine.log_beginning import next_control_offset, queue_ends_of
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import UpdateBrokerConfig

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol.frames import Frame, decode_request
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.wire.frames import Frame, decode_request
 from kourou.replication.copying import Copying, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.network_keys import BrokerRole
-from kourou.store.epoch_file import load_epochs
 from kourou.store.real_disk import RealDisk
+from kourou.store.replica.epoch_file import load_epochs
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.transport.zmq_client import ZmqConnection

@@ -23,10 +23,10 @@ from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.messages.sending import Lane, SendRecords
-from kourou.protocol.record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
 from kourou.serving.config import BrokerSettings
-from kourou.store.config_files import GROUPS, TOPICS
-from kourou.store.config_json import GroupTable, TopicTable, encode_groups, encode_topics
+from kourou.store.config.config_files import GROUPS, TOPICS
+from kourou.store.config.config_json import GroupTable, TopicTable, encode_groups, encode_topics
 from kourou.store.real_disk import RealDisk, RealFile
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store

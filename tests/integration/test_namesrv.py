@@ -17,9 +17,9 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol import bodies
+from kourou.protocol import all_bodies as bodies
+from kourou.protocol.bodies.registration_body import BrokerRegistration
 from kourou.protocol.messages import namesrv as ask
-from kourou.protocol.registration_body import BrokerRegistration
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import Reply, ZmqConnection
 

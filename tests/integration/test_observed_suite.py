@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from kourou import ClientSettings, ConsumerSettings, Filter
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kourou.client.settings import ClientSettings, ProducerSettings
+from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.errors import Rejected, Unavailable
+from kourou.protocol.bodies.replicas_body import ReplicasTold, decode_replicas
 from kourou.protocol.messages.replicas import GetReplicas
-from kourou.protocol.replicas_body import ReplicasTold, decode_replicas
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.sync import Client
 from kourou.transport.zmq_client import ZmqConnection

@@ -16,12 +16,12 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies import decode_topic_route
+from kourou.protocol.all_bodies import decode_topic_route
+from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker, UnregisterBroker
 from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.record import decode_record
-from kourou.protocol.registration_body import BrokerRegistration, encode_registration
-from kourou.protocol.remoting import HeaderType, Language, RemotingCommand
+from kourou.protocol.record.message_record import decode_record
+from kourou.protocol.wire.remoting import HeaderType, Language, RemotingCommand
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection

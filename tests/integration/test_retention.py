@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kourou.client.settings import ConsumerSettings
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client

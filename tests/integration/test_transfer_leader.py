@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from kourou.client.settings import ProducerSettings
+from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import Code, Rejected
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 

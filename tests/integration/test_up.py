@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.up import FLIGHTS_LINE
-from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.client.settings.client_settings import ClientSettings, ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import (
     SMALL_SEGMENT_BYTES,

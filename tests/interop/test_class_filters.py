@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.interop import servers
 
-from kourou.protocol.filter_bodies import decode_filter_statistics
+from kourou.protocol.bodies.filter_bodies import decode_filter_statistics
 from kourou.protocol.messages.filter_server import GetFilterStatistics
 from kourou.service.local_cluster import zmq_address
 from kourou.transport.zmq_client import ZmqConnection

@@ -10,8 +10,8 @@ import pytest
 from tests.interop import servers
 from tests.interop.conftest import JVM
 
-from kourou.client.settings import ProducerSettings
-from kourou.client.settings_consumer import ConsumeFromWhere, ConsumerSettings
+from kourou.client.settings.client_settings import ProducerSettings
+from kourou.client.settings.consumer_settings import ConsumeFromWhere, ConsumerSettings
 from kourou.sync import Client
 
 MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"

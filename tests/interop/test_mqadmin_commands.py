@@ -21,7 +21,7 @@ import pytest
 from tests.interop import rows, servers
 
 from kourou import __version__
-from kourou.client.settings import ProducerSettings
+from kourou.client.settings.client_settings import ProducerSettings
 from kourou.model.queue import MessageQueue
 from kourou.sync import Client
 

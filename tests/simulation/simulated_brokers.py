@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from kourou.engine.effects import Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.model.message import StoredMessage
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import MEMBERS, Peer
 from kourou_rigs.engine import Engine, MemoryStore

@@ -7,8 +7,8 @@ import selectors
 from itertools import count
 
 from kourou.errors import KourouError, TimedOut, Unavailable, UnknownOutcome
-from kourou.protocol.frames import decode_frame, decode_reply, encode_request
 from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.frames import decode_frame, decode_reply, encode_request
 from kourou.transport.zmq_client import Reply
 
 WALL_MS = 1_700_000_000_000

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk

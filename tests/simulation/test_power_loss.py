@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import StoreFaulted
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.store import Draft, StoreWriter, Written, small_settings

@@ -32,22 +32,18 @@ from tests.simulation.simulated_brokers import TOPICS, Broker, Group, route
 from tests.simulation.simulated_wires import Ends, SimWire, VirtualLoop
 
 from kourou import ClientSettings, ProducerSettings
-from kourou.client.batches import SomeNotSent
-from kourou.client.discovery import parse_addresses
-from kourou.client.producer import ROUND_ROBIN, ProducerCore
-from kourou.client.sends import Sends
-from kourou.client.session import Session
+from kourou.client.producer.batches import SomeNotSent
+from kourou.client.producer.producer_core import ROUND_ROBIN, ProducerCore
+from kourou.client.producer.sends import Sends
+from kourou.client.session.client_session import Session
+from kourou.client.session.discovery import parse_addresses
 from kourou.errors import Code, KourouError, UnknownOutcome
 from kourou.model.message import Message, Property, SendResult, SendStatus
-from kourou.protocol.bodies import ClusterInfo, encode_cluster_info, encode_topic_route
-from kourou.protocol.frames import (
-    Kind,
-    decode_request,
-    encode_reply,
-)
-from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.all_bodies import ClusterInfo, encode_cluster_info, encode_topic_route
 from kourou.protocol.messages import namesrv
 from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.record.message_id import decode_offset_id
+from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
 from kourou.runtime.inputs import Disconnected
 from kourou.runtime.peer import Peer
 

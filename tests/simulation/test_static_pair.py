@@ -20,13 +20,13 @@ from functools import lru_cache
 
 import pytest
 
-from kourou.engine.copied_confirmations import CopiedConfirmations
-from kourou.engine.leading import LeaderRole, Leading
-from kourou.engine.replicas import Replicas
+from kourou.engine.roles.leader import LeaderRole, Leading
+from kourou.engine.roles.replicas import Replicas
+from kourou.engine.sends.copied_confirmations import CopiedConfirmations
 from kourou.errors import Code
 from kourou.protocol.messages.sending import Lane, SendRecords
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import decode_record, encode_draft
+from kourou.protocol.record.message_record import decode_record, encode_draft
+from kourou.protocol.record.properties import encode_properties
 from kourou.replication.copying import Copying, Step
 from kourou.replication.epochs import Epochs
 from kourou.replication.shipping import Shipping

@@ -11,14 +11,14 @@ from itertools import count
 import pytest
 
 from kourou.engine.effects import ChangeRole
-from kourou.engine.following import FollowerRole
 from kourou.engine.inputs import Fenced
-from kourou.engine.leading import LeaderRole
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.recording import Recorded
+from kourou.engine.roles.follower import FollowerRole
+from kourou.engine.roles.leader import LeaderRole
+from kourou.engine.sends.recorder import Recorded
 from kourou.errors import Code
 from kourou.model.topic import DataVersion
-from kourou.protocol import bodies
+from kourou.protocol import all_bodies as bodies
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.messages.replicas import PromoteReplica
 from kourou.replication.epoch_numbers import PROMOTION

@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from kourou.client.connections import header_of
+from kourou.client.session.connections import header_of
 from kourou.clock import SystemClock
 from kourou.eventstore.database import sqlite_url
 from kourou.protocol.messages.batches import (

@@ -34,8 +34,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark.mortal_driver import BEGAN, COPY, FLIGHTS, LAKE, LEGS, LETTERS, Plan
 
-from kourou.client.batches import SomeNotSent
-from kourou.client.settings import ClientSettings, ProducerSettings
+from kourou.client.producer.batches import SomeNotSent
+from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.errors import KourouError, Rejected, Unavailable
 from kourou.eventstore.database import sqlite_url
 from kourou.model.message import Message, PullStatus

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from kourou.model.names import TRACE_TOPIC
-from kourou.protocol.message_trace import (
+from kourou.protocol.record.message_trace import (
     Consumed,
     Consuming,
     ContextCode,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kourou import DeadLetter
-from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.client.settings.client_settings import ConsumerSettings, ProducerSettings
 from kourou.clock import SystemClock
 from kourou.eventstore.database import sqlite_url
 from kourou.model.subscription import ConsumeFromWhere

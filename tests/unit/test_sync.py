@@ -7,7 +7,7 @@ import os
 import pytest
 
 from kourou import ConsumerSettings, Filter
-from kourou.client.io_thread import ClientClosed, ForkedClient
+from kourou.client.session.io_thread import ClientClosed, ForkedClient
 from kourou.errors import ConfigError, FilterFailed
 from kourou.model.filter import FilterFailure
 from kourou.sync import Client

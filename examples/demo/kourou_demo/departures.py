@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kourou.client.admin_dead_letters import DeadLetter
-from kourou.client.outcomes import RetryLater
-from kourou.client.received import ReceivedMessage
+from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.consumer.outcomes import RetryLater
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import Message
 from kourou_demo.flights import Flight
 from kourou_demo.stage import Stage

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kourou.client.client import Client
-from kourou.client.filters import Sql
-from kourou.client.message_filters import Filter
-from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.filters.expressions import Sql
+from kourou.client.filters.python_filter import Filter
+from kourou.client.settings.client_settings import ClientSettings, ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_demo.flights import Event, Flight, LateRows
 from kourou_demo.stage import Stage

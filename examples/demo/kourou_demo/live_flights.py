@@ -22,10 +22,10 @@ from contextlib import AsyncExitStack
 from itertools import cycle, islice
 
 from kourou.client.client import Client
-from kourou.client.filters import Sql
-from kourou.client.outcomes import RetryLater
-from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.client.consumer.outcomes import RetryLater
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.filters.expressions import Sql
+from kourou.client.settings.client_settings import ConsumerSettings, ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.message import Message
 from kourou_demo.flights import Event, Flight, load_events

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kourou.client.client import Client
-from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.settings.client_settings import ConsumerSettings, ProducerSettings
 from kourou.clock import Clock
 from kourou.errors import KourouError
 from kourou.model.message import SendStatus
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasTold
 from kourou.service.processes import Child
 from kourou_demo.flights import Flight
 from kourou_demo.followed import Followed

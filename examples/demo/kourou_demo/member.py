@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.client.settings.client_settings import ClientSettings, ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client
 from kourou_demo.ledger import LedgerWriter

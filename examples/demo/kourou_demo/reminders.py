@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import Message
 from kourou_demo.flights import Flight
 from kourou_demo.stage import Stage

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kourou.client.client import Client
-from kourou.client.settings import ConsumerSettings
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.clock import Clock
 from kourou.errors import Rejected
 from kourou.model.subscription import ConsumeFromWhere

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.client.client import Client
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.clock import Clock
 from kourou.errors import Rejected
 from kourou.model.message import Message, SendResult, SendStatus

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.sync import Client
 from kourou_demo.ledger import LedgerWriter
 from kourou_demo.member import say_ready

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kourou.client.client import Client
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou_demo.ledger import Ledger
 from kourou_demo.stage import Stage
 from kourou_demo.terms import DESK_GROUP, TICKETS_GROUP, TICKETS_TOPIC

@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from kourou.cli.admin.report import Report
-    from kourou.client.admin_history import Decision, StateAt
+    from kourou.client.admin.history import Decision, StateAt
     from kourou.sync import Client
 
 GROUP = "kourou-admin"

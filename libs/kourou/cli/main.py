@@ -153,7 +153,7 @@ def _set_up_logs() -> None:
 
 def _for_a_shell(wrong: KourouError, called_as: str) -> str:
     """An error message with hints for users; the library's own hints address programmers."""
-    from kourou.client.discovery import ENVIRONMENT_NAME, NameServersDown, NoNameServer
+    from kourou.client.session.discovery import ENVIRONMENT_NAME, NameServersDown, NoNameServer
 
     question = f"is `{called_as} up` running?"
     if isinstance(wrong, NameServersDown):

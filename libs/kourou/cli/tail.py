@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from kourou.client.client import Client
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import RESERVED_PROPERTIES
 
 GROUP = "kourou-tail"

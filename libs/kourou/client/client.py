@@ -16,30 +16,30 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from kourou.client.client_core import ClientCore
-from kourou.client.connections import Dial
-from kourou.client.consumers import Listener, Subscribed
-from kourou.client.consumption import Topics, chosen_handler, consumption, group_defaults
-from kourou.client.filters import Wanted
-from kourou.client.handlers import Report, Runner
-from kourou.client.io_thread import ClientClosed
-from kourou.client.lending import Lender
-from kourou.client.offsets import OffsetStore
-from kourou.client.producer import ProducerCore
-from kourou.client.pull_consumer import PullConsumer
-from kourou.client.requesting import Requesting, replying
-from kourou.client.settings import (
+from kourou.client.consumer.consumers import Listener, Subscribed
+from kourou.client.consumer.consumption import Topics, chosen_handler, consumption, group_defaults
+from kourou.client.consumer.handlers import Report, Runner
+from kourou.client.consumer.lease_consumer import Lender
+from kourou.client.consumer.offsets import OffsetStore
+from kourou.client.consumer.pull_consumer import PullConsumer
+from kourou.client.filters.expressions import Wanted
+from kourou.client.producer.producer_core import ProducerCore
+from kourou.client.requests.requester import Requesting, replying
+from kourou.client.session.connections import Dial
+from kourou.client.session.io_thread import ClientClosed
+from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.client.transaction_checks import Checker
-from kourou.client.transaction_producer import Executing, Executor
-from kourou.client.transactions import Transactions
+from kourou.client.transactions.checks import Checker
+from kourou.client.transactions.producer import Executing, Executor
+from kourou.client.transactions.transaction import Transactions
 from kourou.model.subscription import MATCH_ALL
 
 if TYPE_CHECKING:
-    from kourou.client.admin import Admin
+    from kourou.client.admin.api import Admin
 
 
 class Client(Requesting, Transactions):
@@ -110,7 +110,7 @@ class Client(Requesting, Transactions):
         if self._core is None:
             raise ClientClosed
         if self._admin is None:
-            from kourou.client.admin import Admin  # a third of a client's imports
+            from kourou.client.admin.api import Admin  # a third of a client's imports
 
             self._admin = Admin(self._client.session)
         return self._admin
@@ -131,7 +131,7 @@ class Client(Requesting, Transactions):
     ) -> TransactionProducer:
         """Return a producer like RocketMQ's TransactionMQProducer.
 
-        See kourou.client.transaction_producer. `execute(transaction, argument)` runs the local
+        See kourou.client.transactions.producer. `execute(transaction, argument)` runs the local
         transaction of a message and returns its state. `check(message)` answers the brokers'
         check-backs.
         """
@@ -150,7 +150,7 @@ class Client(Requesting, Transactions):
         offsets: OffsetStore | None = None,
         auto_ack: bool = True,
     ) -> Subscribed:
-        """Return messages as an iterator (kourou.client.streams): `async with`, then `async for`.
+        """Return messages as an iterator: `async with`, then `async for`.
 
         `expression` is tags joined with `||`, or an `Sql`. Bodies are decoded as `body_type`.
         Without `topics` those of the setting `subscription` are used.
@@ -218,7 +218,8 @@ class Client(Requesting, Transactions):
     ) -> Lender:
         """Consume messages with the caller's own runner, which may hold them for other processes.
 
-        Gateways build on this (kourou.client.lending); applications use `subscribe` or `listen`.
+        Gateways build on this (kourou.client.consumer.lease_consumer); applications use `subscribe`
+        or `listen`.
         """
         wanted = consumption(
             settings,

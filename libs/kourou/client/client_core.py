@@ -22,32 +22,32 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-from kourou.client import io_thread
-from kourou.client.client_id import client_id
-from kourou.client.client_keys import client_curve
 from kourou.client.codecs import body_decoder
-from kourou.client.connections import Dial, zmq_dial
-from kourou.client.consume_log import ConsumeLog
-from kourou.client.consumption import Consumption
-from kourou.client.discovery import NameServers, discover, host_of, zmq_endpoint
-from kourou.client.filters import ask_brokers, subscription_of
-from kourou.client.handlers import Report, Runner
-from kourou.client.io_thread import ClientClosed, Io, IoLoop
-from kourou.client.message_filters import Filter
-from kourou.client.message_trace import TRACE_GROUP, ConsumeTrace, SendTrace, TraceWriter
-from kourou.client.ordered_consumer import OrderedConsumer
-from kourou.client.producer import ProducerCore
-from kourou.client.pull_consumer import PullConsumer
-from kourou.client.push_consumer import PushConsumer
-from kourou.client.session import Session
-from kourou.client.settings import (
+from kourou.client.consumer.consumption import Consumption
+from kourou.client.consumer.handlers import Report, Runner
+from kourou.client.consumer.pull_consumer import PullConsumer
+from kourou.client.consumer.push_consumer import PushConsumer
+from kourou.client.filters.expressions import ask_brokers, subscription_of
+from kourou.client.filters.python_filter import Filter
+from kourou.client.introspection.consume_log import ConsumeLog
+from kourou.client.ordered.consumer import OrderedConsumer
+from kourou.client.producer.producer_core import ProducerCore
+from kourou.client.session import io_thread
+from kourou.client.session.client_id import client_id
+from kourou.client.session.client_keys import client_curve
+from kourou.client.session.client_session import Session
+from kourou.client.session.connections import Dial, zmq_dial
+from kourou.client.session.discovery import NameServers, discover, host_of, zmq_endpoint
+from kourou.client.session.io_thread import ClientClosed, Io, IoLoop
+from kourou.client.session.standby import Standby
+from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.client.standby import Standby
-from kourou.client.tracing import ClientTracing, client_tracing
+from kourou.client.tracing.message_trace import TRACE_GROUP, ConsumeTrace, SendTrace, TraceWriter
+from kourou.client.tracing.spans import ClientTracing, client_tracing
 from kourou.clock import Clock, SystemClock
 from kourou.model.names import check_group
 from kourou.model.refused_settings import promises_nothing

@@ -17,20 +17,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.engine import batches as batch_rules
-from kourou.engine import filters as filter_rules
-from kourou.engine import groups as group_rules
-from kourou.engine import progress as progress_rules
-from kourou.engine import queue_locks as lock_rules
-from kourou.engine import replicas as replica_rules
-from kourou.engine import topics as topic_rules
-from kourou.engine.batches import Batches
-from kourou.engine.filters import Filters, FiltersTaken, filters_of
-from kourou.engine.groups import Groups, groups_of
-from kourou.engine.progress import Commits, Progress, TopicTable
-from kourou.engine.queue_locks import LockOwners
-from kourou.engine.replicas import Replicas, ReplicasTaken, replicas_of
-from kourou.engine.topics import TopicRules, Topics, topics_of
+from kourou.engine.admin import topic_table as topic_rules
+from kourou.engine.admin.topic_table import TopicRules, Topics, topics_of
+from kourou.engine.filters import filter_table as filter_rules
+from kourou.engine.filters.filter_table import Filters, FiltersTaken, filters_of
+from kourou.engine.groups import group_table as group_rules
+from kourou.engine.groups import progress as progress_rules
+from kourou.engine.groups import queue_locks as lock_rules
+from kourou.engine.groups.group_table import Groups, groups_of
+from kourou.engine.groups.progress import Commits, Progress, TopicTable
+from kourou.engine.groups.queue_locks import LockOwners
+from kourou.engine.roles import replicas as replica_rules
+from kourou.engine.roles.replicas import Replicas, ReplicasTaken, replicas_of
+from kourou.engine.transactions import batches as batch_rules
+from kourou.engine.transactions.batches import Batches
 from kourou.errors import DecodeError, GroupNotFound
 from kourou.events.batch_events import BatchEventBase
 from kourou.events.control_events import (

@@ -8,7 +8,7 @@ from kourou.engine.ports import StoreView
 from kourou.errors import KourouError
 from kourou.events.control_events import EventLost, Recorded, decode_record_body
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_record import decode_record
 
 BATCH_EVENTS = 500
 BATCH_BYTES = 1 << 20

@@ -15,7 +15,6 @@ from typing import Any, assert_never
 
 from kourou.engine.desks import Desks
 from kourou.engine.effects import Append, Effect, Project
-from kourou.engine.following import Following
 from kourou.engine.inputs import (
     Announced,
     Confirmed,
@@ -33,8 +32,9 @@ from kourou.engine.inputs import (
     StoreFailed,
     Written,
 )
-from kourou.engine.quorum_following import QuorumFollowing
-from kourou.engine.quorum_leading import QuorumLeading
+from kourou.engine.roles.follower import Following
+from kourou.engine.roles.quorum_follower import QuorumFollowing
+from kourou.engine.roles.quorum_leader import QuorumLeading
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event
 from kourou.protocol.messages.offsets import (

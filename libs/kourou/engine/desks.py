@@ -8,68 +8,68 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kourou.engine.announcing import Announcing
-from kourou.engine.appends import Appends, LogEnd
-from kourou.engine.ask_desk import AskDesk
-from kourou.engine.asking import Asking
-from kourou.engine.batch_desk import BatchDesk
-from kourou.engine.batch_ends import BatchEnds
-from kourou.engine.batch_log import BatchLog
-from kourou.engine.beginning_desk import BeginningDesk
-from kourou.engine.broker_desk import BrokerDesk
-from kourou.engine.check_backs import CheckBacks
-from kourou.engine.confirmations import Confirmations
+from kourou.engine.admin.bootstrap_handler import BeginningDesk
+from kourou.engine.admin.broker_handler import BrokerDesk
+from kourou.engine.admin.history_handler import HistoryDesk
+from kourou.engine.admin.log_handler import LogDesk
+from kourou.engine.admin.topic_handler import TopicDesk
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState
-from kourou.engine.copied_confirmations import CopiedConfirmations
-from kourou.engine.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.delays import Delays
-from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.filter_desk import FilterDesk
-from kourou.engine.filter_server_desk import FilterServerDesk
-from kourou.engine.filter_servers import FilterServers
-from kourou.engine.following import FollowerRole, Following
-from kourou.engine.group_desk import GroupDesk
-from kourou.engine.group_figures import GroupFigures
-from kourou.engine.history_desk import HistoryDesk
-from kourou.engine.joint_ends import JointEnds
-from kourou.engine.joint_sends import JointSends
-from kourou.engine.joint_singles import JointSingles
-from kourou.engine.leading import LeaderRole, Leading
-from kourou.engine.lock_desk import LockDesk
-from kourou.engine.log_desk import LogDesk
-from kourou.engine.member_desk import MemberDesk
-from kourou.engine.membership import Membership
-from kourou.engine.moved_offsets import MovedOffsets
-from kourou.engine.offset_desk import OffsetDesk
-from kourou.engine.owing import Owing
+from kourou.engine.delays.delivery import Delays
+from kourou.engine.filters.filter_handler import FilterDesk
+from kourou.engine.filters.filter_server_handler import FilterServerDesk
+from kourou.engine.filters.filter_servers import FilterServers
+from kourou.engine.groups.client_request_handler import AskDesk
+from kourou.engine.groups.client_requests import Asking
+from kourou.engine.groups.consumer_lag import GroupFigures
+from kourou.engine.groups.group_handler import GroupDesk
+from kourou.engine.groups.lock_handler import LockDesk
+from kourou.engine.groups.member_handler import MemberDesk
+from kourou.engine.groups.membership import Membership
+from kourou.engine.groups.progress import Commits
+from kourou.engine.groups.queue_locks import QueueLocks
+from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
-from kourou.engine.progress import Commits
-from kourou.engine.pulls import Pulls
-from kourou.engine.query_desk import QueryDesk
-from kourou.engine.queue_locks import QueueLocks
-from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
-from kourou.engine.quorum_confirmations import QuorumConfirmations
-from kourou.engine.quorum_following import QuorumFollowing
-from kourou.engine.quorum_leading import QuorumLeading
-from kourou.engine.recording import Recorder
-from kourou.engine.redirects import HALF_LANE, Redirects
-from kourou.engine.repeats import Repeats
-from kourou.engine.replica_desk import ReplicaDesk
-from kourou.engine.reply_desk import ReplyDesk
-from kourou.engine.retention import parse_hours
-from kourou.engine.retention_desk import RetentionDesk
-from kourou.engine.send_back import SendBack
-from kourou.engine.sending import Sending
-from kourou.engine.single_sends import SingleSends
+from kourou.engine.pulls.moved_offsets import MovedOffsets
+from kourou.engine.pulls.offset_handler import OffsetDesk
+from kourou.engine.pulls.pull_handler import Pulls
+from kourou.engine.pulls.query_handler import QueryDesk
+from kourou.engine.pulls.send_back import SendBack
+from kourou.engine.retention.disk_pressure import DiskPressure
+from kourou.engine.retention.plan import parse_hours
+from kourou.engine.retention.retention_handler import RetentionDesk
+from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
+from kourou.engine.roles.follower import FollowerRole, Following
+from kourou.engine.roles.leader import LeaderRole, Leading
+from kourou.engine.roles.quorum_follower import QuorumFollowing
+from kourou.engine.roles.quorum_leader import QuorumLeading
+from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.replica_handler import ReplicaDesk
+from kourou.engine.sends.appends import Appends, LogEnd
+from kourou.engine.sends.batched_sends import JointSends
+from kourou.engine.sends.batched_single_sends import JointSingles
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.copied_confirmations import CopiedConfirmations
+from kourou.engine.sends.deduplication import Repeats
+from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.quorum_confirmations import QuorumConfirmations
+from kourou.engine.sends.recorder import Recorder
+from kourou.engine.sends.reply_handler import ReplyDesk
+from kourou.engine.sends.send_handler import Sending
+from kourou.engine.sends.single_sends import SingleSends
+from kourou.engine.sends.topic_registration import Announcing
+from kourou.engine.sends.topic_rewrite import HALF_LANE, Redirects
 from kourou.engine.statistics import Statistics
-from kourou.engine.subscriptions import SubscriptionPolicy
-from kourou.engine.topic_desk import TopicDesk
-from kourou.engine.topics import TopicRules
 from kourou.engine.traffic import Traffic
-from kourou.engine.transactions import Transactions
+from kourou.engine.transactions.batch_ends import BatchEnds
+from kourou.engine.transactions.batch_handler import BatchDesk
+from kourou.engine.transactions.batch_log import BatchLog
+from kourou.engine.transactions.batched_ends import JointEnds
+from kourou.engine.transactions.check_backs import CheckBacks
+from kourou.engine.transactions.transaction_handler import Transactions
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
-from kourou.protocol.record import Host, encode_host
+from kourou.protocol.record.message_record import Host, encode_host
 from kourou.replication.epochs import Epochs
 from kourou.runtime.settings_registry import SettingsRegistry
 

@@ -11,8 +11,8 @@ from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply
 from kourou.runtime.inputs import Buffer, Received, ReplyTo
 
 if TYPE_CHECKING:
-    from kourou.engine.history import Question
-    from kourou.protocol.record_columns import RecordColumns
+    from kourou.engine.admin.history import Question
+    from kourou.protocol.record.columns import RecordColumns
 
 
 class Blank(NamedTuple):

@@ -16,7 +16,7 @@ from kourou.runtime.inputs import ClientAnswered, Disconnected, Received, Tick
 from kourou.runtime.peer import Peer
 
 if TYPE_CHECKING:
-    from kourou.engine.history import Found
+    from kourou.engine.admin.history import Found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kourou.protocol.properties import Values
+from kourou.protocol.record.properties import Values
 from kourou.replication.epochs import Epochs
 from kourou.replication.shipping import Chunk
 

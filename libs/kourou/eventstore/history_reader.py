@@ -5,8 +5,7 @@ State: none. All functions block, and raise what the store raises.
 
 from __future__ import annotations
 
-from kourou.engine.control import CONTROL, ControlState
-from kourou.engine.history import (
+from kourou.engine.admin.history import (
     BeginningFound,
     BeginningQuestion,
     EventFound,
@@ -22,7 +21,8 @@ from kourou.engine.history import (
     tell_events,
     tell_state,
 )
-from kourou.engine.log_beginning import LogBeginning, encode_beginning, next_control_offset
+from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning, next_control_offset
+from kourou.engine.control import CONTROL, ControlState
 from kourou.errors import Code, MetadataUnavailable, Rejected
 from kourou.eventstore.event_store import EventStore
 from kourou.model.limits import STATE_BYTES_MAX

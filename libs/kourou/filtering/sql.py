@@ -10,7 +10,7 @@ from functools import lru_cache
 from kourou.errors import Code, KourouError, Rejected
 from kourou.filtering.sql_compile import Compiled, Unmatchable, compiled
 from kourou.model.limits import FILTERS_REMEMBERED_MAX, SUBSCRIPTION_EXPRESSION_LENGTH_MAX
-from kourou.protocol.properties import Values
+from kourou.protocol.record.properties import Values
 
 
 class SqlFilter:

@@ -35,7 +35,7 @@ from kourou.filtering.sql_terms import (
     Truth,
 )
 from kourou.filtering.sql_values import NoNumber, double, double_order, int32, int64
-from kourou.protocol.properties import Values, find_properties
+from kourou.protocol.record.properties import Values, find_properties
 
 Judge: TypeAlias = Callable[[Values], bool | None]
 """True, False, or None for unknown. Raises Unmatchable."""

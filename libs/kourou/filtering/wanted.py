@@ -9,7 +9,7 @@ from kourou.filtering.sql import sql_filter
 from kourou.filtering.tags import wants
 from kourou.model.message import Property
 from kourou.model.subscription import SQL92, TAG, Subscription
-from kourou.protocol.properties import encode_properties
+from kourou.protocol.record.properties import encode_properties
 
 
 def wanted(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kourou.errors import ConfigError
 from kourou.protocol import kernel_python
 from kourou.protocol.kernel_python import Column
-from kourou.protocol.record_layout import Buffer
+from kourou.protocol.record.layout import Buffer
 
 __all__ = [
     "NAME",

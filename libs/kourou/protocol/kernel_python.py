@@ -25,16 +25,9 @@ from kourou.model.limits import (
 )
 from kourou.model.message import Property
 from kourou.model.sysflag import SysFlag
-from kourou.protocol.batch_body import ITEM_FIXED_BYTES, ITEM_HEAD
-from kourou.protocol.hashing import index_hash, java_hash
-from kourou.protocol.properties import (
-    Values,
-    decode_properties,
-    encode_properties,
-    find_properties,
-    labels,
-)
-from kourou.protocol.record_layout import (
+from kourou.protocol.record.batch_body import ITEM_FIXED_BYTES, ITEM_HEAD
+from kourou.protocol.record.hashing import index_hash, java_hash
+from kourou.protocol.record.layout import (
     BODY_CRC_AT,
     BORN_V6,
     CRC_MARK,
@@ -53,6 +46,13 @@ from kourou.protocol.record_layout import (
     parts_of,
     resembles_crc,
     widen_host,
+)
+from kourou.protocol.record.properties import (
+    Values,
+    decode_properties,
+    encode_properties,
+    find_properties,
+    labels,
 )
 
 if TYPE_CHECKING:
@@ -294,8 +294,8 @@ def batch(
     count_max: int,
     bytes_max: int,
 ) -> tuple[bytearray, bytearray, bytearray, int, int]:
-    """The adjacent drafts of the messages of a batch body (kourou.protocol.batch_body); their
-    sizes; which of them may move; 0 and their number.
+    """The adjacent drafts of the messages of a batch body (kourou.protocol.record.batch_body);
+    their sizes; which of them may move; 0 and their number.
 
     `shared` are properties that are appended to those of each message. In place of the 0 and the
     number: the problem, and the index of the message.

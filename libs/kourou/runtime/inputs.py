@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kourou.errors import KourouError
-from kourou.protocol.remoting import VERSION_4_9_8
 from kourou.protocol.request import Request
+from kourou.protocol.wire.remoting import VERSION_4_9_8
 from kourou.runtime.peer import Peer
 
 Buffer = bytes | bytearray | memoryview

@@ -18,10 +18,12 @@ from dataclasses import dataclass
 
 from kourou.clock import Clock
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
-from kourou.protocol.ext_fields import decode_ext_fields, encode_ext_fields
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendRefusal
-from kourou.protocol.remoting import (
+from kourou.protocol.request import Answerer, Header, Request
+from kourou.protocol.table import REQUESTS, not_supported
+from kourou.protocol.wire.ext_fields import decode_ext_fields, encode_ext_fields
+from kourou.protocol.wire.remoting import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     HeaderType,
@@ -30,8 +32,6 @@ from kourou.protocol.remoting import (
     decode_header,
     encode_head,
 )
-from kourou.protocol.request import Answerer, Header, Request
-from kourou.protocol.table import REQUESTS, not_supported
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 from kourou.errors import ConfigError
 from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
 from kourou.model.refused_settings import REFUSED, promises_nothing
-from kourou.protocol.properties_text import read_properties, write_properties
+from kourou.protocol.wire.properties_text import read_properties, write_properties
 from kourou.runtime.settings_registry import SettingSpec
 from kourou.service.setting import Setting, Value, environment_name, settings_of
 

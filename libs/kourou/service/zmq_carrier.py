@@ -16,7 +16,9 @@ import msgspec
 
 from kourou.clock import Clock
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
-from kourou.protocol.frames import (
+from kourou.protocol.request import Answerer, Request
+from kourou.protocol.table import REQUESTS, not_supported
+from kourou.protocol.wire.frames import (
     NO_TRACE,
     Frame,
     Kind,
@@ -24,8 +26,6 @@ from kourou.protocol.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.protocol.request import Answerer, Request
-from kourou.protocol.table import REQUESTS, not_supported
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families

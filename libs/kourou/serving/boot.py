@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
-from kourou.engine.filters import Filters, filters_of
+from kourou.engine.filters.filter_table import Filters, filters_of
 from kourou.engine.ports import StoreView
-from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.events.control_events import Event, Recorded, TopicDeleted
 from kourou.eventstore.event_store import EventStore

@@ -15,8 +15,8 @@ from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
 from kourou.engine.desks import Desks, Role
 from kourou.engine.effects import ChangeRole, CutLog, Effect
-from kourou.engine.following import Following
 from kourou.engine.inputs import Announced, Fenced, Input, LeaderConnected
+from kourou.engine.roles.follower import Following
 from kourou.errors import Code
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.copying import Step

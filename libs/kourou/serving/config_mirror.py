@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kourou.engine.control import ControlState
-from kourou.engine.delays import Delays
-from kourou.engine.filters import FiltersTaken, taken
-from kourou.engine.progress import Commits
+from kourou.engine.delays.delivery import Delays
+from kourou.engine.filters.filter_table import FiltersTaken, taken
+from kourou.engine.groups.progress import Commits
 from kourou.errors import KourouError
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.store.config_files import GROUPS, OFFSETS, TOPICS, ConfigFiles
-from kourou.store.config_json import GroupTable, TopicTable, progress_key, split_progress_key
+from kourou.store.config.config_files import GROUPS, OFFSETS, TOPICS, ConfigFiles
+from kourou.store.config.config_json import GroupTable, TopicTable, progress_key, split_progress_key
+from kourou.store.config.filter_file import read_filters, write_filters
 from kourou.store.disk import Disk
-from kourou.store.filter_file import read_filters, write_filters
 from kourou.store.paths import StorePaths
 
 _log = logging.getLogger("kourou.broker")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from kourou.engine.admin.history import Found
 from kourou.engine.effects import AskHistory, Effect
-from kourou.engine.history import Found
 from kourou.engine.inputs import HistoryAnswered, Input
 from kourou.errors import KourouError, MetadataUnavailable, Throttled
 from kourou.eventstore.event_store import EventStore

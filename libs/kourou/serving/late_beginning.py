@@ -2,8 +2,8 @@
 
 Retention has deleted records on the leader that this replica lacks. The remaining log can be
 fetched, but the control state before it is not part of it. Therefore another replica returns that
-state as one value (kourou.engine.log_beginning). It is written durably before anything of the old
-log is deleted, and becomes the replica's event store before the new log gets its first byte.
+state as one value (kourou.engine.admin.log_bootstrap). It is written durably before anything of the
+old log is deleted, and becomes the replica's event store before the new log gets its first byte.
 
 State: soft; the durable part is the store's intent file (docs/formats/replication.md).
 """
@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kourou.clock import Clock
+from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.engine.control import CONTROL
-from kourou.engine.log_beginning import LogBeginning, decode_beginning
 from kourou.errors import Corrupt, DecodeError, KourouError
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.stream_rows import StreamInfo
 from kourou.serving.log_source import LogSource
-from kourou.store.anew import begin_anew, load_beginning
 from kourou.store.disk import Disk
 from kourou.store.opening import unusable
+from kourou.store.recovery.restart import begin_anew, load_beginning
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.transport.curve import ClientCurve

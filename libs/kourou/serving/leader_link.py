@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 
 from kourou.clock import Clock
 from kourou.errors import KourouError
-from kourou.protocol.frames import Frame, decode_request
 from kourou.protocol.messages.replication import Attached, LogChunk
+from kourou.protocol.wire.frames import Frame, decode_request
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer

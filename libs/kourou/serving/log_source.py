@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from kourou.clock import Clock, SystemClock
-from kourou.engine.log_beginning import LogBeginning, decode_beginning
+from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.errors import Code, Corrupt, DecodeError, KourouError, error_from_code
 from kourou.model.limits import FETCH_BYTES_MAX, LOG_BEGINNING_BYTES_MAX
 from kourou.protocol.messages.replication import (

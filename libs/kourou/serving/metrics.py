@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from operator import sub
 from typing import TYPE_CHECKING
 
-from kourou.engine.delays import DELAY_GROUP, LATENESS_BOUNDS_MS
+from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.desks import Desks
-from kourou.engine.membership import Member, Membership
-from kourou.engine.open_halves import TRANSACTION_GROUP
+from kourou.engine.groups.membership import Member, Membership
 from kourou.engine.ports import StoreView
 from kourou.engine.traffic import SIZE_BOUNDS, Tally, Traffic
+from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
 from kourou.errors import Corrupt, Rejected
 from kourou.model.names import (
     HALF_TOPIC,
@@ -23,7 +23,7 @@ from kourou.model.names import (
     retry_topic,
 )
 from kourou.model.subscription import ConsumeType
-from kourou.protocol.record_layout import parts_of
+from kourou.protocol.record.layout import parts_of
 from kourou.service.carrier import Carriers
 from kourou.serving.measures import Measures
 from kourou.serving.replication_metrics import replication_families

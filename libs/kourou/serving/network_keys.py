@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kourou.client.discovery import zmq_endpoint
+from kourou.client.session.discovery import zmq_endpoint
 from kourou.errors import ConfigError
 from kourou.service.advertised import advertised
 from kourou.service.remoting_carrier import VIP

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.engine.delay_progress import PROGRESS_LANE
-from kourou.engine.topics import TopicRules
+from kourou.engine.admin.topic_table import TopicRules
+from kourou.engine.delays.progress import PROGRESS_LANE
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
 from kourou.eventstore.database import Database, sqlite_url, with_password
 from kourou.eventstore.event_store import EventStore
@@ -23,10 +23,10 @@ from kourou.serving.config import BrokerSettings
 from kourou.serving.config_mirror import ConfigMirror
 from kourou.serving.late_beginning import clear_for, pending_beginning, record_beginning
 from kourou.serving.wiring import rules_of, store_settings_of
-from kourou.store.anew import forget_beginning
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
+from kourou.store.recovery.restart import forget_beginning
 from kourou.store.store import Store
 
 _log = logging.getLogger("kourou.broker")

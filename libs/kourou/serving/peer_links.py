@@ -38,7 +38,6 @@ from kourou.model.limits import (
     MEMBER_PIPE_MESSAGES_MAX,
     MEMBER_QUEUE_BYTES_MAX,
 )
-from kourou.protocol.frames import NO_TRACE, decode_reply, encode_request
 from kourou.protocol.messages.replication import (
     AskVote,
     ChunkAck,
@@ -49,6 +48,7 @@ from kourou.protocol.messages.replication import (
     Vote,
 )
 from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.frames import NO_TRACE, decode_reply, encode_request
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.inputs import Buffer, Message
 from kourou.runtime.effects import AskClient, Notify, Reply

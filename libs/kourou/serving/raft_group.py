@@ -39,8 +39,8 @@ from kourou.serving.repairs import Damaged, Repairs
 from kourou.serving.standing import JOINING, StandingLines, boot_of
 from kourou.serving.upkeep import Upkeep
 from kourou.serving.vote_hand import VoteHand
-from kourou.store.chunks import Chunk
-from kourou.store.vote_file import Vote
+from kourou.store.replica.chunks import Chunk
+from kourou.store.replica.vote_file import Vote
 
 if TYPE_CHECKING:
     from kourou.serving.copy_spans import CopySpans
@@ -398,7 +398,7 @@ class RaftGroup:
     # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
-        """Return whole records of the log; see kourou.store.copies."""
+        """Return whole records of the log; see kourou.store.replica.copies."""
         assert self._upkeep is not None
         return self._upkeep.store.read_chunk(position, limit, max_bytes)
 

@@ -15,13 +15,13 @@ from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
 from kourou.model.permission import Permission
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.bodies import BrokerRegistration, encode_registration
+from kourou.protocol.all_bodies import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import (
     RegisterBroker,
     RegisterBrokerResponse,
     UnregisterBroker,
 )
-from kourou.protocol.remoting import Language
+from kourou.protocol.wire.remoting import Language
 from kourou.transport.curve import ClientCurve
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection

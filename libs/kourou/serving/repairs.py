@@ -23,7 +23,7 @@ from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft.inputs import Buffer
 from kourou.serving.peer_links import Fetched
-from kourou.store.quarantine import Region
+from kourou.store.log.quarantine import Region
 from kourou.store.store import Store
 
 _log = logging.getLogger("kourou.raft")

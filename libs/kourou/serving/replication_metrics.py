@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kourou.engine.leading import SYNC_MASTER
-from kourou.protocol.replicas_body import ReplicasTold
+from kourou.engine.roles.leader import SYNC_MASTER
+from kourou.protocol.bodies.replicas_body import ReplicasTold
 from kourou.telemetry.metrics import Family
 
 

@@ -9,8 +9,8 @@ from kourou.engine.ports import JOINING as JOINING
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft.joining import must_join
 from kourou.replication.raft.member import Boot, Member
+from kourou.store.replica.vote_file import Vote
 from kourou.store.store import Store
-from kourou.store.vote_file import Vote
 
 _log = logging.getLogger("kourou.raft")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kourou.engine.retention import HOURS_PATTERN, parse_hours
+from kourou.engine.retention.plan import HOURS_PATTERN, parse_hours
 from kourou.errors import ConfigError
 from kourou.eventstore.database import check_url, with_password
 from kourou.model import limits

@@ -17,16 +17,16 @@ from functools import partial
 from typing import Any
 
 from kourou.clock import Clock
-from kourou.engine.appends import LogEnd
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Role, Start
 from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
-from kourou.engine.following import FollowerRole
 from kourou.engine.inputs import Dispatched, Input, SpaceChanged
-from kourou.engine.leading import Leading
-from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
-from kourou.engine.quorum_leading import QuorumLeading
+from kourou.engine.roles.follower import FollowerRole
+from kourou.engine.roles.leader import Leading
+from kourou.engine.roles.quorum_leader import QuorumLeading
+from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.sends.appends import LogEnd
 from kourou.errors import KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
-from kourou.store.vote_file import Vote, VoteFile
+from kourou.store.replica.vote_file import Vote, VoteFile
 
 
 class VoteHand:

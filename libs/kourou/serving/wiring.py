@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import ChangeRole
-from kourou.engine.following import FollowerRole
-from kourou.engine.leading import SYNC_MASTER, LeaderRole
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.promoting import leads
-from kourou.engine.replicas import Replicas
-from kourou.engine.topics import TopicRules
+from kourou.engine.roles.follower import FollowerRole
+from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
+from kourou.engine.roles.promotion import leads
+from kourou.engine.roles.replicas import Replicas
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.replication.raft.settings import RaftSettings

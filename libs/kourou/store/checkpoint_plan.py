@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kourou.store.recovery_point import RecoveryPoint
+from kourou.store.recovery.recovery_point import RecoveryPoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from kourou.errors import ConfigError, KourouError
-from kourou.store.commit_log import CommitLog
-from kourou.store.cutting import load_cut
 from kourou.store.disk import Disk, Lock, as_store_error
-from kourou.store.dispatch import Dispatcher
-from kourou.store.foreign import Signs, look_for_signs
+from kourou.store.external_writes import Signs, look_for_signs
 from kourou.store.format_version import write_format
-from kourou.store.key_index import KeyIndex
+from kourou.store.index.key_index import KeyIndex
+from kourou.store.log.commit_log import CommitLog
+from kourou.store.log.quarantine import Quarantine, load_quarantine, save_quarantine
 from kourou.store.paths import StorePaths
-from kourou.store.quarantine import Quarantine, load_quarantine, save_quarantine
-from kourou.store.queue_table import ConsumeQueues
-from kourou.store.recovery import Parts, RecoveryReport
-from kourou.store.recovery_point import load_recovery_point
-from kourou.store.retention import load_queue_ends, save_queue_ends
+from kourou.store.queues.dispatch import Dispatcher
+from kourou.store.queues.queue_table import ConsumeQueues
+from kourou.store.recovery.recover import Parts, RecoveryReport
+from kourou.store.recovery.recovery_point import load_recovery_point
+from kourou.store.replica.truncation import load_cut
+from kourou.store.retention.deletion import load_queue_ends, save_queue_ends
 from kourou.store.settings import StoreSettings
 
 _log = logging.getLogger("kourou.store")

@@ -1,6 +1,6 @@
 """The store of one broker: log, queues, index, and the files that record their state at a stop.
 
-State: log (kourou.store.commit_log) and projections of it.
+State: log (kourou.store.log.commit_log) and projections of it.
 
     append     the log, or its buffers                     event loop's thread
     write_out  the log, from its buffers                   any thread, concurrently with the loop
@@ -20,18 +20,15 @@ from typing import NamedTuple
 
 from kourou.engine.effects import Blank
 from kourou.errors import DiskFull, StoreFaulted
-from kourou.protocol.record import encode_blank
-from kourou.protocol.record_batch import RecordColumns
+from kourou.protocol.record.batch import RecordColumns
+from kourou.protocol.record.message_record import encode_blank
 from kourou.store.checkpoint import Checkpoint, save_checkpoint
 from kourou.store.checkpoint_plan import CheckpointPlan
-from kourou.store.copies import Copies
-from kourou.store.cutting import Cut, carry_out, forget_cut, prepare_cut
 from kourou.store.disk import FULL, Buffer, Disk
-from kourou.store.dispatch import Growth
-from kourou.store.epoch_file import trim_epochs
-from kourou.store.fault_note import last_fault_ms
 from kourou.store.format_version import check_format
-from kourou.store.key_index import IndexState
+from kourou.store.index.key_index import IndexState
+from kourou.store.log.quarantine import save_quarantine
+from kourou.store.log.segment import Segment
 from kourou.store.opening import (
     StoreLock,
     find_parts,
@@ -40,13 +37,16 @@ from kourou.store.opening import (
     unusable,
 )
 from kourou.store.paths import StorePaths
-from kourou.store.quarantine import save_quarantine
-from kourou.store.recovery import Parts, RecoveryReport, recover
-from kourou.store.recovery_point import RecoveryFile, RecoveryPoint
-from kourou.store.replay import catch_up_index, runs
-from kourou.store.retention import Deletion, Reserve
-from kourou.store.retention_ages import AgeClock
-from kourou.store.segment import Segment
+from kourou.store.queues.dispatch import Growth
+from kourou.store.recovery.fault_note import last_fault_ms
+from kourou.store.recovery.recover import Parts, RecoveryReport, recover
+from kourou.store.recovery.recovery_point import RecoveryFile, RecoveryPoint
+from kourou.store.recovery.replay import catch_up_index, runs
+from kourou.store.replica.copies import Copies
+from kourou.store.replica.epoch_file import trim_epochs
+from kourou.store.replica.truncation import Cut, carry_out, forget_cut, prepare_cut
+from kourou.store.retention.ages import AgeClock
+from kourou.store.retention.deletion import Deletion, Reserve
 from kourou.store.settings import StoreSettings
 
 
@@ -399,7 +399,8 @@ class Store(Copies):
     def delete_before(self, position: int) -> int:
         """Delete everything entirely below `position` at once, but never the last segment.
 
-        Returns how many segments. A broker does it step by step, see kourou.store.retention.
+        Returns how many segments. A broker does it step by step, see
+        kourou.store.retention.deletion.
         """
         self.checkpoint()
         deletion = self.deletion(position)

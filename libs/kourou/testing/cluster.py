@@ -25,11 +25,15 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from kourou import Client as AsyncClient
-from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.client.settings.client_settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+)
 from kourou.engine.desks import Desks
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.bodies import decode_cluster_info
+from kourou.protocol.all_bodies import decode_cluster_info
 from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv, GetBrokerClusterInfo
 from kourou.service.local_group import LEADER, GroupPorts
 from kourou.serving.config import BrokerSettings

@@ -1,7 +1,8 @@
 """The thread on which the services of a cluster and the clients of its address run.
 
-It is the I/O thread that clients would otherwise create themselves (kourou.client.io_thread), with
-an event loop whose time can be advanced. Services and clients therefore share one clock.
+It is the I/O thread that clients would otherwise create themselves
+(kourou.client.session.io_thread), with an event loop whose time can be advanced. Services and
+clients therefore share one clock.
 
 State: soft.
 """
@@ -15,8 +16,8 @@ import warnings
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from kourou.client import io_thread
-from kourou.client.io_thread import IoThread
+from kourou.client.session import io_thread
+from kourou.client.session.io_thread import IoThread
 from kourou.testing.travel import TravelClock, TravelLoop
 
 T = TypeVar("T")

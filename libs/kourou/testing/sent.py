@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 import msgspec
 
 from kourou.client.codecs import Decode, body_decoder, encode_body
-from kourou.client.received import ReceivedMessage, decode_pull
+from kourou.client.consumer.received import ReceivedMessage, decode_pull
 from kourou.engine.desks import Desks
 from kourou.errors import KourouError
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
-from kourou.protocol.frames import Frame, Kind, decode_frame
+from kourou.protocol.wire.frames import Frame, Kind, decode_frame
 from kourou.runtime.peer import Peer
 from kourou.transport.addresses import split_address
 from kourou.transport.peer_ids import next_peer_id

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from kourou.errors import KourouError
 from kourou.model import limits
-from kourou.protocol.frames import Frame
+from kourou.protocol.wire.frames import Frame
 from kourou.transport.tcp_link import Buffer
 
 Outcome = Frame | KourouError

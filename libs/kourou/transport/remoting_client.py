@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from kourou.errors import DecodeError, KourouError, TimedOut, Unavailable, UnknownOutcome
-from kourou.protocol.ext_fields import decode_response_fields, encode_ext_fields
-from kourou.protocol.remoting import (
+from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.ext_fields import decode_response_fields, encode_ext_fields
+from kourou.protocol.wire.remoting import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     FrameReader,
@@ -25,8 +27,6 @@ from kourou.protocol.remoting import (
     RemotingCommand,
     encode_head,
 )
-from kourou.protocol.request import Request
-from kourou.protocol.table import REQUESTS
 from kourou.transport.addresses import split_address
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import Reply

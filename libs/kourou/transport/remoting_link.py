@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kourou.errors import DecodeError
-from kourou.protocol.remoting import LENGTHS_BYTES, read_lengths
+from kourou.protocol.wire.remoting import LENGTHS_BYTES, read_lengths
 from kourou.transport.tcp_link import TcpLink
 
 _GREETINGS = {

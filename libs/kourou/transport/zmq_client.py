@@ -42,7 +42,9 @@ from kourou.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kourou.protocol.frames import (
+from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.frames import (
     NO_TRACE,
     Frame,
     Kind,
@@ -51,8 +53,6 @@ from kourou.protocol.frames import (
     encode_request,
     patch_deadline,
 )
-from kourou.protocol.request import Request
-from kourou.protocol.table import REQUESTS
 from kourou.transport.addresses import split_address
 from kourou.transport.curve import ClientCurve, trouble_of
 from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests

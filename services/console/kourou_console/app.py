@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kourou.client.client import Client
-from kourou.client.settings import ClientSettings, ProducerSettings
+from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError
 from kourou.service.admin_http import AdminHttp, AdminPages

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from kourou.client.admin import Admin
+from kourou.client.admin.api import Admin
 from kourou.client.client import Client
 from kourou.clock import Clock
 from kourou.telemetry.metrics import Family, Labels

@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
-from kourou.client.admin_messages import MessageNotFound
-from kourou.client.selectors import Selector, queue_of_key
+from kourou.client.admin.messages import MessageNotFound
+from kourou.client.producer.selectors import Selector, queue_of_key
 from kourou.errors import BadRequest, Rejected, TopicNotFound, Unavailable
 from kourou.model.limits import DEADLINE_MS_MAX, GATEWAY_REPEAT_KEYS_MAX
 from kourou.model.message import Message

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kourou.client.admin_reading import Reading
-from kourou.client.pull_consumer import UnreadableMessages
-from kourou.client.received import ReceivedMessage
+from kourou.client.admin.reading import Reading
+from kourou.client.consumer.pull_consumer import UnreadableMessages
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import KourouError
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX
 from kourou.model.message import PullStatus

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.client.admin_dead_letters import DeadLetter
-from kourou.client.filters import Sql
-from kourou.client.received import ReceivedMessage
+from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.filters.expressions import Sql
 from kourou.errors import KourouError, TopicNotFound
 from kourou.model.names import check_group, dlq_topic
 from kourou.model.queue import MessageQueue

@@ -20,12 +20,12 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Corrupt
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX
 from kourou.model.message import StoredMessage
 from kourou.model.sysflag import SysFlag
-from kourou.protocol import compression
+from kourou.protocol.record import compression
 
 PIECE_BYTES = 256 * 1024
 """The number of bytes processed between two iterations of the loop."""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kourou.client.message_tracks import MessageTrack, TrackKind
-from kourou.client.received import ReceivedMessage
-from kourou.protocol.message_trace import (
+from kourou.client.admin.message_tracks import MessageTrack, TrackKind
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.protocol.record.message_trace import (
     Consumed,
     Consuming,
     Published,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import RESERVED_PROPERTIES, Property
 from kourou.model.names import RETRY_PREFIX

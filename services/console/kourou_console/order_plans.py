@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kourou.client.admin_name_servers import ORDER_NAMESPACE
-from kourou.client.routes import strict_queues
+from kourou.client.admin.name_servers import ORDER_NAMESPACE
+from kourou.client.session.routes import strict_queues
 from kourou.errors import Unavailable
 from kourou.model.topic import TopicConfig as BrokerTopic
 from kourou_console.gateway import Gateway

@@ -25,8 +25,8 @@ from enum import StrEnum
 from http import HTTPStatus
 from itertools import count
 
-from kourou.client.admin_dead_letters import DeadLetter
-from kourou.client.background import background
+from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.session.background import background
 from kourou.errors import KourouError
 from kourou.model.limits import (
     REDRIVE_BYTES_MAX,

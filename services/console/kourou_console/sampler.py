@@ -17,12 +17,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from kourou.client.admin_replicas import LogMember, absent, leaders_of
+from kourou.client.admin.replicas import LogMember, absent, leaders_of
 from kourou.errors import KourouError
 from kourou.model.names import DLQ_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.model.route import MASTER_ID
-from kourou.protocol.bodies import BrokerConsumeStats, TopicOffset
+from kourou.protocol.all_bodies import BrokerConsumeStats, TopicOffset
 from kourou_console.alarm_book import AlarmBook, Standing
 from kourou_console.alarm_rules import GAPS, BrokerLook, Look, MemberLook, alarms
 from kourou_console.gateway import Gateway

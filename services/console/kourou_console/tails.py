@@ -14,11 +14,11 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from kourou.client.admin_reading import Reading
-from kourou.client.background import background
-from kourou.client.filters import Sql
-from kourou.client.pull_consumer import UnreadableMessages
-from kourou.client.received import ReceivedMessage
+from kourou.client.admin.reading import Reading
+from kourou.client.consumer.pull_consumer import UnreadableMessages
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.filters.expressions import Sql
+from kourou.client.session.background import background
 from kourou.errors import Code, KourouError, Rejected, TopicNotFound
 from kourou.model.limits import TAIL_QUEUES_MAX
 from kourou.model.message import PullStatus

@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kourou.client.admin_reading import Reading
-from kourou.client.pull_consumer import UnreadableMessages
-from kourou.client.received import ReceivedMessage
+from kourou.client.admin.reading import Reading
+from kourou.client.consumer.pull_consumer import UnreadableMessages
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import KourouError, TopicNotFound
 from kourou.model.delay import parse_delay_levels
 from kourou.model.limits import WAITING_READ_MAX

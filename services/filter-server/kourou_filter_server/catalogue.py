@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kourou.errors import KourouError
 from kourou.model.filter import FilterFailure, FilterKey, FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import FILTERS_MAX
-from kourou.protocol.filter_bodies import decode_filters
+from kourou.protocol.bodies.filter_bodies import decode_filters
 from kourou.protocol.messages.filter_server import GetFilters, GetFiltersResponse
 from kourou_filter_server.inputs import BrokerAnswered
 from kourou_filter_server.turn import Turn, trouble_of

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.client.discovery import host_of
+from kourou.client.session.discovery import host_of
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX, PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.service.advertised import advertised

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from kourou.errors import Code
 from kourou.model.filter import FilterKey
-from kourou.protocol.filter_bodies import FilterFigures, encode_filter_statistics
+from kourou.protocol.bodies.filter_bodies import FilterFigures, encode_filter_statistics
 from kourou.protocol.messages.filter_server import (
     GetFilterStatistics,
     NotifyFiltersChanged,

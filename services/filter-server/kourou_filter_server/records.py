@@ -6,7 +6,7 @@ import struct
 
 from kourou.errors import DecodeError
 from kourou.model.limits import RECORD_FIXED_BYTES
-from kourou.protocol.record_layout import QUEUE_OFFSET_AT
+from kourou.protocol.record.layout import QUEUE_OFFSET_AT
 from kourou_filter_server.inputs import Buffer
 
 NO, YES = 0, 1

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from kourou.errors import KourouError
 from kourou.model.filter import FilterFailure, FilterKey, FilterVersion
-from kourou.protocol.filter_bodies import decode_filters
+from kourou.protocol.bodies.filter_bodies import decode_filters
 from kourou.protocol.messages.filter_server import GetFilters
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.discipline import Discipline

@@ -18,7 +18,7 @@ from kourou.filtering.check_allowance import CheckAllowance
 from kourou.filtering.python_rules import check_source
 from kourou.model.filter import FilterFailure, FilterKey
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, FILTER_TRIED_MESSAGES_MAX
-from kourou.protocol.filter_bodies import (
+from kourou.protocol.bodies.filter_bodies import (
     FilterTrial,
     TriedMessage,
     decode_filters,

@@ -13,15 +13,15 @@ from contextlib import suppress
 
 from kourou.clock import Clock
 from kourou.errors import KourouError
-from kourou.protocol.frames import (
+from kourou.protocol.messages.filter_server import NotifyFiltersChanged
+from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.frames import (
     NO_TRACE,
     Frame,
     decode_reply,
     decode_request,
     encode_request,
 )
-from kourou.protocol.messages.filter_server import NotifyFiltersChanged
-from kourou.protocol.table import REQUESTS
 from kourou.runtime.inputs import ReplyTo
 from kourou.transport.curve import ClientCurve
 from kourou.transport.pending_requests import Outcome

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kourou.errors import BadRequest, Code, KourouError
-from kourou.protocol import bodies
+from kourou.protocol import all_bodies as bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
 from kourou.runtime.changed_settings import Settings, decide_change

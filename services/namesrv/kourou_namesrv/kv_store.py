@@ -23,10 +23,10 @@ from kourou.clock import Clock
 from kourou.errors import ConfigError, DecodeError, MetadataUnavailable
 from kourou.events.control_events import Cause, Event, Recorded
 from kourou.model.limits import KEY_VALUE_FILE_BYTES_MAX
-from kourou.protocol import lenient_json
+from kourou.protocol.wire import lenient_json
+from kourou.store.config.shared_files import SharedFiles
 from kourou.store.disk import as_store_error
 from kourou.store.real_disk import RealDisk
-from kourou.store.shared_files import SharedFiles
 from kourou_namesrv.key_values import KEY_VALUES, KeyValues, decide_import
 
 if TYPE_CHECKING:

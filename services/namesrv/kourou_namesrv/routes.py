@@ -32,8 +32,8 @@ from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.permission import Permission
 from kourou.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.registration_body import BrokerRegistration
-from kourou.protocol.route_bodies import ClusterInfo
+from kourou.protocol.bodies.registration_body import BrokerRegistration
+from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.runtime.peer import Peer
 from kourou_namesrv.registrations import Identity, check_identity, check_leader
 

@@ -11,10 +11,10 @@ import pytest
 
 from kourou.model.message import StoredMessage
 from kourou.model.sysflag import Compression
-from kourou.protocol.compression import compress
-from kourou.protocol.hashing import java_hash
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import decode_many, encode_draft, encode_host, stamp
+from kourou.protocol.record.compression import compress
+from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.message_record import decode_many, encode_draft, encode_host, stamp
+from kourou.protocol.record.properties import encode_properties
 
 ROUNDS = 2_000
 BATCH, SMALL_BATCH = 500, 100

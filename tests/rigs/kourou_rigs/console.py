@@ -25,8 +25,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from kourou.client.client import Client
-from kourou.client.io_thread import clock_at
-from kourou.client.settings import ClientSettings
+from kourou.client.session.io_thread import clock_at
+from kourou.client.settings.client_settings import ClientSettings
 from kourou.service.lifecycle import new_event_loop
 from kourou.testing.cluster import COMMIT_INTERVAL_MS, Cluster
 from kourou_console.app import ConsoleService

@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Self
 
-from kourou.client.outcomes import DeadLetter, RetryLater
-from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.client.consumer.outcomes import DeadLetter, RetryLater
+from kourou.client.settings.client_settings import ConsumerSettings, ProducerSettings
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster

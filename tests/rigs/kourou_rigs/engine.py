@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kourou.engine.appends import LogEnd
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Role, Start
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
 from kourou.engine.inputs import Announced, Copied, Dispatched, Flushed, Input
-from kourou.engine.leading import LeaderRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
-from kourou.engine.quorum import QuorumLeaderRole
-from kourou.engine.topics import TopicRules
+from kourou.engine.roles.leader import LeaderRole
+from kourou.engine.roles.quorum_roles import QuorumLeaderRole
+from kourou.engine.sends.appends import LogEnd
 from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import decode_record_body
 from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
@@ -25,10 +25,10 @@ from kourou.model.message import StoredMessage
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol import kernel_python
-from kourou.protocol.hashing import tags_code
-from kourou.protocol.properties import labels
-from kourou.protocol.record import check_record, decode_record, encode_blank
-from kourou.protocol.record_layout import BLANK_MAGIC, parts_of
+from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.layout import BLANK_MAGIC, parts_of
+from kourou.protocol.record.message_record import check_record, decode_record, encode_blank
+from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
 from kourou.runtime.effects import Notify, Reply
@@ -72,7 +72,7 @@ class MemoryStore:
         self.end = effect.end
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> MemoryChunk:
-        """Whole records of one segment, as from kourou.store.chunks."""
+        """Whole records of one segment, as from kourou.store.replica.chunks."""
         limit = min(limit, self.end)
         segment_end = position - position % self.segment_size + self.segment_size
         at = position

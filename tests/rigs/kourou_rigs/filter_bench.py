@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterState, FilterVersion
-from kourou.protocol.filter_bodies import encode_filters
+from kourou.protocol.bodies.filter_bodies import encode_filters
 from kourou.protocol.messages import filter_server as words
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.request import Request

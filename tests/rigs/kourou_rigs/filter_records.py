@@ -17,7 +17,7 @@ from enum import IntEnum
 
 from kourou.model.filter import FilterPolicy
 from kourou.model.limits import RECORD_FIXED_BYTES
-from kourou.protocol.record_layout import QUEUE_OFFSET_AT
+from kourou.protocol.record.layout import QUEUE_OFFSET_AT
 
 _WANTED_AT, _DOES_AT = RECORD_FIXED_BYTES, RECORD_FIXED_BYTES + 1
 

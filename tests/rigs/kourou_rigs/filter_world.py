@@ -19,11 +19,11 @@ from functools import partial
 from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import RECORD_FIXED_BYTES
-from kourou.protocol.filter_bodies import encode_filters
+from kourou.protocol.bodies.filter_bodies import encode_filters
 from kourou.protocol.messages import filter_server as words
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.record_layout import QUEUE_OFFSET_AT
+from kourou.protocol.record.layout import QUEUE_OFFSET_AT
 from kourou.protocol.request import Request, Response
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kourou.engine.effects import CutLog
-from kourou.engine.following import FollowerRole
 from kourou.engine.inputs import Flushed, LeaderConnected
 from kourou.engine.policy import BrokerPolicy
+from kourou.engine.roles.follower import FollowerRole
 from kourou.protocol.request import Request
 from kourou.runtime.inputs import Buffer, Disconnected
 from kourou.runtime.peer import Peer

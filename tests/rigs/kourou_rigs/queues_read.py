@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from kourou.client.admin_reading import Reading
-from kourou.client.pull_consumer import PullResult
-from kourou.client.received import ReceivedMessage
+from kourou.client.admin.reading import Reading
+from kourou.client.consumer.pull_consumer import PullResult
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import KourouError, TopicNotFound
 from kourou.model.message import PullStatus, StoredMessage
 from kourou.model.queue import MessageQueue

@@ -25,8 +25,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kourou.errors import Code, KourouError
+from kourou.protocol.bodies.replicas_body import ReplicasTold, decode_replicas
 from kourou.protocol.messages.replicas import GetReplicas, TransferLeader
-from kourou.protocol.replicas_body import ReplicasTold, decode_replicas
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child

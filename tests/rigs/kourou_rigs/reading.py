@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kourou.client.client import Client
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 
 HOLD_MS = 10_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import Property
 
 

@@ -15,7 +15,7 @@ from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import retry_topic
 from kourou.model.queue import MessageQueue
-from kourou.protocol.bodies import (
+from kourou.protocol.all_bodies import (
     OffsetWrapper,
     TopicOffset,
     decode_heartbeat,
@@ -33,8 +33,8 @@ from kourou.protocol.messages.topics import (
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
 )
-from kourou.protocol.properties import decode_properties
-from kourou.protocol.record import decode_record, encode_host, stamp
+from kourou.protocol.record.message_record import decode_record, encode_host, stamp
+from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request, Response
 from kourou_rigs.wire_filters import WireFilters
 from kourou_rigs.wire_locks import WireLocks

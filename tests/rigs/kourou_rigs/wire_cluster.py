@@ -18,16 +18,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from kourou.engine.following import REFUSED
+from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
 from kourou.model.route import BrokerData, QueueData, TopicRoute
-from kourou.protocol.bodies import (
+from kourou.protocol.all_bodies import (
     ClusterInfo,
     encode_cluster_info,
     encode_topic_list,
     encode_topic_route,
 )
-from kourou.protocol.frames import (
+from kourou.protocol.messages import namesrv
+from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.frames import (
     NO_TRACE,
     Frame,
     Kind,
@@ -37,9 +40,6 @@ from kourou.protocol.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.protocol.messages import namesrv
-from kourou.protocol.request import Request
-from kourou.protocol.table import REQUESTS
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import Reply

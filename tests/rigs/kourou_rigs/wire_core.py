@@ -12,8 +12,8 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from kourou.clock import SystemClock
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.topics import TopicRules
 from kourou.protocol.messages.membership import UnregisterClient
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.topics import UpdateAndCreateTopic

@@ -14,7 +14,7 @@ from kourou.errors import Code
 from kourou.model.filter import FilterFailure
 from kourou.model.message import StoredMessage
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request
 
 if TYPE_CHECKING:

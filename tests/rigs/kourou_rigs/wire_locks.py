@@ -6,7 +6,7 @@ State: soft. Tests read and change `holders`.
 from __future__ import annotations
 
 from kourou.model.queue import MessageQueue
-from kourou.protocol.lists_body import decode_lock_batch, encode_locked_queues
+from kourou.protocol.bodies.lists_body import decode_lock_batch, encode_locked_queues
 
 
 class WireLocks:

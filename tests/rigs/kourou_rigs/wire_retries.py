@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import RETRY_PREFIX, dlq_topic, retry_topic
-from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import encode_draft, encode_host
+from kourou.protocol.record.message_id import encode_offset_id
+from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.properties import encode_properties
 
 Lane = tuple[str, int]
 

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.cli import main as command_line
 from kourou.cli.history import CHANGE_LENGTH_MAX, _held, _told, change_of
-from kourou.client.admin_history import Decision, StateAt
+from kourou.client.admin.history import Decision, StateAt
 
 BEFORE = {"name": "orders", "write_queue_nums": 4, "perm": 6}
 AFTER = {"name": "orders", "write_queue_nums": 8, "perm": 4}

@@ -19,7 +19,7 @@ from kourou.cli.tail import (
     as_json_line,
     as_text_line,
 )
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import StoredMessage
 from kourou.model.queue import MessageQueue
 

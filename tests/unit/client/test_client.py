@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou import ProducerSettings, SendStatus
-from kourou.client.io_thread import ClientClosed
+from kourou.client.session.io_thread import ClientClosed
 
 
 async def test_a_closed_client_says_so(cluster, producing):

@@ -10,8 +10,8 @@ import pytest
 
 from kourou import ClientSettings
 from kourou.client.client_core import ClientCore, local_address, process_options
-from kourou.client.discovery import NameServers
-from kourou.client.io_thread import ClientClosed, ForkedClient
+from kourou.client.session.discovery import NameServers
+from kourou.client.session.io_thread import ClientClosed, ForkedClient
 from kourou.errors import BadRequest, ConfigError
 
 

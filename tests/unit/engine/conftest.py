@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from kourou.protocol.messages.sending import Lane, SendRecords
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import encode_draft
+from kourou.protocol.record.message_record import encode_draft
+from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine
 
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from kourou.engine import control
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, decode_state, encode_state, evolve
-from kourou.engine.progress import Commits
-from kourou.engine.topics import TopicRules
+from kourou.engine.groups.progress import Commits
 from kourou.errors import DecodeError, GroupNotFound, Rejected
 from kourou.events.control_events import (
     Event,

@@ -6,7 +6,7 @@ from kourou.engine.control_log import read_control_events
 from kourou.events.control_events import Cause, EventLost, GroupPut
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.record import encode_draft
+from kourou.protocol.record.message_record import encode_draft
 
 
 def test_an_event_that_is_no_event_is_told_and_stands_as_lost(engine) -> None:

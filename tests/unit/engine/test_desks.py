@@ -5,8 +5,8 @@ from dataclasses import fields
 import pytest
 
 from kourou.engine.desks import POLICY_FIELDS
+from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.subscriptions import SubscriptionPolicy
 from kourou.errors import Code
 from kourou.protocol.messages.sending import SendMessage
 from kourou.runtime.settings_registry import SettingSpec

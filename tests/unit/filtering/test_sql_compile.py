@@ -13,7 +13,7 @@ from kourou.filtering import sql_terms as terms
 from kourou.filtering.sql_compile import Unmatchable, compiled
 from kourou.filtering.sql_grammar import parse
 from kourou.filtering.sql_values import NoNumber, double, double_order, int32, int64
-from kourou.protocol.properties import decode_properties
+from kourou.protocol.record.properties import decode_properties
 
 FAILED = "failed"
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

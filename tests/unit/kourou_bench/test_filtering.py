@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kourou.client.client import Client
-from kourou.client.message_filters import Filter
+from kourou.client.filters.python_filter import Filter
 from kourou.errors import Unavailable
 from kourou.testing.cluster import Cluster
 from kourou_bench import filtering

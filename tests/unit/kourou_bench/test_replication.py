@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
 from kourou_bench.replication import (
     BESIDE,
     SETUPS,

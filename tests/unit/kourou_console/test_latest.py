@@ -7,8 +7,8 @@ from weakref import WeakSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.client.pull_consumer import PullResult, UnreadableMessages
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.pull_consumer import PullResult, UnreadableMessages
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX, MESSAGES_PER_PAGE_MAX
 from kourou.model.queue import MessageQueue

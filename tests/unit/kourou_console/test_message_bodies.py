@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
-from kourou.protocol import compression
+from kourou.protocol.record import compression
 from kourou_console import message_bodies
 from kourou_console.message_bodies import PIECE_BYTES, Budget, json_bytes
 from kourou_rigs.queues_read import message_at

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kourou.client.admin_replicas import LogMember
+from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
-from kourou.protocol.bodies import BrokerConsumeStats
-from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
-from kourou.protocol.route_bodies import ClusterInfo
+from kourou.protocol.all_bodies import BrokerConsumeStats
+from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console import sampler as module
 from kourou_console.lists import Missing

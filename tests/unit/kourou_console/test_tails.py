@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kourou.client.pull_consumer import UnreadableMessages
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.pull_consumer import UnreadableMessages
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import NoPermission, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou_console import places, tails

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.client.admin_reading import Reading
-from kourou.client.pull_consumer import UnreadableMessages
+from kourou.client.admin.reading import Reading
+from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import Corrupt, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou_console import time_pages

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from kourou.client.pull_consumer import UnreadableMessages
+from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import TopicNotFound, Unavailable
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.queue import MessageQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.outcomes import RetryLater
+from kourou.client.consumer.outcomes import RetryLater
 from kourou_demo.departures import LATE_MIN, Ramp, is_late
 from kourou_demo.flights import Flight
 

@@ -10,9 +10,9 @@ from typing import cast
 import msgspec
 import pytest
 
-from kourou.client.outcomes import RetryLater
-from kourou.client.received import ReceivedMessage
-from kourou.protocol.message_trace import Consumed, Published
+from kourou.client.consumer.outcomes import RetryLater
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.protocol.record.message_trace import Consumed, Published
 from kourou.testing.cluster import Cluster
 from kourou_demo import live_flights
 from kourou_demo.flights import Flight, as_event

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kourou.protocol.filter_bodies import decode_filter_statistics
+from kourou.protocol.bodies.filter_bodies import decode_filter_statistics
 from kourou.protocol.messages.filter_server import GetFilterStatistics, NotifyFiltersChanged
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS

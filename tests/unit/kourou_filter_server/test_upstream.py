@@ -9,8 +9,8 @@ import pytest
 
 from kourou.clock import SystemClock
 from kourou.errors import Code, Unavailable
-from kourou.protocol.frames import NO_TRACE, decode_frame, encode_reply
 from kourou.protocol.messages.filter_server import GetFilters
+from kourou.protocol.wire.frames import NO_TRACE, decode_frame, encode_reply
 from kourou.runtime.inputs import ReplyTo
 from kourou.runtime.peer import Peer
 from kourou.transport.zmq_client import ZmqConnection

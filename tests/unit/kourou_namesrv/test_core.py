@@ -11,7 +11,7 @@ import pytest
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol import bodies
+from kourou.protocol import all_bodies as bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS

@@ -7,7 +7,7 @@ import pytest
 from kourou.errors import BadRequest, Throttled, TopicNotFound
 from kourou.model.route import BrokerData, QueueData
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.registration_body import BrokerRegistration
+from kourou.protocol.bodies.registration_body import BrokerRegistration
 from kourou.runtime.peer import Peer
 from kourou_namesrv import routes as routes_module
 from kourou_namesrv.registrations import Identity, Outdone

@@ -1,5 +1,5 @@
-from kourou.protocol.record import decode_record
-from kourou.protocol.record_batch import verify_batch
+from kourou.protocol.record.batch import verify_batch
+from kourou.protocol.record.message_record import decode_record
 from kourou_rigs.records import RecordRun
 
 

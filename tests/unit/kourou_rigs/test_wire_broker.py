@@ -6,7 +6,7 @@ import pytest
 
 from kourou.errors import Code
 from kourou.protocol.messages import membership, offsets, pulling, sending, transactions
-from kourou.protocol.record import encode_draft, encode_host
+from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou_rigs.wire_broker import Answer, WireBroker
 
 

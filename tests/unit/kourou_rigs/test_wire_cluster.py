@@ -64,7 +64,7 @@ async def test_servers_that_are_down(cluster):
 async def test_closing_ends_what_is_in_flight(cluster):
     wire = cluster.dial("broker-a:20911", print)
     outcomes = []
-    from kourou.protocol.frames import encode_request
+    from kourou.protocol.wire.frames import encode_request
 
     head = encode_request(ASK, correlation=1, deadline_ms=10)
     wire.submit([head], 1, outcomes.append, 0)

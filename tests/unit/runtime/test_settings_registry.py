@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.retention import HOURS_PATTERN
+from kourou.engine.retention.plan import HOURS_PATTERN
 from kourou.errors import Code, ConfigError, NoPermission
 from kourou.runtime.settings_registry import (
     SettingSpec,

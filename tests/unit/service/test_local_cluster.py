@@ -226,7 +226,7 @@ def settings_of(file: Path) -> dict[str, str]:
     ],
 )
 def test_an_address_as_people_write_it_means_the_same(zmq: str, plain: str) -> None:
-    from kourou.client.discovery import zmq_endpoint
+    from kourou.client.session.discovery import zmq_endpoint
 
     assert plain_address(zmq) == plain
     assert zmq_endpoint(plain) == zmq

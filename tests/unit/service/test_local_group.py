@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.errors import TimedOut
-from kourou.protocol.bodies import ClusterInfo, encode_cluster_info
-from kourou.protocol.frames import encode_reply
-from kourou.protocol.route_bodies import BrokerData
+from kourou.protocol.all_bodies import ClusterInfo, encode_cluster_info
+from kourou.protocol.bodies.route_bodies import BrokerData
+from kourou.protocol.wire.frames import encode_reply
 from kourou.service.local_group import GroupPorts, leader_address
 from kourou.testing.cluster_thread import ClusterThread
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -20,7 +20,8 @@ from kourou.protocol.messages.membership import (
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.protocol.messages.sending import SendMessage, SendResponse
-from kourou.protocol.remoting import (
+from kourou.protocol.request import Answerer
+from kourou.protocol.wire.remoting import (
     FrameReader,
     HeaderType,
     Language,
@@ -28,7 +29,6 @@ from kourou.protocol.remoting import (
     encode_command,
     frame_lengths,
 )
-from kourou.protocol.request import Answerer
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
 from kourou.runtime.peer import Peer

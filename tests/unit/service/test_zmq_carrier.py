@@ -9,9 +9,9 @@ import pytest
 
 from kourou.clock import SystemClock
 from kourou.errors import Code, ConfigError, DecodeError
-from kourou.protocol.frames import NO_TRACE, Frame, Kind, encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, GetNamesrvConfig
 from kourou.protocol.request import Answerer, Request
+from kourou.protocol.wire.frames import NO_TRACE, Frame, Kind, encode_reply, encode_request
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received
 from kourou.runtime.peer import Peer

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kourou.engine.appends import LogEnd
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState
 from kourou.engine.desks import Desks, Role, Start
 from kourou.engine.effects import Append, DropTopic, Effect
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.topics import TopicRules
+from kourou.engine.sends.appends import LogEnd
 from kourou.events.control_events import Cause, Event
 from kourou.eventstore.event_store import EventStore
 from kourou.runtime.settings_registry import SettingsRegistry

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine import filters
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
-from kourou.engine.filters import Filters, taken
+from kourou.engine.filters import filter_table as filters
+from kourou.engine.filters.filter_table import Filters, taken
 from kourou.errors import Corrupt, MetadataUnavailable
 from kourou.events.control_events import GroupPut, Recorded, SettingChanged, TopicDeleted, TopicPut
 from kourou.events.filter_events import (
@@ -23,7 +23,7 @@ from kourou.model.filter import FilterPolicy
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
-from kourou.protocol.record import encode_draft
+from kourou.protocol.record.message_record import encode_draft
 from kourou.serving.boot import boot_control
 from kourou.serving.config_mirror import Tables
 from kourou.serving.control_log import read_control_events

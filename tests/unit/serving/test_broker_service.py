@@ -15,7 +15,11 @@ from aiohttp import ClientSession
 
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.frames import (
+from kourou.protocol.messages.broker_admin import GetBrokerConfig
+from kourou.protocol.messages.history import GetHistory
+from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
+from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.wire.frames import (
     Frame,
     Kind,
     decode_frame,
@@ -23,18 +27,14 @@ from kourou.protocol.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.protocol.messages.broker_admin import GetBrokerConfig
-from kourou.protocol.messages.history import GetHistory
-from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
-from kourou.protocol.messages.sending import SendMessage
 from kourou.runtime.peer import Peer
 from kourou.service import clear_text
 from kourou.service.admin_http import AdminHttp
 from kourou.serving import broker_service as app
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
-from kourou.store.config_files import TOPICS
-from kourou.store.config_json import TopicTable, encode_topics
+from kourou.store.config.config_files import TOPICS
+from kourou.store.config.config_json import TopicTable, encode_topics
 from kourou.transport import tcp_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine.filters import filters_of
+from kourou.engine.filters.filter_table import filters_of
 from kourou.errors import Corrupt
 from kourou.events.control_events import GroupPut, TopicPut
 from kourou.events.filter_events import FilterDeleted, FilterEnabled, FilterUploaded
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.lenient_json import loads
+from kourou.protocol.wire.lenient_json import loads
 from kourou.serving.config_mirror import ConfigMirror
-from kourou.store.config_files import DELAYS, OFFSETS, TOPICS
+from kourou.store.config.config_files import DELAYS, OFFSETS, TOPICS
 
 
 def mirror(site) -> ConfigMirror:

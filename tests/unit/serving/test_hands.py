@@ -15,8 +15,8 @@ from kourou.engine.inputs import Announced, Dispatched, Flushed, SpaceChanged, S
 from kourou.errors import Code, StoreFaulted
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import encode_draft
+from kourou.protocol.record.message_record import encode_draft
+from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply
 from kourou.runtime.inputs import Received, ReplyTo, Tick
 from kourou.runtime.peer import Peer

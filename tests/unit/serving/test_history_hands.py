@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kourou.engine.admin.history import EventFound, EventQuestion, HistoryFound, HistoryQuestion
 from kourou.engine.effects import AskHistory
-from kourou.engine.history import EventFound, EventQuestion, HistoryFound, HistoryQuestion
 from kourou.engine.inputs import HistoryAnswered
 from kourou.errors import KourouError, MetadataUnavailable, Throttled
 from kourou.events.control_events import TopicPut

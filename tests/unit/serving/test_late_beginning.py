@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState, encode_state, evolve
-from kourou.engine.log_beginning import LogBeginning, encode_beginning
 from kourou.errors import ConfigError, Corrupt, KourouError, MetadataUnavailable, Unavailable
 from kourou.events.control_events import Recorded, TopicPut
 from kourou.events.replication_events import EpochOpened
@@ -21,7 +21,7 @@ from kourou.serving.config import BrokerSettings
 from kourou.serving.late_beginning import BeginAnew, LateBeginning, Wanted, pending_beginning
 from kourou.serving.opening import open_store
 from kourou.serving.wiring import store_settings_of
-from kourou.store.epoch_file import load_epochs
+from kourou.store.replica.epoch_file import load_epochs
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.clock import ManualClock

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kourou.clock import SystemClock
-from kourou.protocol.frames import Kind, decode_request, encode_request
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
+from kourou.protocol.wire.frames import Kind, decode_request, encode_request
 from kourou.runtime.effects import Notify
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState
-from kourou.engine.log_beginning import LogBeginning, encode_beginning
 from kourou.errors import Code, Corrupt, KourouError, Throttled
 from kourou.protocol.messages.replication import (
     FetchLog,

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from kourou.engine.delays import DELAY_GROUP
-from kourou.engine.membership import ConsumerPart, Heartbeat
-from kourou.engine.open_halves import TRANSACTION_GROUP, OpenHalf
+from kourou.engine.delays.delivery import DELAY_GROUP
+from kourou.engine.groups.membership import ConsumerPart, Heartbeat
+from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf
 from kourou.errors import Code, StoreFaulted
 from kourou.events.control_events import GroupPut, ProgressRecorded, TopicPut
 from kourou.events.filter_events import FilterMessagesSkipped, FilterQuarantined, FilterUploaded
@@ -18,7 +18,7 @@ from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
 from kourou.model.subscription import ConsumeType, Subscription
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords
-from kourou.protocol.record import encode_draft
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Answerer
 from kourou.runtime.peer import Peer
 from kourou.service.carrier import Carriers, Ears

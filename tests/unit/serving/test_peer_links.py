@@ -17,7 +17,6 @@ from kourou.model.limits import (
     CHUNK_BYTES_MAX,
     MEMBER_QUEUE_BYTES_MAX,
 )
-from kourou.protocol.frames import Kind, decode_request, encode_reply
 from kourou.protocol.messages.replication import (
     AskVote,
     Attach,
@@ -28,6 +27,7 @@ from kourou.protocol.messages.replication import (
 )
 from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
+from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
 from kourou.replication.raft import inputs as happened
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo

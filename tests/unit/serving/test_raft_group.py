@@ -15,7 +15,7 @@ from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import CutLog, RoleChanged, Send
 from kourou.replication.raft.settings import RaftSettings
 from kourou.serving.raft_group import RaftGroup, Word
-from kourou.store.vote_file import Vote
+from kourou.store.replica.vote_file import Vote
 from kourou_rigs.clock import ManualClock
 
 SETTINGS = RaftSettings("g", "n0", ("n0", "n1", "n2"))

@@ -11,7 +11,7 @@ from kourou.errors import Corrupt, KourouError, StoreFaulted, Unavailable
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.replication.epochs import Epochs
 from kourou.serving.repairs import Damaged, Repairs
-from kourou.store.quarantine import Quarantine, Region
+from kourou.store.log.quarantine import Quarantine, Region
 
 
 class Broken:

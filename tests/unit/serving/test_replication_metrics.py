@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kourou.engine.inputs import Fenced
-from kourou.engine.leading import SYNC_MASTER
+from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.serving.replication_metrics import replication_families
 from kourou.telemetry.metric_table import METRICS

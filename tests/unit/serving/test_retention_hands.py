@@ -16,8 +16,8 @@ from kourou.errors import DiskFull
 from kourou.events.control_events import Cause, GroupPut, TopicPut
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import encode_draft
+from kourou.protocol.record.message_record import encode_draft
+from kourou.protocol.record.properties import encode_properties
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving.hands import Hands
 from kourou.store.flush_schedule import FlushPolicy

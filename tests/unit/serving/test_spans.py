@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kourou.engine.effects import Append
 from kourou.errors import Code
-from kourou.protocol.frames import NO_TRACE
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
@@ -23,6 +22,7 @@ from kourou.protocol.messages.sending import (
     SendRecords,
     SendRecordsResponse,
 )
+from kourou.protocol.wire.frames import NO_TRACE
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer

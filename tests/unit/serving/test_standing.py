@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kourou.serving.standing import WARN_MS, StandingLines, boot_of
-from kourou.store.vote_file import Vote
+from kourou.store.replica.vote_file import Vote
 
 
 def store(end: int) -> Any:

@@ -16,8 +16,8 @@ import pytest
 
 from kourou.engine.effects import ChangeRole, CutLog
 from kourou.errors import Code, DiskFull
-from kourou.protocol.frames import decode_request, encode_reply
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
+from kourou.protocol.wire.frames import decode_request, encode_reply
 from kourou.replication.copying import Step
 from kourou.replication.epoch_numbers import next_epoch
 from kourou.serving import broker_service, hands

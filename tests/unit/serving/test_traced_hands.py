@@ -19,7 +19,7 @@ from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Role
 from kourou.engine.effects import CopyChunk
 from kourou.engine.inputs import Announced, Flushed
-from kourou.engine.leading import LeaderRole
+from kourou.engine.roles.leader import LeaderRole
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
 from kourou.protocol.messages.sending import SendMessage

@@ -11,9 +11,9 @@ import pytest
 
 from kourou.errors import Corrupt
 from kourou.serving.vote_hand import VoteHand
+from kourou.store.config.sealed_file import SealedFile
 from kourou.store.paths import StorePaths
-from kourou.store.sealed_file import SealedFile
-from kourou.store.vote_file import MAGIC, Vote, VoteFile
+from kourou.store.replica.vote_file import MAGIC, Vote, VoteFile
 from kourou.testing.disk import disk_with
 
 PATHS = StorePaths.under(Path("/store"))

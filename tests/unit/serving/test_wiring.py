@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import ChangeRole
-from kourou.engine.following import FollowerRole
-from kourou.engine.leading import LeaderRole
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.replicas import Replicas
-from kourou.engine.topics import TopicRules
+from kourou.engine.roles.follower import FollowerRole
+from kourou.engine.roles.leader import LeaderRole
+from kourou.engine.roles.replicas import Replicas
 from kourou.runtime.settings_registry import SettingSpec
 from kourou.service.command_line import parse_arguments
 from kourou.serving.config import BrokerSettings, load_broker_settings

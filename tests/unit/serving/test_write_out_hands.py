@@ -16,7 +16,7 @@ from kourou.engine.inputs import Announced, Dispatched, Flushed, Written
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer

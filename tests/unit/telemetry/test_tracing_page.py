@@ -16,8 +16,8 @@ import pytest
 from kourou.cli import up
 from kourou.cli.main import EXIT_BAD_USAGE, main
 from kourou.cli.trace_option import LOCAL_COLLECTOR
-from kourou.client import tracing as client_tracing
-from kourou.client.settings import ClientSettings
+from kourou.client.settings.client_settings import ClientSettings
+from kourou.client.tracing import spans as client_tracing
 from kourou.errors import ConfigError
 from kourou.model.limits import SEND_CONTEXTS_MAX
 from kourou.service.setting import settings_of

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kourou.client import io_thread
+from kourou.client.session import io_thread
 from kourou.testing.cluster_thread import ClusterThread, run_elsewhere
 
 ADDRESS = "tcp://127.0.0.1:9"

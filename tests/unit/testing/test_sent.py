@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kourou.errors import Unavailable
-from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.record.message_id import decode_offset_id
 from kourou.testing.sent import SHOWN_MAX, Wanted
 
 TOPIC = "orders"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import zmq
 
-from kourou.protocol.frames import Kind, encode_reply
 from kourou.protocol.messages.namesrv import GetKvConfigResponse
-from kourou.protocol.remoting import decode_header
+from kourou.protocol.wire.frames import Kind, encode_reply
+from kourou.protocol.wire.remoting import decode_header
 from kourou.runtime.peer import Peer
 from kourou.transport import tcp_server
 from kourou.transport.curve import ClientCurve, ServerCurve

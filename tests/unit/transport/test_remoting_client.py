@@ -13,7 +13,7 @@ from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.remoting import (
+from kourou.protocol.wire.remoting import (
     FrameReader,
     HeaderType,
     Language,

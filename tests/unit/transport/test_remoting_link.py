@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.protocol.remoting import RemotingCommand, encode_command, read_lengths
+from kourou.protocol.wire.remoting import RemotingCommand, encode_command, read_lengths
 from kourou.runtime.peer import Peer
 from kourou.transport.remoting_link import RawFrame, RemotingLink
 from kourou.transport.tcp_link import QUEUED_OVERHEAD_BYTES

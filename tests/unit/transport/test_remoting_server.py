@@ -14,7 +14,7 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.model import limits
-from kourou.protocol.remoting import RemotingCommand, encode_command
+from kourou.protocol.wire.remoting import RemotingCommand, encode_command
 from kourou.transport import tcp_server
 from kourou.transport.remoting_server import InboundFrame, RemotingServer
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kourou.model import limits
-from kourou.protocol.remoting import RemotingCommand, encode_command
+from kourou.protocol.wire.remoting import RemotingCommand, encode_command
 from kourou.runtime.peer import Peer
 
 Host = Any  # RemotingHost of tests/unit/transport/conftest.py

@@ -17,9 +17,9 @@ import pytest
 from kourou.clock import SystemClock
 from kourou.errors import KourouError, TimedOut, Unavailable, UnknownOutcome
 from kourou.model import limits
-from kourou.protocol.frames import Frame, encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig, QueryDataVersion
 from kourou.protocol.messages.sending import SendMessage, SendRefusal
+from kourou.protocol.wire.frames import Frame, encode_reply, encode_request
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 from kourou_rigs.clock import ManualClock

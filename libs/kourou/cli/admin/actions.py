@@ -10,12 +10,12 @@ from kourou.cli.admin.moments import as_text
 from kourou.cli.admin.report import Report
 from kourou.cli.admin.topic_actions import check_perm
 from kourou.cli.tail import as_json_line
-from kourou.client.admin_groups import TO_THE_END_MS
-from kourou.client.admin_messages import Found, MessageNotFound
-from kourou.client.discovery import store_host_of
-from kourou.client.received import ReceivedMessage
+from kourou.client.admin.groups import TO_THE_END_MS
+from kourou.client.admin.messages import Found, MessageNotFound
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.session.discovery import store_host_of
 from kourou.errors import BadRequest, GroupNotFound, TopicNotFound
-from kourou.protocol.bodies import ClusterInfo
+from kourou.protocol.all_bodies import ClusterInfo
 from kourou.sync import Client
 
 # -- topics ---------------------------------------------------------------------------------------

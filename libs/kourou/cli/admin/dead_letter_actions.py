@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from kourou.cli.admin.moments import as_text
 from kourou.cli.admin.report import Report
-from kourou.client.admin_dead_letters import DeadLetter
-from kourou.client.admin_messages import MessageNotFound
+from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.messages import MessageNotFound
 from kourou.sync import Client
 
 COLUMNS = ("broker", "offset", "message_id", "topic", "attempts", "died", "reason")

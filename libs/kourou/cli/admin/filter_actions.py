@@ -16,7 +16,7 @@ from kourou.cli.admin.report import Report
 from kourou.errors import BadRequest, ConfigError, Rejected
 from kourou.model.filter import FilterPolicy, FilterState, check_filter_name
 from kourou.model.limits import FILTER_AUTHOR_LENGTH_MAX, FILTER_SOURCE_BYTES_MAX
-from kourou.protocol.filter_bodies import FilterFigures, FilterTrial
+from kourou.protocol.bodies.filter_bodies import FilterFigures, FilterTrial
 from kourou.sync import Client
 
 STDIN = "-"

@@ -13,13 +13,13 @@ from kourou.cli.admin.moments import as_text
 from kourou.cli.admin.options import GROUP, READER_GROUP
 from kourou.cli.admin.report import Report
 from kourou.cli.tail import as_json_line
-from kourou.client.admin_messages import MessageNotFound
-from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ProducerSettings
+from kourou.client.admin.messages import MessageNotFound
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.message import RESERVED_PROPERTIES, PullStatus
 from kourou.model.queue import MessageQueue
-from kourou.protocol.message_trace import (
+from kourou.protocol.record.message_trace import (
     Consumed,
     Consuming,
     Published,

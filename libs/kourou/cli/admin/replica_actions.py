@@ -6,9 +6,9 @@ from typing import Any
 
 from kourou.cli.admin.actions import broker_name
 from kourou.cli.admin.report import Report
-from kourou.client.admin_replicas import NOT_THERE, LogMember, absent, leaders_of
-from kourou.engine.leading import ASYNC_MASTER, SYNC_MASTER
-from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
+from kourou.client.admin.replicas import NOT_THERE, LogMember, absent, leaders_of
+from kourou.engine.roles.leader import ASYNC_MASTER, SYNC_MASTER
+from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
 from kourou.replication.in_sync import named
 from kourou.sync import Client
 

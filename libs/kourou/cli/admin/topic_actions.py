@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kourou.cli.admin.options import READER_GROUP
 from kourou.cli.admin.report import Report
-from kourou.client.admin_name_servers import ORDER_NAMESPACE
-from kourou.client.allocation import Averagely
+from kourou.client.admin.name_servers import ORDER_NAMESPACE
+from kourou.client.consumer.allocation import Averagely
 from kourou.errors import BadRequest, KourouError, Rejected, TopicNotFound
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
 from kourou.model.permission import Permission

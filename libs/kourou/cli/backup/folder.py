@@ -3,12 +3,12 @@
 State: log, see manifest. Format: docs/formats/backup.md.
 
     <folder>/manifest.json
-    <folder>/beginning.json                  kourou.engine.log_beginning, as sent by the broker
+    <folder>/beginning.json                  the state before the log begins, as sent by the broker
     <folder>/commitlog/<position>            segments; the last one ends where the backup ends
     <folder>/lock
 
 Invariants:  data is on disk before the manifest names it
-             every record is checked (kourou.store.chunks) before it is written
+             every record is checked (kourou.store.replica.chunks) before it is written
              a sealed segment has its full length and is never written again
 """
 
@@ -27,14 +27,14 @@ from kourou.cli.backup.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from kourou.engine.log_beginning import LogBeginning, decode_beginning
+from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.errors import ConfigError, Corrupt, DecodeError
 from kourou.model.limits import OWN_FILE_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLogResponse
-from kourou.store.chunks import check_chunk
 from kourou.store.disk import File, Lock, as_store_error, read_whole, write_atomically
 from kourou.store.paths import file_name
 from kourou.store.real_disk import RealDisk
+from kourou.store.replica.chunks import check_chunk
 
 SAVE_BYTES = 64 * 1024 * 1024
 """The most bytes that are copied again after a run was killed."""

@@ -26,13 +26,13 @@ from kourou.cli.backup.manifest import Manifest
 from kourou.errors import ConfigError, Corrupt
 from kourou.eventstore.event_store import EventStore
 from kourou.serving.late_beginning import record_beginning
-from kourou.store.anew import begin_anew
 from kourou.store.disk import as_store_error
-from kourou.store.epoch_file import save_epochs
+from kourou.store.log.quarantine import Quarantine, Region, save_quarantine
 from kourou.store.paths import StorePaths
-from kourou.store.quarantine import Quarantine, Region, save_quarantine
 from kourou.store.real_disk import RealDisk
-from kourou.store.recovery_point import RecoveryFile, RecoveryPoint
+from kourou.store.recovery.recovery_point import RecoveryFile, RecoveryPoint
+from kourou.store.recovery.restart import begin_anew
+from kourou.store.replica.epoch_file import save_epochs
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from kourou.cli.backup.folder import BackupFolder, parted
 from kourou.cli.backup.manifest import Manifest
 from kourou.client.client import Client
-from kourou.client.client_keys import client_curve
-from kourou.client.discovery import zmq_endpoint
-from kourou.client.settings import ClientSettings
+from kourou.client.session.client_keys import client_curve
+from kourou.client.session.discovery import zmq_endpoint
+from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import BadRequest, Code, ConfigError, Corrupt, Rejected, Unavailable
 from kourou.model.route import MASTER_ID
 from kourou.serving.log_source import LogSource, Piece

@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kourou.client.admin_replicas import LogMember
-from kourou.client.connections import body_of, header_of
+from kourou.client.admin.replicas import LogMember
+from kourou.client.consumer.received import ReceivedMessage, from_records
 from kourou.client.explain.facts import Missing
-from kourou.client.received import ReceivedMessage, from_records
-from kourou.client.session import Session
+from kourou.client.session.client_session import Session
+from kourou.client.session.connections import body_of, header_of
 from kourou.errors import Code, Corrupt, KourouError
 from kourou.model.limits import EXPLAIN_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies import decode_topic_configs
-from kourou.protocol.history_body import ToldEvent, decode_told_events
+from kourou.protocol.all_bodies import decode_topic_configs
+from kourou.protocol.bodies.history_body import ToldEvent, decode_told_events
 from kourou.protocol.messages.history import GetHistory
 from kourou.protocol.messages.offsets import QueryConsumerOffset, QueryConsumerOffsetResponse
 from kourou.protocol.messages.queries import QueryMessage

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kourou.client.connections import body_of
+from kourou.client.consumer.received import ReceivedMessage, from_records
 from kourou.client.explain.asking import READER_GROUP, Asking, Voice
 from kourou.client.explain.facts import Copy, Delay, Half, HalfState, Kind, Place, Storage
-from kourou.client.received import ReceivedMessage, from_records
+from kourou.client.session.connections import body_of
 from kourou.errors import Code, Corrupt, KourouError, Rejected
 from kourou.model.delay import delay_of
 from kourou.model.limits import EXPLAIN_OP_RECORDS_MAX
@@ -24,10 +24,10 @@ from kourou.model.names import (
 )
 from kourou.model.route import MASTER_ID
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.bodies import decode_producer_connection
+from kourou.protocol.all_bodies import decode_producer_connection
+from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
 from kourou.protocol.messages.membership import GetProducerConnectionList
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose committed offsets tell how far the transaction queues are processed."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kourou.client.running_info import OrderedWait
+from kourou.client.introspection.running_info import OrderedWait
 from kourou.model.filter import FilterState
 from kourou.model.group import GroupConfig
 from kourou.model.queue import MessageQueue

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from kourou.client.connections import body_of
-from kourou.client.discovery import store_host_of
+from kourou.client.consumer.received import ReceivedMessage, from_record
 from kourou.client.explain.asking import READER_GROUP, Asking, Voice
 from kourou.client.explain.copies import home_of, place_of
 from kourou.client.explain.facts import Form, Lookup
-from kourou.client.received import ReceivedMessage, from_record
+from kourou.client.session.connections import body_of
+from kourou.client.session.discovery import store_host_of
 from kourou.errors import BadRequest, Code, Corrupt, KourouError
 from kourou.model.limits import EXPLAIN_ASKED_LENGTH_MAX, EXPLAIN_TOPICS_MAX
 from kourou.model.names import (
@@ -29,11 +29,11 @@ from kourou.model.names import (
 )
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.bodies import decode_queue_look
-from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.all_bodies import decode_queue_look
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.queries import QueryConsumeQueue, ViewMessageById
-from kourou.protocol.record import Host
+from kourou.protocol.record.message_id import decode_offset_id
+from kourou.protocol.record.message_record import Host
 
 BEFORE_ITS_TOPIC = (SCHEDULE_TOPIC, HALF_TOPIC, CHECK_GIVEN_UP_TOPIC)
 """Topics that may contain a message before, or instead of, the topic that it was sent to."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from kourou.client.admin_desk import AdminDesk
-from kourou.client.admin_replicas import Replicas
-from kourou.client.connections import body_of
+from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.replicas import Replicas
 from kourou.client.explain.asking import Asking, Voice
 from kourou.client.explain.copies import (
     copies_of,
@@ -26,22 +25,23 @@ from kourou.client.explain.facts import Facts, Form, Kind, Place
 from kourou.client.explain.finding import find
 from kourou.client.explain.group_facts import About, facts_of_group
 from kourou.client.explain.verdict import verdict
-from kourou.client.io_thread import on_io_thread
+from kourou.client.session.connections import body_of
+from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import ConfigError, Unavailable
 from kourou.model.delay import DELAY_LEVELS_MS, parse_delay_levels
 from kourou.model.group import GroupConfig
 from kourou.model.limits import EXPLAIN_GROUPS_MAX
 from kourou.model.names import TRACE_TOPIC, check_group, check_topic
 from kourou.model.permission import READ
-from kourou.protocol.bodies import (
+from kourou.protocol.all_bodies import (
     decode_group_configs,
     decode_group_list,
     decode_properties_text,
 )
-from kourou.protocol.message_trace import TraceRecord, decode_trace
 from kourou.protocol.messages.broker_admin import GetBrokerConfig
 from kourou.protocol.messages.groups import GetAllSubscriptionGroupConfig
 from kourou.protocol.messages.topics import QueryTopicConsumeByWho
+from kourou.protocol.record.message_trace import TraceRecord, decode_trace
 
 SYSTEM_CONSUMERS = frozenset({"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "FILTERSRV_CONSUMER"})
 """System groups, whose consumption is not explained."""

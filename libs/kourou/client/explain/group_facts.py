@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kourou.client.admin_filters import Filters
-from kourou.client.connections import body_of
+from kourou.client.admin.filters import Filters
 from kourou.client.explain.asking import Asking, Voice
 from kourou.client.explain.facts import (
     Delivery,
@@ -21,23 +20,23 @@ from kourou.client.explain.facts import (
     Reset,
     Skip,
 )
-from kourou.client.running_info import ordered_waits, standing_since
+from kourou.client.introspection.running_info import ordered_waits, standing_since
+from kourou.client.session.connections import body_of
 from kourou.errors import Code, KourouError
 from kourou.model.filter import FilterState
 from kourou.model.group import GroupConfig
 from kourou.model.limits import EXPLAIN_MEMBERS_MAX, FILTER_TRIED_MESSAGES_MAX
 from kourou.model.names import dlq_topic, retry_topic
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType
-from kourou.protocol.bodies import (
+from kourou.protocol.all_bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
     decode_consume_stats,
     decode_consumer_connection,
     decode_consumer_running_info,
 )
-from kourou.protocol.filter_bodies import decode_filters
-from kourou.protocol.history_body import decode_told_state
-from kourou.protocol.message_trace import Consumed, Consuming, TraceRecord
+from kourou.protocol.bodies.filter_bodies import decode_filters
+from kourou.protocol.bodies.history_body import decode_told_state
 from kourou.protocol.messages.filter_server import GetFilters
 from kourou.protocol.messages.groups import GetConsumeStats
 from kourou.protocol.messages.history import GetStateAt
@@ -45,6 +44,7 @@ from kourou.protocol.messages.membership import (
     GetConsumerConnectionList,
     GetConsumerRunningInfo,
 )
+from kourou.protocol.record.message_trace import Consumed, Consuming, TraceRecord
 
 RECORDED_WITHIN_MS = 15_000
 """The time after which progress of a running group is in the history.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kourou.client.explain.causes import Cause, Code, Known
 from kourou.client.explain.facts import Facts, GroupFacts, Member, Place, QueueAtMember
 from kourou.client.explain.words import count, duration, when
-from kourou.client.running_info import OrderedWait
+from kourou.client.introspection.running_info import OrderedWait
 from kourou.model.subscription import Subscription
 
 STUCK_MS = 60_000

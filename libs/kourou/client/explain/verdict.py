@@ -23,7 +23,7 @@ from kourou.client.explain.causes import Cause, Code, Known
 from kourou.client.explain.facts import Facts, Form, GroupFacts, HalfState, Lookup, Place
 from kourou.client.explain.group_verdict import PAST, causes_of_group
 from kourou.client.explain.words import count, duration, when
-from kourou.protocol.message_id import uniq_key_time_ms
+from kourou.protocol.record.message_id import uniq_key_time_ms
 
 _CHANGEABLE = frozenset({Code.QUEUE_NOT_READ, Code.TOPIC_UNREADABLE, Code.BROKER_UNREADABLE})
 """Causes that keep a message from every group now, but may not have done so earlier."""

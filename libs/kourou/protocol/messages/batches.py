@@ -1,7 +1,7 @@
 """Headers of batch transactions, which are Kourou's own: many half messages, resolved together.
 
 Half messages of a batch are sent like all others and have a mark (kourou.model.batch). The bodies
-here are JSON (kourou.protocol.batch_bodies).
+here are JSON (kourou.protocol.bodies.batch_bodies).
 """
 
 from __future__ import annotations

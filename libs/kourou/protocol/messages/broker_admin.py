@@ -17,8 +17,8 @@ class UpdateBrokerConfig(Request, kw_only=True, frozen=True):
 class GetBrokerConfig(Request, kw_only=True, frozen=True):
     """GET_BROKER_CONFIG (26): get the current value of every setting.
 
-    Kourou's own: `described` requests JSON (kourou.protocol.settings_body) instead of properties
-    text.
+    Kourou's own: `described` requests JSON (kourou.protocol.bodies.settings_body) instead of
+    properties text.
     """
 
     code: ClassVar[int] = 26

@@ -113,7 +113,7 @@ class GetFilters(Request, kw_only=True, frozen=True):
 
 
 class GetFiltersResponse(Response, kw_only=True, frozen=True):
-    """The body is JSON (kourou.protocol.filter_bodies)."""
+    """The body is JSON (kourou.protocol.bodies.filter_bodies)."""
 
     filters_version: Int64
 

@@ -27,7 +27,7 @@ class GetHistory(Request, kw_only=True, frozen=True):
 
 
 class GetHistoryResponse(Response, kw_only=True, frozen=True):
-    """The body is a JSON array of events (kourou.protocol.history_body).
+    """The body is a JSON array of events (kourou.protocol.bodies.history_body).
 
     `before_offset` requests the next page, None after the last; events below `begin_offset` are
     lost; `end_offset` is the number of events searched.

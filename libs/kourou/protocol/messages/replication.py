@@ -216,7 +216,7 @@ class GetLogBeginning(Request, kw_only=True, frozen=True):
 
 
 class GetLogBeginningResponse(Response, kw_only=True, frozen=True):
-    """The body is a piece of `size` bytes whose CRC-32 is `crc` (kourou.engine.log_beginning).
+    """The body is a piece of `size` bytes whose CRC-32 is `crc` (engine.admin.log_bootstrap).
 
     It belongs to a log that begins at `position`. A piece with another `crc` than the one before
     belongs to another state; start again with the first piece.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.pull_consumer import UnreadableMessages
+from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import TopicNotFound
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX, MESSAGES_PER_PAGE_MAX, TOPIC_QUEUES_MAX
 from kourou.model.message import PullStatus

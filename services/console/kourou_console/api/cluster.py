@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kourou.client.admin_replicas import NOT_THERE, LogMember, absent
+from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
 from kourou.errors import Unavailable
-from kourou.protocol.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasTold
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from kourou.client.admin_dead_letters import DeadLetter
+from kourou.client.admin.dead_letters import DeadLetter
 from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
 from kourou.model.limits import (
     DEAD_LETTERS_READ_MAX,

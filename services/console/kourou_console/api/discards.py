@@ -16,8 +16,8 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.admin_dead_letters import DeadLetter
-from kourou.client.admin_messages import MessageNotFound
+from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.limits import CONSOLE_DISCARDS_MAX
 from kourou.model.queue import MessageQueue

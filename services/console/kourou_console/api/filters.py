@@ -12,7 +12,7 @@ import msgspec
 from kourou.errors import Code, Rejected
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.filter import FilterVersion as Kept
-from kourou.protocol.filter_bodies import FilterFigures
+from kourou.protocol.bodies.filter_bodies import FilterFigures
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,

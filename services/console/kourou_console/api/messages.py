@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kourou.client.admin_messages import Found, MessageNotFound
-from kourou.client.message_tracks import MessageTrack
-from kourou.client.received import ReceivedMessage
+from kourou.client.admin.message_tracks import MessageTrack
+from kourou.client.admin.messages import Found, MessageNotFound
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import BadRequest, KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import (
     MESSAGES_PAGE_BYTES_MAX,

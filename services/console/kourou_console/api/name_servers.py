@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.admin_name_servers import ORDER_NAMESPACE
+from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.errors import KourouError
 from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX
 from kourou_console.gateway import Gateway

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.admin_name_servers import ORDER_NAMESPACE
+from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
 from kourou.model.names import check_topic
 from kourou.model.topic import TopicConfig as BrokerTopic

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.allocation import Averagely
+from kourou.client.consumer.allocation import Averagely
 from kourou.errors import Rejected
 from kourou.model.limits import CONSOLE_COUNTED_TOPICS_MAX, CONSOLE_SHARE_MEMBERS_MAX
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX

@@ -11,7 +11,7 @@ from kourou.errors import Rejected, TopicNotFound
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig as BrokerTopic
-from kourou.protocol.bodies import ClusterInfo, TopicOffset
+from kourou.protocol.all_bodies import ClusterInfo, TopicOffset
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.producer import Choice
-from kourou.client.transactions import HalfMessage
+from kourou.client.producer.producer_core import Choice
+from kourou.client.transactions.transaction import HalfMessage
 from kourou.errors import BadRequest
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, CHECK_IMMUNITY_S_MAX
 from kourou.model.transaction import TransactionState

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.limits import DELAY_LEVELS_MAX, MESSAGES_PER_PAGE_MAX, WAITING_READ_MAX
 from kourou.model.message import Property
 from kourou_console import waiting

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from kourou.client.background import background
 from kourou.client.client import Client
-from kourou.client.filters import Wanted
-from kourou.client.handlers import Report, Runner
-from kourou.client.lending import Lender
-from kourou.client.settings import ConsumerSettings
+from kourou.client.consumer.handlers import Report, Runner
+from kourou.client.consumer.lease_consumer import Lender
+from kourou.client.filters.expressions import Wanted
+from kourou.client.session.background import background
+from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.clock import Clock
 from kourou.errors import BadRequest, KourouError, UnknownOutcome
 from kourou.model.limits import (

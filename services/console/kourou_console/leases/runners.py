@@ -14,11 +14,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kourou.client.handlers import Report
-from kourou.client.handover import Handover
-from kourou.client.ordered_outcomes import Suspend
-from kourou.client.ordered_turns import Turn
-from kourou.client.received import ReceivedMessage
+from kourou.client.consumer.handlers import Report
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.ordered.outcomes import Suspend
+from kourou.client.ordered.turns import Turn
+from kourou.client.session.thread_queue import Handover
 from kourou.errors import BadRequest
 
 

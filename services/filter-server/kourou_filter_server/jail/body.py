@@ -1,9 +1,9 @@
 """Decompresses message bodies inside the sandbox: zlib, LZ4 frames, Zstandard.
 
-A filter sees what a consumer sees, so the rules are those of kourou.protocol.compression. They are
-implemented again because the sandbox contains no other code of Kourou; a test compares the two. LZ4
-and Zstandard are not in the standard library: they are available if the zygote found them. A body
-whose codec is missing causes an error that names the codec.
+A filter sees what a consumer sees, so the rules are those of kourou.protocol.record.compression.
+They are implemented again because the sandbox contains no other code of Kourou; a test compares the
+two. LZ4 and Zstandard are not in the standard library: they are available if the zygote found them.
+A body whose codec is missing causes an error that names the codec.
 
 State: soft; the codecs are loaded before the first worker is forked.
 

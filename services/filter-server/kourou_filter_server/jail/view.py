@@ -2,9 +2,10 @@
 
 Creating a view costs next to nothing. A batch of records is one bytes object; a view has the start
 and the end of its record. The first access reads the fixed fields with one `struct` call;
-properties, body and JSON are decoded on first use. The rules are those of kourou.protocol.record.
-They are implemented again because the sandbox contains no other code of Kourou; tests compare the
-two. Checksums are not verified: the broker does that when it reads.
+properties, body and JSON are decoded on first use. The rules are those of
+kourou.protocol.record.message_record. They are implemented again because the sandbox contains no
+other code of Kourou; tests compare the two. Checksums are not verified: the broker does that when
+it reads.
 
 State: none beyond the record; decoded values are kept as long as the view.
 
@@ -29,7 +30,7 @@ RECORD_FIXED_BYTES = 91
 TOPIC_LENGTH_MAX = 127
 PROPERTIES_BYTES_MAX = 0x7FFF
 V6_EXTRA_BYTES = 12
-"""The same value as in kourou.protocol.record_layout."""
+"""The same value as in kourou.protocol.record.layout."""
 
 _COMPRESSED = 1
 _BORN_V6 = 16
@@ -240,7 +241,7 @@ class MessageView:
 
 
 def _decode_properties(raw: bytes) -> dict[str, str]:
-    """Decode as kourou.protocol.properties does.
+    """Decode as kourou.protocol.record.properties does.
 
     Pieces without name or value are dropped, and of equal names the last one is used. Bytes that
     are not UTF-8 become U+FFFD.

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kourou.model.names import TRACE_TOPIC
-from kourou.protocol.message_trace import FIELD, NULL, RECORD
+from kourou.protocol.record.message_trace import FIELD, NULL, RECORD
 from kourou_spark_etl.buckets import BASE
 
 COLUMNS = ("topic", "timestamp", "born_time", "message_id", "value", "offset")

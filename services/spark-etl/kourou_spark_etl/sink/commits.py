@@ -22,12 +22,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kourou.client.connections import body_of, header_of
-from kourou.client.session import Session
+from kourou.client.session.client_session import Session
+from kourou.client.session.connections import body_of, header_of
 from kourou.errors import BadRequest, Code, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.batch import NONE
-from kourou.protocol.batch_bodies import decode_decision, encode_attempts, encode_decision
-from kourou.protocol.bodies import decode_cluster_info
+from kourou.protocol.all_bodies import decode_cluster_info
+from kourou.protocol.bodies.batch_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.messages.batches import (
     AbortBatch,
     BatchStateResponse,

@@ -9,20 +9,20 @@ import os
 import random
 from typing import NamedTuple
 
-from kourou.client.delayed import delay_property
-from kourou.client.drafts import Drafting, Place, joined_keys
-from kourou.client.outbox import Terms
-from kourou.client.routes import QueueMap
-from kourou.client.send_desk import lane_to
-from kourou.client.settings import ProducerSettings
+from kourou.client.producer.delayed import delay_property
+from kourou.client.producer.drafts import Drafting, Place, joined_keys
+from kourou.client.producer.pending_sends import Terms
+from kourou.client.producer.sender import lane_to
+from kourou.client.session.routes import QueueMap
+from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
 from kourou.model.batch import BatchMark
 from kourou.model.delay import DELAY_LEVELS_MS
 from kourou.model.message import Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
-from kourou.protocol.hashing import java_hash
-from kourou.protocol.message_id import UniqKeyGenerator
-from kourou.protocol.record import encode_draft, encode_host
+from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.message_id import UniqKeyGenerator
+from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou_spark_etl.sink.columns import OutRow
 from kourou_spark_etl.sink.options import QueueBy, WriteOptions
 

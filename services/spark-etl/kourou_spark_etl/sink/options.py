@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from kourou.client.discovery import NoNameServer, discover
+from kourou.client.session.discovery import NoNameServer, discover
 from kourou.errors import BadRequest, ConfigError
 from kourou.filtering.tags import check_tag
 from kourou.model.batch import check_query

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kourou.client.connections import header_of
-from kourou.client.send_desk import worth_another_attempt
-from kourou.client.session import Session
-from kourou.client.settings import ProducerSettings
+from kourou.client.producer.sender import worth_another_attempt
+from kourou.client.session.client_session import Session
+from kourou.client.session.connections import header_of
+from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import DecodeError, KourouError, Unavailable, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.protocol.messages.sending import Lane, SendRecords, SendRecordsResponse

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from kourou.client.routes import QueueMap
-from kourou.client.settings import ProducerSettings
+from kourou.client.session.routes import QueueMap
+from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import KourouError, Unavailable
 from kourou.model.batch import BatchMark
 from kourou_spark_etl.sink.columns import rows_of

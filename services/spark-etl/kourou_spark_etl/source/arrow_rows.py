@@ -3,8 +3,8 @@
 Common cases are converted for all rows at once. Only special rows are converted one by one:
 compressed bodies, messages without a producer's ID, properties of unusual shapes.
 
-Invariant: a row equals `kourou.client.received.ReceivedMessage` of the same record; `topic` is that
-           of the queue, and `reconsume_times` the stored value.
+Invariant: a row equals the `ReceivedMessage` of the same record; `topic` is that of the queue, and
+           `reconsume_times` the stored value.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kourou.errors import Corrupt
 from kourou.model.message import Property
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import SysFlag
-from kourou.protocol.compression import decompress
-from kourou.protocol.message_id import encode_offset_id
-from kourou.protocol.record import decode_record
-from kourou.protocol.record_columns import Longs, RecordColumns
+from kourou.protocol.record.columns import Longs, RecordColumns
+from kourou.protocol.record.compression import decompress
+from kourou.protocol.record.message_id import encode_offset_id
+from kourou.protocol.record.message_record import decode_record
 from kourou_spark_etl.source.columns import COLUMNS, arrow_schema
 from kourou_spark_etl.source.property_columns import PropertyTexts, gathered
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from kourou.client.client_core import ClientCore
-from kourou.client.connections import body_of
-from kourou.client.session import Session
-from kourou.client.settings import ClientSettings
+from kourou.client.session.client_session import Session
+from kourou.client.session.connections import body_of
+from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import KourouError, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
-from kourou.protocol.bodies import decode_topic_list, decode_topic_stats
+from kourou.protocol.all_bodies import decode_topic_list, decode_topic_stats
 from kourou.protocol.messages.namesrv import (
     GetAllTopicListFromNamesrv,
     GetSystemTopicListFromNamesrv,

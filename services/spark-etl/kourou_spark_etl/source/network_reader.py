@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kourou.client.filter_pulls import failure_of
-from kourou.client.filters import subscription_of
-from kourou.client.message_filters import Filter
-from kourou.client.puller import Pulled, Puller, PullWish
-from kourou.client.settings_consumer import FilterFailover
+from kourou.client.consumer.puller import Pulled, Puller, PullWish
+from kourou.client.filters.expressions import subscription_of
+from kourou.client.filters.pulls import failure_of
+from kourou.client.filters.python_filter import Filter
+from kourou.client.settings.consumer_settings import FilterFailover
 from kourou.errors import (
     Code,
     Corrupt,
@@ -39,7 +39,7 @@ from kourou.errors import (
 )
 from kourou.model.filter import FilterFailure
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
-from kourou.protocol.record_batch import RecordColumns, scan
+from kourou.protocol.record.batch import RecordColumns, scan
 from kourou_spark_etl.source.arrow_rows import ArrowRows
 from kourou_spark_etl.source.data_loss import lost
 from kourou_spark_etl.source.network import OpenClient

@@ -14,9 +14,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeAlias
 
-from kourou.client.discovery import NoNameServer, discover
-from kourou.client.filters import Sql, Wanted
-from kourou.client.message_filters import Filter
+from kourou.client.filters.expressions import Sql, Wanted
+from kourou.client.filters.python_filter import Filter
+from kourou.client.session.discovery import NoNameServer, discover
 from kourou.errors import BadRequest, ConfigError, Rejected
 from kourou.filtering.tags import check_expression
 from kourou.model.limits import (

@@ -4,8 +4,8 @@ Messages of one producer mostly have the same property names in the same order, 
 processed shape by shape: the first unread message defines a shape, and all messages of that shape
 are read at once. What is left after a few shapes is read one by one.
 
-Invariant: the result is that of `kourou.protocol.properties.find_property`, message by message,
-           decoded as there: bytes that are not UTF-8 become U+FFFD.
+Invariant: the result is that of `find_property`, message by message, decoded as there: bytes that
+           are not UTF-8 become U+FFFD.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kourou.model.limits import CRC_PROPERTY_BYTES
-from kourou.protocol.properties import find_property
-from kourou.protocol.record_columns import Bytes, Longs, Marks, RecordColumns, sliding
-from kourou.protocol.record_layout import CRC_MARK
+from kourou.protocol.record.columns import Bytes, Longs, Marks, RecordColumns, sliding
+from kourou.protocol.record.layout import CRC_MARK
+from kourou.protocol.record.properties import find_property
 
 _SHAPES = 8
 """The number of shapes that are read at once; messages of other shapes are read one by one."""

@@ -21,13 +21,13 @@ import numpy as np
 from kourou.errors import BadRequest, Corrupt
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.model.queue import MessageQueue
-from kourou.protocol.record_columns import Longs, Marks
-from kourou.protocol.record_layout import parts_of
+from kourou.protocol.record.columns import Longs, Marks
+from kourou.protocol.record.layout import parts_of
+from kourou.store.log.verified import Wanted, verify
 from kourou.store.paths import StorePaths, start_of
-from kourou.store.queue_files import FILLER_SIZE, UNIT, Units
+from kourou.store.queues.queue_files import FILLER_SIZE, UNIT, Units
 from kourou.store.real_disk import RealDisk, RealFile
-from kourou.store.recovery_point import load_recovery_point
-from kourou.store.verified import Wanted, verify
+from kourou.store.recovery.recovery_point import load_recovery_point
 from kourou_spark_etl.source.offsets import Span
 
 NOT_WHOLE_MAX = 100_000

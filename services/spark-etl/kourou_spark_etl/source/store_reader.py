@@ -16,9 +16,9 @@ import pyarrow as pa
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.filtering.tags import parse_tags
 from kourou.model.queue import MessageQueue
-from kourou.protocol.record_columns import Longs, Marks, RecordColumns
-from kourou.protocol.record_columns import columns as record_columns
-from kourou.store.queue_files import FILLER_SIZE, Units
+from kourou.protocol.record.columns import Longs, Marks, RecordColumns
+from kourou.protocol.record.columns import columns as record_columns
+from kourou.store.queues.queue_files import FILLER_SIZE, Units
 from kourou_spark_etl.source.arrow_rows import ArrowRows
 from kourou_spark_etl.source.data_loss import lost
 from kourou_spark_etl.source.offsets import Span

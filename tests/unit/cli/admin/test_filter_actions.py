@@ -14,11 +14,11 @@ from kourou.cli.admin import filter_actions, filter_commands
 from kourou.cli.admin.filter_actions import Chosen, read_source
 from kourou.cli.admin.report import Report
 from kourou.cli.main import main
-from kourou.client.admin_filters import FilterChange
+from kourou.client.admin.filters import FilterChange
 from kourou.errors import BadRequest, ConfigError, Rejected
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX
-from kourou.protocol.filter_bodies import FilterFigures, FilterTrial, TriedMessage
+from kourou.protocol.bodies.filter_bodies import FilterFigures, FilterTrial, TriedMessage
 
 SOURCE = "def match(message, context):\n    return True\n"
 NOBODY = ("-n", "127.0.0.1:1")

@@ -10,9 +10,9 @@ import msgspec
 from kourou.cli.admin import replica_actions
 from kourou.cli.admin.replica_actions import replicas, transfer_leader
 from kourou.cli.admin.report import Report
-from kourou.client.admin_replicas import LogMember
+from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
 
 SEEN = FollowerTold(
     broker_id=1, address="f:9", state="REPLICATE", written=90, flushed=80, lag_bytes=10,

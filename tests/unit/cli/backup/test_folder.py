@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.backup.folder import BackupFolder
+from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState, evolve
-from kourou.engine.log_beginning import LogBeginning, encode_beginning
 from kourou.errors import ConfigError, Corrupt
 from kourou.events.control_events import Recorded
 from kourou.events.replication_events import EpochOpened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kourou.client.admin_replicas import LogMember
+from kourou.client.admin.replicas import LogMember
 from kourou.client.explain import finding, gather, group_facts
 from kourou.client.explain.asking import voice_of
 from kourou.client.explain.copies import ended_by
@@ -13,10 +13,10 @@ from kourou.client.explain.explanation import Explanation
 from kourou.client.explain.group_facts import deliveries_of, member_of
 from kourou.client.explain.text import WIDTH, lines_of
 from kourou.errors import BadRequest, Code, Rejected, Unavailable
-from kourou.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
-from kourou.protocol.message_trace import Consumed, Consuming, ContextCode
+from kourou.protocol.all_bodies import ConsumerRunningInfo, ProcessQueueInfo
+from kourou.protocol.bodies.replicas_body import ReplicasTold
 from kourou.protocol.messages.history import GetHistory
-from kourou.protocol.replicas_body import ReplicasTold
+from kourou.protocol.record.message_trace import Consumed, Consuming, ContextCode
 from kourou.testing.cluster import Cluster
 
 

@@ -9,7 +9,7 @@ import pytest
 from kourou.client.explain.causes import Code
 from kourou.client.explain.facts import Facts, Form, GroupFacts, Lookup, Member, QueueAtMember
 from kourou.client.explain.member_verdict import STUCK_MS, clash, of_queue, wish
-from kourou.client.running_info import OrderedWait
+from kourou.client.introspection.running_info import OrderedWait
 from kourou.model.subscription import SQL92, Subscription
 
 NOW_MS = 2_000_000

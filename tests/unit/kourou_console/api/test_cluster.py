@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.admin_replicas import LogMember
+from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
 from kourou_console.api.cluster import every_member, members_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.client.admin_dead_letters import DeadLetters
+from kourou.client.admin.dead_letters import DeadLetters
 from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name

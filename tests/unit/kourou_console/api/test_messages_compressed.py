@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kourou import ProducerSettings, TransactionState
-from kourou.client.admin_reading import Reading
+from kourou.client.admin.reading import Reading
 from kourou.model.queue import MessageQueue
-from kourou.protocol import compression
+from kourou.protocol.record import compression
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.message_bodies import PIECE_BYTES
 from kourou_rigs.console import ConsoleHere

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from kourou.client import io_thread
+from kourou.client.session import io_thread
 from kourou.clock import Clock
 from kourou.testing.cluster import Cluster
 from kourou_console.gateway import Gateway

@@ -1,4 +1,4 @@
-"""Compressed bodies inside the jail: the same answers as kourou.protocol.compression."""
+"""Compressed bodies inside the jail: the same answers as kourou.protocol.record.compression."""
 
 import sys
 import zlib
@@ -9,8 +9,8 @@ import zstandard
 from kourou.errors import Corrupt
 from kourou.model import limits
 from kourou.model.sysflag import Compression
-from kourou.protocol.compression import compress
-from kourou.protocol.compression import decompress as outside
+from kourou.protocol.record.compression import compress
+from kourou.protocol.record.compression import decompress as outside
 from kourou_filter_server.jail import body
 from kourou_filter_server.jail.body import BadRecord, decompress
 

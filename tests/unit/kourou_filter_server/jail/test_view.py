@@ -1,4 +1,4 @@
-"""A filter's view of a record, field by field beside kourou.protocol.record."""
+"""A filter's view of a record, field by field beside kourou.protocol.record.message_record."""
 
 import json
 import random
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from kourou.errors import KourouError
 from kourou.model import limits
-from kourou.protocol import record_layout
-from kourou.protocol.compression import compress
-from kourou.protocol.properties import encode_properties
-from kourou.protocol.record import decode_record, encode_draft, encode_host, stamp
-from kourou.protocol.record_batch import scan
+from kourou.protocol.record import layout as record_layout
+from kourou.protocol.record.batch import scan
+from kourou.protocol.record.compression import compress
+from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host, stamp
+from kourou.protocol.record.properties import encode_properties
 from kourou_filter_server.jail import view
 from kourou_filter_server.jail.view import BadRecord, MessageView, next_record
 

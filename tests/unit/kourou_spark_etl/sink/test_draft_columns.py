@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.client.drafts import Place
+from kourou.client.producer.drafts import Place
 from kourou.model.batch import BatchMark
 from kourou_spark_etl.sink import draft_columns
 from kourou_spark_etl.sink.columns import rows_of

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kourou.client.drafts import Place
+from kourou.client.producer.drafts import Place
 from kourou_spark_etl.sink import sender
 from kourou_spark_etl.sink.draft_columns import Drafts
 from kourou_spark_etl.sink.messages import Target

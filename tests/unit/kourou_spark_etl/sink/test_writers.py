@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from kourou.client.connections import Connections
+from kourou.client.session.connections import Connections
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus

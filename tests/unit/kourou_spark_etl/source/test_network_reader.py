@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kourou.client.message_filters import Filter
-from kourou.client.puller import Pulled, Puller
-from kourou.client.settings import CompressionKind, ProducerSettings
+from kourou.client.consumer.puller import Pulled, Puller
+from kourou.client.filters.python_filter import Filter
+from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
 from kourou.errors import Code, Corrupt, FilterFailed, Rejected, TimedOut, Unavailable
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.client.filters import Sql
-from kourou.client.message_filters import Filter
+from kourou.client.filters.expressions import Sql
+from kourou.client.filters.python_filter import Filter
 from kourou.errors import BadRequest
 from kourou.model.queue import MessageQueue
 from kourou_spark_etl.source.offsets import Offsets

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kourou.client.received import decode_pull
+from kourou.client.consumer.received import decode_pull
 from kourou.errors import Corrupt, TopicNotFound
 from kourou.model.queue import MessageQueue
-from kourou.protocol.record import decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store

@@ -1,0 +1,188 @@
+"""The administration API of a client: `client.admin.topics.create(...)` and the other families."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.dead_letters import DeadLetters
+from kourou.client.admin.filters import Filters
+from kourou.client.admin.groups import Groups, Offsets
+from kourou.client.admin.history import History
+from kourou.client.admin.members import Members
+from kourou.client.admin.messages import Messages
+from kourou.client.admin.name_servers import NameServers
+from kourou.client.admin.reading import Reading
+from kourou.client.admin.replicas import Replicas
+from kourou.client.admin.topics import Topics
+from kourou.client.explain.gather import Explain
+from kourou.client.session.client_session import Session
+from kourou.client.session.connections import body_of
+from kourou.client.session.io_thread import on_io_thread
+from kourou.errors import BadRequest, TopicNotFound
+from kourou.model.permission import WRITE
+from kourou.protocol.all_bodies import (
+    BrokerStats,
+    ClusterInfo,
+    decode_broker_stats,
+    decode_kv_table,
+    decode_properties_text,
+    encode_properties_text,
+)
+from kourou.protocol.bodies.settings_body import SettingTold, decode_settings_told
+from kourou.protocol.messages.broker_admin import (
+    CleanExpiredConsumeQueue,
+    CleanUnusedTopic,
+    DeleteExpiredCommitLog,
+    GetBrokerConfig,
+    GetBrokerRuntimeInfo,
+    UpdateBrokerConfig,
+    ViewBrokerStatsData,
+)
+from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePermOfBroker
+
+
+class Brokers(AdminDesk):
+    """Broker administration: `client.admin.brokers`.
+
+    Methods take the broker's name and send the request to the broker's leader.
+    """
+
+    async def _leader(self, broker_name: str) -> str:
+        leaders = await self._leaders()
+        if broker_name not in leaders:
+            raise BadRequest(
+                f"broker {broker_name!r} is unknown or has no leader",
+                hint=f"brokers with a leader: {', '.join(leaders)}",
+            )
+        return leaders[broker_name]
+
+    @on_io_thread
+    async def names(self) -> list[str]:
+        """Return the names of all brokers that have a leader."""
+        return sorted(await self._leaders())
+
+    @on_io_thread
+    async def config(self, broker_name: str) -> dict[str, str]:
+        """Return the broker's settings in the form of its properties file."""
+        reply = await self._ask(await self._leader(broker_name), GetBrokerConfig())
+        return decode_properties_text(body_of(reply))
+
+    @on_io_thread
+    async def settings(self, broker_name: str) -> list[SettingTold]:
+        """Return the broker's settings with their allowed values and whether they can change now.
+
+        Raises DecodeError if the broker is not a Kourou broker: RocketMQ's brokers return values
+        only.
+        """
+        request = GetBrokerConfig(described=True)
+        return decode_settings_told(
+            body_of(await self._ask(await self._leader(broker_name), request))
+        )
+
+    @on_io_thread
+    async def update_config(
+        self, broker_name: str, settings: Mapping[str, str], *, reason: str = ""
+    ) -> None:
+        """Change settings of the running broker, all or none; `reason` is recorded in the history.
+
+        Raises Rejected if a setting cannot be changed at run time.
+        """
+        body = encode_properties_text(settings)
+        request = UpdateBrokerConfig(reason=reason)
+        await self._ask(await self._leader(broker_name), request, body=body)
+
+    @on_io_thread
+    async def runtime(self, broker_name: str) -> dict[str, str]:
+        """Return rates, bounds and sizes as texts under RocketMQ's names."""
+        reply = await self._ask(await self._leader(broker_name), GetBrokerRuntimeInfo())
+        return decode_kv_table(body_of(reply))
+
+    @on_io_thread
+    async def wipe_write_perm(self, broker_name: str) -> None:
+        """Remove the broker's queues from the routes for sending, at every name server.
+
+        Producers apply the change when they refresh their routes, within 30 s. Consumers are not
+        affected. The change lasts until `add_write_perm`, or until the broker unregisters.
+        """
+        await self._leader(broker_name)
+        await self._session.name_servers.tell_all(WipeWritePermOfBroker(broker_name=broker_name))
+
+    @on_io_thread
+    async def add_write_perm(self, broker_name: str) -> None:
+        """Undo `wipe_write_perm`."""
+        await self._leader(broker_name)
+        await self._session.name_servers.tell_all(AddWritePermOfBroker(broker_name=broker_name))
+
+    @on_io_thread
+    async def writable(self, broker_name: str) -> bool | None:
+        """Return whether routes offer the broker to producers, or None if that is unknown.
+
+        The permission is read from the route of the topic that has the broker's name, as RocketMQ's
+        tools do. The result is None if the broker has no such topic.
+        """
+        try:
+            known = await self._session.routes.refresh(broker_name)
+        except TopicNotFound:
+            return None
+        for data in known.route.queue_datas:
+            if data.broker_name == broker_name and not known.borrowed:
+                return bool(data.perm & WRITE)
+        return None
+
+    @on_io_thread
+    async def delete_expired_log(self, broker_name: str) -> None:
+        """Delete expired log segments now, at any hour of the day; takes effect within seconds."""
+        await self._ask(await self._leader(broker_name), DeleteExpiredCommitLog())
+
+    @on_io_thread
+    async def clean_expired_queues(self, broker_name: str) -> None:
+        """Delete queue and index files whose entries all refer to deleted parts of the log."""
+        await self._ask(await self._leader(broker_name), CleanExpiredConsumeQueue())
+
+    @on_io_thread
+    async def clean_unused_topics(self, broker_name: str) -> None:
+        """Delete queues that belong to no topic of the broker any more."""
+        await self._ask(await self._leader(broker_name), CleanUnusedTopic())
+
+    @on_io_thread
+    async def statistics(self, broker_name: str, item: str, key: str) -> BrokerStats:
+        """Return sums and rates of the last minute, hour and day for one of RocketMQ's statistics.
+
+        `key` is the topic for `TOPIC_PUT_NUMS` and `TOPIC_PUT_SIZE`, `topic@group` for
+        `GROUP_GET_NUMS`, `GROUP_GET_SIZE` and `SNDBCK_PUT_NUMS`, and the cluster's name for
+        `BROKER_PUT_NUMS` and `BROKER_GET_NUMS`. Raises Rejected if nothing was counted under that
+        key.
+        """
+        request = ViewBrokerStatsData(stats_name=item, stats_key=key)
+        reply = await self._ask(await self._leader(broker_name), request)
+        return decode_broker_stats(body_of(reply))
+
+
+class Cluster(AdminDesk):
+    """Cluster information: `client.admin.cluster`."""
+
+    @on_io_thread
+    async def info(self) -> ClusterInfo:
+        """Return all clusters with their brokers and addresses, as the name server has them."""
+        return await self._cluster()
+
+
+class Admin:
+    """All administration APIs of one client."""
+
+    def __init__(self, session: Session) -> None:
+        self.topics = Topics(session)
+        self.groups = Groups(session)
+        self.offsets = Offsets(session)
+        self.members = Members(session)
+        self.messages = Messages(session)
+        self.reading = Reading(session)
+        self.brokers = Brokers(session)
+        self.cluster = Cluster(session)
+        self.name_servers = NameServers(session)
+        self.dead_letters = DeadLetters(session)
+        self.history = History(session)
+        self.filters = Filters(session)
+        self.replicas = Replicas(session)
+        self.explain = Explain(session)

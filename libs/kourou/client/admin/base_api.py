@@ -1,0 +1,173 @@
+"""Shared base of all administration APIs: find the brokers, send requests to one or several.
+
+An administrative change is sent to the leader of every broker that it concerns. If one of them
+fails, the error names it, the other brokers keep the change, and repeating the call completes it:
+changes are idempotent. If a broker has no leader, or its connection is lost during a change, the
+request is retried with the current leader until ADMIN_TIMEOUT_MS is over.
+
+State: none, except a map from leader address to broker name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+
+from kourou.client.producer.pauses import Pauses, nobody_leads, was_lost
+from kourou.client.session.client_session import Session
+from kourou.client.session.connections import body_of
+from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
+from kourou.model.route import BrokerData
+from kourou.protocol.all_bodies import ClusterInfo, decode_cluster_info
+from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
+from kourou.protocol.request import Request
+from kourou.transport.zmq_client import Reply
+
+ADMIN_TIMEOUT_MS = 10_000
+
+
+class AdminDesk:
+    """Base class of one family of administration requests; its methods run on the I/O thread."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._io = session.io
+        self._names: dict[str, str] = {}
+
+    async def _ask(
+        self, address: str, request: Request, *, body: bytes = b"", also: Collection[int] = ()
+    ) -> Reply:
+        return await self._session.connections.ask(
+            address, request, body=body, timeout_ms=ADMIN_TIMEOUT_MS, also=also
+        )
+
+    async def _cluster(self) -> ClusterInfo:
+        reply = await self._session.name_servers.ask(GetBrokerClusterInfo())
+        return decode_cluster_info(body_of(reply))
+
+    async def _brokers(self, cluster: str | None = None) -> list[BrokerData]:
+        """Return all brokers, or those of one cluster, in the order of their names."""
+        info = await self._cluster()
+        if cluster is None:
+            names: Collection[str] = info.brokers
+        elif cluster in info.clusters:
+            names = info.clusters[cluster]
+        else:
+            raise BadRequest(
+                f"cluster {cluster!r} not found", hint=f"known clusters: {', '.join(info.clusters)}"
+            )
+        return [info.brokers[name] for name in sorted(names) if name in info.brokers]
+
+    async def _leaders(self, cluster: str | None = None) -> dict[str, str]:
+        """Return leader addresses by broker name.
+
+        Waits while the brokers have replicas but no leader. Raises Unavailable if there is still no
+        leader after ADMIN_TIMEOUT_MS.
+        """
+        async for brokers in self._looks(cluster):
+            found = {
+                broker.broker_name: address
+                for broker in brokers
+                if (address := broker.master_addr()) is not None
+            }
+            if found or not brokers:
+                break
+        if not found:
+            raise Unavailable("no broker with a leader is registered")
+        return self._remembered(found)
+
+    async def _looks(self, cluster: str | None) -> AsyncIterator[list[BrokerData]]:
+        """Yield the list of brokers repeatedly, with growing pauses, for ADMIN_TIMEOUT_MS."""
+        clock = self._session.clock
+        until_ms = clock.monotonic_ms() + ADMIN_TIMEOUT_MS
+        pauses = Pauses(self._session.chance)
+        while True:
+            yield await self._brokers(cluster)
+            pause_ms = pauses.next_ms()
+            if clock.monotonic_ms() + pause_ms >= until_ms:
+                return
+            await asyncio.sleep(pause_ms / 1000)
+
+    def _remembered(self, leaders: dict[str, str]) -> dict[str, str]:
+        self._names.update({address: name for name, address in leaders.items()})
+        return leaders
+
+    async def _chosen(self, broker: str | None, cluster: str | None = None) -> dict[str, str]:
+        """Return the leader of one broker, given by name or address, or else all leaders."""
+        if broker is None:
+            return await self._leaders(cluster)
+        async for brokers in self._looks(cluster):
+            named = [
+                one
+                for one in brokers
+                if broker == one.broker_name or broker in one.broker_addrs.values()
+            ]
+            if not named:
+                known = ", ".join(one.broker_name for one in brokers if one.master_addr())
+                raise BadRequest(
+                    f"broker {broker!r} is unknown or has no leader",
+                    hint=f"brokers with a leader: {known}",
+                )
+            address = named[0].master_addr()
+            if address is not None:
+                return self._remembered({named[0].broker_name: address})
+        raise Unavailable(
+            f"broker {broker} has no leader", hint="check its replicas: kourou admin replicas"
+        )
+
+    async def _leaders_of(self, topic: str) -> dict[str, str]:
+        """Return the leader address of each broker that has a topic; queries a name server."""
+        known = await self._session.routes.refresh(topic)
+        if known.borrowed:
+            raise TopicNotFound(f"topic {topic!r} not found")
+        return self._remembered(
+            {
+                name: address
+                for name, broker in known.brokers.items()
+                if (address := broker.master_addr() or broker.any_addr()) is not None
+            }
+        )
+
+    async def _tell(self, addresses: Collection[str], request: Request, body: bytes = b"") -> None:
+        """Send the same change to several brokers, one after the other."""
+        for address in addresses:
+            await self._ask_leader(address, request, body)
+
+    async def _ask_leader(self, address: str, request: Request, body: bytes = b"") -> Reply:
+        """Send an idempotent change to the leader of the broker that this address belongs to."""
+        try:
+            return await self._ask(address, request, body=body)
+        except KourouError as error:
+            name = self._names.get(address)
+            if name is None or not (nobody_leads(error) or was_lost(error)):
+                raise
+            failure = error
+        async for brokers in self._looks(None):
+            for one in brokers:
+                leader = one.master_addr()
+                if one.broker_name != name or leader is None:
+                    continue
+                if leader == address and not self._session.connections.knock(leader):
+                    continue  # it is known to be offline
+                try:
+                    return await self._ask(leader, request, body=body)
+                except KourouError as error:
+                    if not (nobody_leads(error) or was_lost(error)):
+                        raise
+                    failure, address = error, leader
+        raise failure
+
+    async def _answers(
+        self, addresses: Collection[str], request: Request, *, also: Collection[int] = ()
+    ) -> list[Reply]:
+        """Return the replies of all brokers that reply; if none does, raise the last error."""
+        answers: list[Reply] = []
+        failure: KourouError | None = None
+        for address in addresses:
+            try:
+                answers.append(await self._ask(address, request, also=also))
+            except KourouError as error:
+                failure = error
+        if not answers and failure is not None:
+            raise failure
+        return answers

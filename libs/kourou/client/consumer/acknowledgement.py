@@ -1,0 +1,281 @@
+"""Outcomes of unordered messages: finished, sent back, or redelivered locally.
+
+    consumed                    it leaves its window, so its queue's offset may pass it
+    failed                      it is sent back to the brokers; when they have stored it, it leaves
+                                its window: it is redelivered from %RETRY%group, or becomes a dead
+                                letter
+    failed, no broker accepts   it is redelivered here, as the next attempt; until then it stays in
+                                its window and holds back the offset
+    failed in broadcasting      a warning is logged, and it leaves its window
+    stopped                     the application ended the call (a cancelled task, Ctrl-C): the
+                                message did not fail, so it is redelivered here
+    too slow                    sent back with delay level 3 while its handler still runs; the
+                                handler's later outcome is ignored
+
+A message whose queue was released is not sent back, because the queue's next owner receives it.
+
+State: soft. Used on the I/O thread, except for `Report`, which runners call from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from kourou.client.consumer.handlers import Item, Runner
+from kourou.client.consumer.outcomes import (
+    ConsumeRefused,
+    PartlyConsumed,
+    Shown,
+    delay_level_of,
+    reason_of,
+)
+from kourou.client.consumer.queue_consumption import ConsumeCounts, Lease
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.consumer.send_back import SendBack
+from kourou.client.introspection.consume_statistics import ConsumeStatistics
+from kourou.client.introspection.stuck import StuckWatch
+from kourou.client.session.background import background
+from kourou.client.session.thread_queue import Handover
+from kourou.client.settings.consumer_settings import ConsumerSettings
+from kourou.errors import KourouError
+from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
+from kourou.model.subscription import MessageModel
+
+SEND_BACKS_AT_ONCE = 64
+"""The limit of concurrent send-backs.
+
+A queue in which every message fails must not overload the brokers.
+"""
+TIMEOUT_LEVEL = 3
+"""The delay level of a message whose handler exceeded the time limit (as in RocketMQ's clients)."""
+MINUTE_MS = 60_000
+
+BROKEN_OFF = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+"""How a call ends that was stopped but did not fail, for example when the application ends."""
+
+_log = logging.getLogger("kourou.client.consume")
+_NOTHING_SAID = object()
+
+
+class Settling:
+    """The outcomes of one consumer's handlers; the `Report` of its runner."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        send_back: SendBack,
+        counts: ConsumeCounts,
+        statistics: ConsumeStatistics,
+        retry_wanted: Callable[[], None],
+        *,
+        batched: bool,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.group = settings.consumer_group
+        self._settings = settings
+        self._send_back = send_back
+        self._counts = counts
+        self._statistics = statistics
+        self._retry_wanted = retry_wanted
+        self._batched = batched
+        self._broadcast = settings.message_model is MessageModel.BROADCASTING
+        self._finished: Handover[Item] = Handover(loop, self._take_finished)
+        self._failed: Handover[tuple[Item, BaseException]] = Handover(loop, self._take_failed)
+        self._stuck = StuckWatch(settings.consume_timeout_minutes * MINUTE_MS)
+        self._room = asyncio.Semaphore(SEND_BACKS_AT_ONCE)
+        self._going_back: set[asyncio.Task[None]] = set()
+        self._leaving: set[ReceivedMessage] = set()
+        self._waiting: set[asyncio.TimerHandle] = set()
+        self._runner: Runner | None = None
+        self._closing = False
+
+    def serve(self, runner: Runner) -> None:
+        """Set the runner that receives redelivered messages."""
+        self._runner = runner
+
+    async def close(self, timeout_ms: int) -> None:
+        """Stop local redelivery; wait up to `timeout_ms` for messages that are being sent back."""
+        self._closing = True
+        for timer in self._waiting:
+            timer.cancel()
+        if self._going_back:
+            await asyncio.wait(self._going_back, timeout=timeout_ms / 1000)
+        for task in self._going_back:
+            task.cancel()  # these messages are not committed, so they are redelivered
+
+    # -- reports of runners, from any thread ------------------------------------------------------
+
+    def finished(self, item: Item) -> None:
+        """The handler returned."""
+        self._finished.put(item)
+
+    def failed(self, item: Item, error: BaseException) -> None:
+        """The handler raised an exception, or returned a value that means failure."""
+        self._failed.put((item, error))
+
+    def wanted(self, item: Item) -> bool:
+        """Return whether the item's queue is still assigned."""
+        message = item[0] if type(item) is list else item
+        return not message.lease.window.dropped
+
+    # -- consumed ---------------------------------------------------------------------------------
+
+    def _take_finished(self, items: list[Item]) -> None:
+        by_lease: dict[Lease, list[int]] = {}
+        for item in items:
+            for message in item if type(item) is list else (item,):
+                offsets = by_lease.get(message.lease)
+                if offsets is None:
+                    offsets = by_lease[message.lease] = []
+                offsets.append(message.offset)
+        if any(lease.asked for lease in by_lease):
+            self._take_asked(items)
+            return
+        for lease, offsets in by_lease.items():
+            self._finish(lease, offsets)
+
+    def _finish(self, lease: Lease, offsets: Sequence[int]) -> None:
+        self._counts.consumed += len(offsets)
+        self._statistics.of(lease.consumed.queue.topic).consumed += len(offsets)
+        lease.finish(offsets)
+
+    def _take_asked(self, items: list[Item]) -> None:
+        """Do as `_take_finished`, if handlers acknowledged or rejected single messages."""
+        for item in items:
+            for message in item if type(item) is list else (item,):
+                said = message.lease.asked.pop(message.offset, None)
+                if said is None:
+                    self._finish(message.lease, [message.offset])
+                else:
+                    self._refuse([message], said)
+
+    # -- failed -----------------------------------------------------------------------------------
+
+    def _take_failed(self, failures: list[tuple[Item, BaseException]]) -> None:
+        for item, error in failures:
+            messages: list[ReceivedMessage] = item if type(item) is list else [item]
+            refused: list[ReceivedMessage] = []
+            consumed_count = error.count if isinstance(error, PartlyConsumed) else 0
+            for index, message in enumerate(messages):
+                lease: Lease = message.lease
+                said = lease.asked.pop(message.offset, _NOTHING_SAID)
+                if isinstance(said, BaseException):
+                    self._refuse([message], said)
+                elif said is None or index < consumed_count:
+                    self._finish(lease, [message.offset])
+                else:
+                    refused.append(message)
+            if refused:
+                self._refuse(refused, error)
+
+    def _refuse(self, messages: list[ReceivedMessage], error: BaseException) -> None:
+        """Handle messages of one queue that were not consumed, all for the same reason."""
+        first = messages[0]
+        self._counts.failed += len(messages)
+        self._statistics.of(first.queue.topic).failed += len(messages)
+        asked_for = isinstance(error, ConsumeRefused)
+        later = asked_for and not self._broadcast and delay_level_of(error) >= 0
+        _log.log(
+            logging.INFO if later else logging.WARNING,
+            "group %s: %s at %s (%d messages, attempt %d): %s",
+            self.group,
+            "the handler requested a retry" if later else "the handler failed",
+            first,
+            len(messages),
+            first.attempt,
+            Shown(error),
+            exc_info=error if first.attempt == 1 and not asked_for else None,
+        )
+        if isinstance(error, BROKEN_OFF):
+            self._hand_again(messages)
+        elif self._broadcast:
+            for message in messages:  # there is no retry: it is skipped
+                self._finish(message.lease, [message.offset])
+        else:
+            level = delay_level_of(error)
+            reason = reason_of(error, FAILURE_REASON_LENGTH_MAX)
+            for message in messages:
+                self._give_back(message, level, reason)
+
+    # -- sent back --------------------------------------------------------------------------------
+
+    def _give_back(self, message: ReceivedMessage, level: int, reason: str) -> None:
+        task = background(
+            self._going(message, level, reason), f"giving a message of group {self.group} back"
+        )
+        self._going_back.add(task)
+        task.add_done_callback(self._going_back.discard)
+
+    async def _going(self, message: ReceivedMessage, level: int, reason: str) -> None:
+        lease: Lease = message.lease
+        async with self._room:
+            if message in self._leaving or not lease.window.holds(message.offset):
+                return  # it is being sent back already, or its queue was released
+            self._leaving.add(message)
+            try:
+                await self._send_back.send_back(message, delay_level=level, reason=reason)
+            except KourouError as error:
+                _log.warning(
+                    "group %s: %s could not be sent back to any broker; retrying it locally: %s",
+                    self.group,
+                    message,
+                    error,
+                )
+                self._hand_again([message])
+                return
+            finally:
+                self._leaving.discard(message)
+        self._counts.sent_back += 1
+        lease.finish([message.offset])
+        self._retry_wanted()
+
+    def _hand_again(self, messages: list[ReceivedMessage]) -> None:
+        batched = self._settings.consume_message_batch_max_size
+        for message in messages:
+            message.attempt += 1
+        if self._closing:
+            return
+        items: Sequence[Item] = messages
+        if self._batched:
+            items = [messages[at : at + batched] for at in range(0, len(messages), batched)]
+        self._later(self._settings.local_redelivery_delay_ms, partial(self._again, items))
+
+    def _again(self, items: Sequence[Item]) -> None:
+        assert self._runner is not None, "serve comes first"
+        if not self._closing:
+            self._runner.hand([item for item in items if self.wanted(item)])
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        def act() -> None:
+            self._waiting.discard(timer)
+            action()
+
+        timer = asyncio.get_running_loop().call_later(delay_ms / 1000, act)
+        self._waiting.add(timer)
+
+    # -- too slow ---------------------------------------------------------------------------------
+
+    def look_for_stuck(self, now_ms: int) -> None:
+        """Send back messages whose handlers exceed the time limit; `now_ms` is monotonic."""
+        assert self._runner is not None, "serve comes first"
+        for item in self._stuck.look(self._runner.running(), now_ms):
+            for message in item if type(item) is list else (item,):
+                lease: Lease = message.lease
+                if not lease.window.holds(message.offset):
+                    continue
+                self._counts.timed_out += 1
+                minutes = self._settings.consume_timeout_minutes
+                _log.warning(
+                    "group %s: a handler has been processing %s for more than %d minutes",
+                    self.group,
+                    message,
+                    minutes,
+                )
+                if self._broadcast:
+                    lease.finish([message.offset])
+                else:
+                    reason = f"the handler took more than {minutes} minutes"
+                    self._give_back(message, TIMEOUT_LEVEL, reason)

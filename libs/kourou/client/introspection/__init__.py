@@ -1,0 +1,1 @@
+"""What a client replies when operators ask about its consumers."""

@@ -1,0 +1,1 @@
+"""Consumption of each queue in order."""

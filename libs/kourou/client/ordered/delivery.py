@@ -1,0 +1,424 @@
+"""Orderly delivery: one handler call at a time for each queue, and the handling of failures.
+
+    ConsumedQueue --hand--> lane --Turn--> runner        (this module is the queue's runner ...)
+    Window <--finish-- lane <--report-- runner           (... and the runner's report)
+
+Guarantees:
+
+- the next message of a queue is delivered only when the previous one is finished
+- a message that failed is redelivered first, after a pause during which its queue is blocked; after
+  `max_reconsume_times` it is sent to the dead-letter queue and the queue continues (-1: never)
+- a lane that is ended starts no handler call; `idle` waits for the running one
+
+State: soft. Everything runs on the I/O thread except `finished`, `failed` and `wanted`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kourou.client.consumer.acknowledgement import BROKEN_OFF
+from kourou.client.consumer.handlers import Item, Report, Runner
+from kourou.client.consumer.outcomes import (
+    ConsumeRefused,
+    DeadLetter,
+    PartlyConsumed,
+    Shown,
+    delay_level_of,
+    reason_of,
+)
+from kourou.client.consumer.queue_consumption import ConsumeCounts, Lease
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.introspection.consume_statistics import ConsumeStatistics
+from kourou.client.introspection.running_info import OrderedWait
+from kourou.client.ordered.locks import Hold, unlocked
+from kourou.client.ordered.outcomes import RolledBack, Suspend
+from kourou.client.ordered.turns import (
+    TURN_ITEMS,
+    LoneTurn,
+    OneRefused,
+    Turn,
+    first_of,
+    messages_of,
+)
+from kourou.client.session.background import background
+from kourou.client.session.thread_queue import Handover
+from kourou.client.settings.client_settings import ConsumerSettings
+from kourou.clock import Clock
+from kourou.errors import KourouError
+from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
+from kourou.model.queue import MessageQueue
+
+_log = logging.getLogger("kourou.client.consume")
+
+
+class DeadLetters(Protocol):
+    """Receives messages that are not retried; kourou.client.consumer.send_back.SendBack implements
+    it.
+    """
+
+    async def send_back(
+        self, message: ReceivedMessage, *, delay_level: int = 0, reason: str = ""
+    ) -> None:
+        """Store the message as a dead letter (negative level).
+
+        Raises KourouError if not accepted.
+        """
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One queue.
+
+    `turn` is running or passed to the runner; `aside` is true while dead letters are sent; `pause`
+    is the timer that ends a pause.
+    """
+
+    queue: MessageQueue
+    hold: Hold
+    items: deque[Item] = field(default_factory=deque)
+    uncommitted: list[Item] = field(default_factory=list)
+    turn: Turn | None = None
+    aside: bool = False
+    pause: asyncio.TimerHandle | None = None
+    pause_until_ms: int = 0
+    ended: bool = False
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+
+
+class OrderedDelivery:
+    """The lanes of one consumer."""
+
+    def __init__(
+        self,
+        group: str,
+        settings: ConsumerSettings,
+        clock: Clock,
+        counts: ConsumeCounts,
+        statistics: ConsumeStatistics,
+        dead_letters: DeadLetters,
+        *,
+        auto_commit: bool = True,
+    ) -> None:
+        self._group = group
+        self._settings = settings
+        self._clock = clock
+        self._counts = counts
+        self._statistics = statistics
+        self._dead_letters = dead_letters
+        self._auto_commit = auto_commit
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._reports: Handover[tuple[Turn, BaseException | None]] = Handover(loop, self._take)
+        self._lanes: dict[MessageQueue, _Lane] = {}
+        self._by_turn: dict[Turn, _Lane] = {}
+        self._away: set[asyncio.Task[None]] = set()
+        self._runner: Runner | None = None
+        self._closing = False
+
+    def over(self, make_runner: Callable[[Report], Runner]) -> OrderedDelivery:
+        """Create the runner that runs the turns; returns this object, as the queues' runner."""
+        self._runner = make_runner(self)
+        return self
+
+    @property
+    def _inner(self) -> Runner:
+        assert self._runner is not None, "over comes first"
+        return self._runner
+
+    # -- lanes ------------------------------------------------------------------------------------
+
+    def open(self, queue: MessageQueue, hold: Hold) -> None:
+        """Start a lane for a queue that is now locked; its previous lane must be idle."""
+        lane = self._lanes.get(queue)
+        if lane is not None and lane.hold is hold and not lane.ended:
+            return
+        assert lane is None or lane.turn is None, f"a handler of {queue!s} still runs"
+        self._lanes[queue] = _Lane(queue, hold)
+
+    def end(self, queue: MessageQueue) -> bool:
+        """Start no more handler calls; returns False while one runs, which `idle` waits for."""
+        lane = self._lanes.get(queue)
+        if lane is None:
+            return True
+        lane.ended = True
+        lane.items.clear()
+        if lane.pause is not None:
+            lane.pause.cancel()
+            lane.pause = None
+        if lane.turn is not None:
+            lane.turn.stopped = True
+        return self._forget_idle(lane)
+
+    async def idle(self, queue: MessageQueue) -> None:
+        """Wait until no handler of an ended lane runs and its results are counted."""
+        lane = self._lanes.get(queue)
+        if lane is not None and lane.ended and not self._forget_idle(lane):
+            waiter = self._loop.create_future()
+            lane.waiters.append(waiter)
+            await waiter
+
+    def go_on(self, queue: MessageQueue) -> None:
+        """Continue a queue whose lock is valid again."""
+        lane = self._lanes.get(queue)
+        if lane is not None:
+            self._next(lane)
+
+    def calling(self, queue: MessageQueue) -> bool:
+        """Return whether a handler of the queue runs; for use after `close`."""
+        lane = self._lanes.get(queue)
+        return lane is not None and lane.turn is not None and lane.turn.calling
+
+    def waits(self) -> dict[MessageQueue, OrderedWait]:
+        """Return the queues that are paused after a failure, with failed message and end time."""
+        found: dict[MessageQueue, OrderedWait] = {}
+        for queue, lane in sorted(self._lanes.items()):
+            if lane.pause is not None and lane.items:
+                first = first_of(lane.items[0])
+                found[queue] = OrderedWait(first.offset, first.attempt - 1, lane.pause_until_ms)
+        return found
+
+    def _forget_idle(self, lane: _Lane) -> bool:
+        if lane.turn is not None or lane.aside:
+            return False
+        if self._lanes.get(lane.queue) is lane:
+            del self._lanes[lane.queue]
+        for waiter in lane.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        lane.waiters.clear()
+        return True
+
+    # -- the queues' runner -----------------------------------------------------------------------
+
+    def hand(self, items: Sequence[Item]) -> None:
+        """Accept items of one queue."""
+        lane = self._lanes.get(first_of(items[0]).queue) if items else None
+        if lane is not None and not lane.ended:
+            lane.items.extend(items)
+            self._next(lane)
+
+    def _next(self, lane: _Lane) -> None:
+        """Start the lane's next turn if nothing prevents it."""
+        if lane.turn is not None or lane.aside or lane.pause is not None:
+            return
+        if lane.ended or self._closing:
+            return
+        waiting = lane.items
+        while waiting and first_of(waiting[0]).lease.window.dropped:
+            waiting.popleft()  # from before an offset correction
+        if not waiting or not lane.hold.valid(self._clock.monotonic_ms()):
+            return
+        items = [waiting.popleft() for _ in range(min(len(waiting), TURN_ITEMS))]
+        turn = lane.turn = Turn(items, lane.hold, self._clock)
+        self._by_turn[turn] = lane
+        self._inner.hand([turn])
+
+    async def close(self, timeout_ms: int) -> bool:
+        """Start no new calls, wait for running ones, then count what they finished."""
+        self._closing = True
+        for lane in self._lanes.values():
+            if lane.pause is not None:
+                lane.pause.cancel()
+        for turn in self._by_turn:
+            turn.stopped = True
+        ended = await self._inner.close(timeout_ms)
+        for task in list(self._away):
+            task.cancel()
+        for turn, lane in list(self._by_turn.items()):
+            self._count(lane, turn)
+        return ended
+
+    def running(self) -> list[Item]:
+        """Return no items: handler calls of orderly consumers have no time limit."""
+        return []
+
+    def times(self) -> list[int]:
+        """Return the call durations that were measured since the last call."""
+        return self._inner.times()
+
+    async def call(self, item: Item) -> BaseException | None:
+        """Call the handler with an item from outside the consumer, independent of all queues."""
+        return await self._inner.call(LoneTurn([item], unlocked(), self._clock))
+
+    # -- the runner's report, from any thread -----------------------------------------------------
+
+    def finished(self, item: Turn) -> None:
+        """Report the end of a turn, perhaps before its last item."""
+        self._reports.put((item, None))
+
+    def failed(self, item: Turn, error: BaseException) -> None:
+        """Report that the handler failed at the turn's first unfinished item."""
+        self._reports.put((item, error))
+
+    def wanted(self, item: Turn) -> bool:
+        """Return True: a turn that was stopped ends by itself and is reported."""
+        return True
+
+    # -- outcomes of turns ------------------------------------------------------------------------
+
+    def _take(self, reports: list[tuple[Turn, BaseException | None]]) -> None:
+        for turn, error in reports:
+            lane = self._by_turn.pop(turn, None)
+            if lane is None:
+                continue
+            self._count(lane, turn)
+            lane.turn = None
+            left = turn.items[turn.done :]
+            lane.items.extendleft(reversed(left))
+            if error is not None and left:
+                self._refused(lane, error)
+            if lane.ended:
+                lane.items.clear()
+                self._forget_idle(lane)
+            else:
+                self._next(lane)
+
+    def _count(self, lane: _Lane, turn: Turn) -> None:
+        """Finish the completed items, or keep them until they are committed; can be repeated."""
+        done, first = turn.done, turn.taken
+        turn.taken = done
+        if self._auto_commit:
+            self._finish(turn.items[first:done])
+            return
+        committed = min(turn.committed, done)
+        if committed > first:
+            self._finish([*lane.uncommitted, *turn.items[first:committed]])
+            lane.uncommitted = []
+        lane.uncommitted += turn.items[max(first, committed) : done]
+
+    def _finish(self, items: Sequence[Item]) -> None:
+        by_lease: dict[Lease, list[int]] = {}
+        for item in items:
+            for message in messages_of(item):
+                offsets = by_lease.get(message.lease)
+                if offsets is None:
+                    offsets = by_lease[message.lease] = []
+                offsets.append(message.offset)
+        for lease, offsets in by_lease.items():
+            self._counts.consumed += len(offsets)
+            self._statistics.of(lease.consumed.queue.topic).consumed += len(offsets)
+            lease.finish(offsets)
+
+    def _refused(self, lane: _Lane, error: BaseException) -> None:
+        """Handle a failure of the lane's first item."""
+        item = lane.items[0]
+        if isinstance(error, PartlyConsumed) and type(item) is list:
+            lane.items[0] = item = self._consumed_first(lane, item, error.count)
+        messages = messages_of(item)
+        if isinstance(error, OneRefused):
+            lane.items[0] = item = self._consumed_first(lane, item, error.index)
+            messages, error = messages_of(item)[:1], error.error
+        self._counts.failed += len(messages)
+        self._statistics.of(lane.queue.topic).failed += len(messages)
+        first = messages[0]
+        asked_for = isinstance(error, ConsumeRefused)
+        later = asked_for and delay_level_of(error) >= 0
+        _log.log(
+            logging.INFO if later else logging.WARNING,
+            "group %s: %s at %s (%d messages, attempt %d); the queue is blocked "
+            "until it succeeds: %s",
+            self._group,
+            "the handler requested a retry" if later else "the handler failed",
+            first,
+            len(messages),
+            first.attempt,
+            Shown(error),
+            exc_info=error if first.attempt == 1 and not asked_for else None,
+        )
+        given_up = [one for one in messages if self._is_given_up(one, error)]
+        for message in messages:
+            message.attempt += 1
+        if lane.ended:
+            return
+        if given_up:
+            lane.aside = True
+            task = background(
+                self._put_aside(lane, item, given_up, error), f"dead letters of {lane.queue!s}"
+            )
+            self._away.add(task)
+            task.add_done_callback(self._away.discard)
+            return
+        if isinstance(error, RolledBack) and not self._auto_commit:
+            lane.items.extendleft(reversed(lane.uncommitted))
+            lane.uncommitted = []
+        self._pause(lane, error)
+
+    def _consumed_first(self, lane: _Lane, item: list[ReceivedMessage], count: int) -> Item:
+        """Finish the first `count` messages of a list; returns the rest of it."""
+        count = min(max(count, 0), len(item) - 1)
+        if count:
+            if self._auto_commit:
+                self._finish([item[:count]])
+            else:
+                lane.uncommitted.append(item[:count])
+        return item[count:]
+
+    def _is_given_up(self, message: ReceivedMessage, error: BaseException) -> bool:
+        if isinstance(error, DeadLetter):
+            return True
+        if isinstance(error, BROKEN_OFF):
+            return False  # the call was cancelled: the message did not fail
+        most = self._settings.max_reconsume_times
+        return most >= 0 and message.reconsume_times >= most
+
+    async def _put_aside(
+        self, lane: _Lane, item: Item, given_up: list[ReceivedMessage], error: BaseException
+    ) -> None:
+        """Send messages to the dead-letter queue; then the queue continues with the rest."""
+        reason = reason_of(error, FAILURE_REASON_LENGTH_MAX)
+        gone: list[ReceivedMessage] = []
+        try:
+            for message in given_up:
+                await self._dead_letters.send_back(message, delay_level=-1, reason=reason)
+                gone.append(message)
+        except KourouError as failure:
+            _log.warning(
+                "group %s: %s could not be sent to the dead-letter queue; its queue is blocked: %s",
+                self._group,
+                given_up[len(gone)],
+                failure,
+            )
+        finally:
+            lane.aside = False
+        self._gone(lane, item, gone)
+        if lane.ended:
+            self._forget_idle(lane)
+        elif len(gone) < len(given_up) or (
+            len(gone) < len(messages_of(item)) and not isinstance(error, DeadLetter)
+        ):
+            self._pause(lane, error)
+        else:
+            self._next(lane)
+
+    def _gone(self, lane: _Lane, item: Item, gone: list[ReceivedMessage]) -> None:
+        """Remove messages from the queue that are dead letters now."""
+        if not gone:
+            return
+        self._counts.sent_back += len(gone)
+        for message in gone:
+            message.lease.finish([message.offset])
+        if lane.items and lane.items[0] is item:
+            left = [message for message in messages_of(item) if message not in gone]
+            lane.items.popleft()
+            if left:
+                lane.items.appendleft(left)
+
+    def _pause(self, lane: _Lane, error: BaseException) -> None:
+        """Block the queue for a pause."""
+        pause_ms = error.pause_ms if isinstance(error, Suspend) else None
+        if pause_ms is None:
+            pause_ms = self._settings.redelivery_delay_ms
+
+        def over() -> None:
+            lane.pause = None
+            self._next(lane)
+
+        lane.pause_until_ms = self._clock.now_ms() + pause_ms
+        lane.pause = self._loop.call_later(pause_ms / 1000, over)

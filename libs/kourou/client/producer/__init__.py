@@ -1,0 +1,1 @@
+"""Producers: messages become records in frames, and replies become results."""

@@ -1,0 +1,143 @@
+"""Sending several messages at once: arguments, encoding, and results; shared by both APIs.
+
+`send_many` sends independent messages: each is routed on its own. `send_batch` is RocketMQ's batch:
+one topic, one queue, one request, all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kourou.client.producer.pending_sends import Gathering, Outcome, Port, Unsent
+from kourou.client.producer.producer_core import Choice, ProducerCore, TopicLanes, choice_of_named
+from kourou.errors import BadRequest, KourouError, MessageIllegal
+from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
+from kourou.model.message import Message, SendResult
+
+PARTS_UNDER_WAY = 3
+"""The number of frames of one `send_many` in flight while the next one is built."""
+
+MakeGathering = Callable[[int], Gathering]
+
+
+class SomeNotSent(KourouError):
+    """Some of several messages failed; `outcomes` has a result or an error for each, in order."""
+
+    def __init__(self, outcomes: list[Outcome]) -> None:
+        failures = [outcome for outcome in outcomes if isinstance(outcome, KourouError)]
+        super().__init__(
+            f"{len(failures)} of {len(outcomes)} messages failed; first error: {failures[0]}",
+            code=failures[0].wire_code,
+        )
+        self.outcomes = outcomes
+
+
+def as_messages(
+    first: str | Iterable[Message],
+    bodies: Iterable[Any] | None,
+    tag: str | None,
+    keys: str | Iterable[str],
+) -> list[Message]:
+    """Return the messages of a call: Messages, or a topic and bodies (or its Messages)."""
+    if isinstance(first, str):
+        shared_keys = tuple(keys.split()) if isinstance(keys, str) else tuple(keys)
+        messages = [
+            body if isinstance(body, Message) else Message(first, body, tag=tag, keys=shared_keys)
+            for body in bodies or ()
+        ]
+        for message in messages:
+            if message.topic != first:
+                raise BadRequest(
+                    f"the message is for topic {message.topic}, the batch for topic "
+                    f"{first}; a batch has one topic"
+                )
+    else:
+        messages = list(first)
+    return messages
+
+
+def unsent_many(
+    core: ProducerCore,
+    port: Port,
+    lanes: Mapping[str, TopicLanes],
+    messages: list[Message],
+    timeout_ms: int | None,
+    make: MakeGathering,
+) -> list[Unsent]:
+    """Build messages that are routed independently; all are checked before any is sent."""
+    ways = [
+        core.usual_lane(
+            lanes[message.topic],
+            core.terms(timeout_ms=timeout_ms, wait=message.wait_store_ok),
+            message,
+        )
+        for message in messages
+    ]
+    return core.unsent_together(port, make(len(messages)), messages, ways)
+
+
+def unsent_batch(
+    core: ProducerCore,
+    port: Port,
+    topic: TopicLanes,
+    messages: list[Message],
+    choice: Choice,
+    timeout_ms: int | None,
+    make: MakeGathering,
+    message_ids: Sequence[str] = (),
+) -> list[Unsent]:
+    """Build a batch, whose messages all go to one queue in one request.
+
+    Raises MessageIllegal if the batch has too many messages or too many bytes, BadRequest if its
+    messages cannot share a batch.
+    """
+    if message_ids:
+        if len(message_ids) != len(messages):
+            raise BadRequest(f"got {len(message_ids)} message IDs for {len(messages)} messages")
+        for one in message_ids:
+            choice = choice_of_named(choice, one)
+    if len(messages) > FRAME_RECORDS_MAX:
+        raise MessageIllegal(
+            f"the batch has {len(messages)} messages; at most {FRAME_RECORDS_MAX} are allowed",
+            hint="use send_many, which has no such limit",
+        )
+    if any(message.delay_level for message in messages):
+        raise BadRequest(
+            "messages of a batch cannot be delayed",
+            hint="use send_many, which sends each message separately",
+        )
+    if any(message.wait_store_ok != messages[0].wait_store_ok for message in messages):
+        raise BadRequest("all messages of a batch must have the same wait_store_ok")
+    terms = core.batch_terms(
+        timeout_ms=timeout_ms,
+        pinned=choice.pinned,
+        wait=messages[0].wait_store_ok,
+        repeated=bool(message_ids),
+    )
+    lane = core.lane(topic, terms, choice, messages[0])
+    count = len(messages)
+    unsent = core.unsent_together(port, make(count), messages, [lane] * count, message_ids)
+    size = sum(len(one.draft) for one in unsent)
+    if size > BODY_SIZE_BYTES_MAX:
+        raise MessageIllegal(
+            f"the batch has {size} bytes; at most {BODY_SIZE_BYTES_MAX} are allowed",
+            hint="use send_many, which has no such limit",
+        )
+    return unsent
+
+
+def results(outcomes: list[Outcome]) -> list[SendResult]:
+    """Return the results if all messages are stored. Raises SomeNotSent otherwise."""
+    found = [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
+    if len(found) != len(outcomes):
+        raise SomeNotSent(outcomes)
+    return found
+
+
+def results_of_batch(outcomes: list[Outcome]) -> list[SendResult]:
+    """Return the results of a batch; it has a single outcome, so its error is raised unchanged."""
+    for outcome in outcomes:
+        if isinstance(outcome, KourouError):
+            raise outcome
+    return results(outcomes)

@@ -1,0 +1,247 @@
+"""Messages that wait until their broker has a leader again.
+
+A message waits here if it was refused by a follower or by a starting broker, or if the connection
+was lost. The route is refreshed repeatedly with growing pauses, and the message is sent to the new
+leader. A message that may go to any queue is sent to another broker as soon as there is one. When
+its timeout is over, the sender gets the last failure, with the time and the number of attempts; it
+is an UnknownOutcome if one of the attempts may have succeeded.
+
+Invariants:
+
+- the unique key stays the same and the attempt number grows, so a broker that already has the
+  message replies with its first offset
+- a pinned message stays in its queue, and messages of one queue are sent in their original order
+- an address that just refused is used again only if its connection is established
+
+State: soft. Used on the I/O thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kourou.client.producer.drafts import moved_to_queue
+from kourou.client.producer.pauses import Pauses
+from kourou.client.producer.pending_sends import Lane, Outcome, Unsent
+from kourou.client.session.background import background
+from kourou.client.session.connections import Connections
+from kourou.client.session.route_table import RouteTable
+from kourou.client.session.routes import QueueMap
+from kourou.clock import Clock
+from kourou.errors import KourouError, Unavailable, UnknownOutcome
+
+ROUTE_WAIT_MS = 1_000
+"""How long a refresh waits for a name server; without a reply the route stays the same."""
+
+SAME_DEADLINE_MS = 250
+"""Messages whose deadlines differ by at most this may share a frame, which has one deadline."""
+
+Choose = Callable[[QueueMap, Lane, Callable[[str], bool]], Lane | None]
+"""(route, lane, may this address be used?) -> the lane to send by now; None: keep waiting."""
+
+Resend = Callable[[list[Unsent], int, int], None]
+"""(messages with their lanes, attempt number, attempts that do not count)."""
+
+Settle = Callable[[list[tuple[Unsent, Outcome | None]]], None]
+
+_log = logging.getLogger("kourou.client.send")
+
+
+@dataclass(slots=True)
+class _Party:
+    """Messages that arrived together. They were sent `sent` times; `address` refused them."""
+
+    messages: list[Unsent]
+    sent: int
+    spared: int
+    address: str
+
+
+class LeaderWait:
+    """The messages of one producer whose brokers have no leader now."""
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        connections: Connections,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        choose: Choose,
+        resend: Resend,
+        settle: Settle,
+    ) -> None:
+        self._routes = routes
+        self._connections = connections
+        self._clock = clock
+        self._chance = chance
+        self._choose = choose
+        self._resend = resend
+        self._settle = settle
+        self._parties: dict[str, list[_Party]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.awaited: Counter[str] = Counter()
+        """The number of waiting messages by broker name; empty if none wait."""
+
+    def enter(self, messages: list[Unsent], *, sent: int, spared: int, address: str) -> None:
+        """Add messages behind those that are waiting already.
+
+        `sent` is how often they were sent, `spared` is how many of these attempts are not counted.
+        `address` received them last; it is empty if the route contained no address.
+        """
+        by_topic: dict[str, list[Unsent]] = {}
+        for message in messages:
+            by_topic.setdefault(message.lane.queue.topic, []).append(message)
+            self.awaited[message.lane.broker_name] += 1
+        for topic, some in by_topic.items():
+            self._parties.setdefault(topic, []).append(_Party(some, sent, spared, address))
+            if topic not in self._tasks:
+                names = ", ".join(sorted({message.lane.broker_name for message in some}))
+                _log.info("messages for %s wait for a leader of broker %s", topic, names)
+                self._tasks[topic] = background(
+                    self._wait(topic, spared), f"looking for a leader for {topic}"
+                )
+
+    async def _wait(self, topic: str, spared: int) -> None:
+        pauses = Pauses(self._chance)
+        pauses.grow(spared)
+        try:
+            while parties := self._parties.get(topic):
+                left_ms = _first_deadline(parties) - self._clock.monotonic_ms()
+                await asyncio.sleep(max(min(pauses.next_ms(), left_ms), 0) / 1000)
+                await self._look(topic)
+                self._go_on(topic)
+        finally:
+            del self._tasks[topic]
+
+    async def _look(self, topic: str) -> None:
+        left_ms = _first_deadline(self._parties[topic]) - self._clock.monotonic_ms()
+        wait_ms = max(min(ROUTE_WAIT_MS, left_ms), 0)
+        try:
+            await asyncio.wait_for(self._routes.refresh(topic), wait_ms / 1000)
+        except (KourouError, TimeoutError) as error:
+            _log.info("route of %s not refreshed: %r", topic, error)
+
+    def _go_on(self, topic: str) -> None:
+        """Send the messages that can be sent now, complete the late ones, keep the rest."""
+        known = self._routes.known(topic)
+        now_ms = self._clock.monotonic_ms()
+        late: list[tuple[Unsent, Outcome | None]] = []
+        going: list[_Party] = []
+        staying: list[_Party] = []
+        ways: dict[tuple[Lane, str], Lane | None] = {}
+        for party in self._parties.pop(topic):
+            go: list[Unsent] = []
+            stay: list[Unsent] = []
+            for message in party.messages:
+                if message.deadline_ms <= now_ms:
+                    self._leave(message)
+                    late.append((message, message.stored or too_late(message, party.sent)))
+                    continue
+                way = (message.lane, party.address)
+                if way not in ways:
+                    ways[way] = None if known is None else self._way(known, *way)
+                lane = ways[way]
+                if lane is None:
+                    stay.append(message)
+                else:
+                    self._leave(message)
+                    move(message, lane)
+                    go.append(message)
+            if go:
+                _add(going, _Party(go, party.sent, party.spared, party.address))
+            if stay:
+                party.messages = stay
+                staying.append(party)
+        if staying:
+            self._parties[topic] = staying
+        for party in going:
+            self._resend(party.messages, party.sent + 1, party.spared)
+        if late:
+            self._settle(late)
+
+    def _way(self, known: QueueMap, lane: Lane, refused_by: str) -> Lane | None:
+        def may_be_asked(address: str) -> bool:
+            if address == refused_by:
+                return self._connections.knock(address)
+            return not self._connections.lost(address)
+
+        return self._choose(known, lane, may_be_asked)
+
+    def _leave(self, message: Unsent) -> None:
+        name = message.lane.broker_name
+        self.awaited[name] -= 1
+        if not self.awaited[name]:
+            del self.awaited[name]
+
+    async def close(self) -> None:
+        """Stop waiting; remaining messages get the failure of their last attempt."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        left = [party for parties in self._parties.values() for party in parties]
+        self._parties.clear()
+        self.awaited.clear()
+        self._settle(
+            [
+                (message, message.stored or given_up(message, "the client was closed"))
+                for party in left
+                for message in party.messages
+            ]
+        )
+
+
+def move(message: Unsent, lane: Lane) -> None:
+    """Assign the message to this lane."""
+    if message.lane is lane:
+        return
+    if message.lane.queue.queue_id != lane.queue.queue_id:
+        message.draft = moved_to_queue(message.draft, lane.queue.queue_id)
+    message.lane = lane
+
+
+def too_late(message: Unsent, sent: int) -> KourouError:
+    """Return the error of a message whose deadline passed while its broker had no leader."""
+    seconds = message.lane.terms.timeout_ms / 1000
+    return given_up(
+        message,
+        f"broker {message.lane.broker_name} is offline: no leader within "
+        f"{seconds:g} s, {sent} attempts",
+    )
+
+
+def given_up(message: Unsent, why: str) -> KourouError:
+    """Return the error of a message that is not retried.
+
+    It is an UnknownOutcome if an attempt had no reply, because the message may be stored.
+    """
+    failure = message.failure
+    if isinstance(failure, UnknownOutcome):
+        text = f"{why}; the message may be stored; last error: {failure.message}"
+        return UnknownOutcome(text, hint=failure.hint)
+    if failure is None:
+        return Unavailable(f"{why}; the message was not sent", hint="retry")
+    text = f"{why}; the message was not stored; last error: {failure.message}"
+    return Unavailable(text, hint=failure.hint)
+
+
+def _first_deadline(parties: Iterable[_Party]) -> int:
+    return min(message.deadline_ms for party in parties for message in party.messages)
+
+
+def _add(parties: list[_Party], party: _Party) -> None:
+    """Append the messages, or merge them with the last ones if they may share frames."""
+    if parties:
+        last = parties[-1]
+        apart_ms = party.messages[0].deadline_ms - last.messages[0].deadline_ms
+        alike = (last.sent, last.spared) == (party.sent, party.spared)
+        if alike and abs(apart_ms) <= SAME_DEADLINE_MS:
+            last.messages += party.messages
+            return
+    parties.append(party)

@@ -1,0 +1,1 @@
+"""The I/O side of a client: connections, name servers, routes, heartbeats."""

@@ -1,0 +1,235 @@
+"""The connections of one client: one to each server that it communicates with.
+
+Each client has its own connections although clients share a thread. The broker identifies the
+consumers of a group by their connections, and one connection must not carry two consumers.
+
+State: soft. Used on the I/O thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from kourou.client.session import io_thread
+from kourou.client.session.discovery import zmq_endpoint
+from kourou.clock import Clock
+from kourou.errors import Code, DecodeError, Unavailable, error_from_code
+from kourou.protocol.request import Request, Response
+from kourou.protocol.wire.frames import NO_TRACE, Frame
+from kourou.transport.curve import ClientCurve
+from kourou.transport.pending_requests import Outcome
+from kourou.transport.tcp_link import Buffer
+from kourou.transport.wire import Patience
+from kourou.transport.zmq_client import Reply, ZmqConnection
+
+CONNECT_WAIT_MS = 3_000
+"""How long a request waits for a connection before another server should be tried."""
+
+HURRIED_MS = 1_000
+"""How long a hurried request waits for its reply."""
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Wire(Protocol):
+    """The operations of a connection; ZmqConnection implements it.
+
+    `on_connected`, if set, is called each time the connection is established.
+    """
+
+    on_connected: Callable[[], None] | None
+
+    @property
+    def connected(self) -> bool:
+        """Return whether the connection is established, as far as is known."""
+        ...
+
+    async def request(
+        self,
+        request: Request,
+        *,
+        body: Sequence[Buffer] = (),
+        timeout_ms: int,
+        trace: bytes = NO_TRACE,
+    ) -> Reply:
+        """Send a request and wait for the reply; a reply with an error code is returned."""
+        ...
+
+    def oneway(self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int) -> None:
+        """Send a request that has no reply."""
+        ...
+
+    def next_correlation(self) -> int:
+        """Return the correlation number of a new request."""
+        ...
+
+    def submit(
+        self,
+        parts: Sequence[Buffer],
+        correlation: int,
+        callback: Callable[[Outcome], None] | None,
+        deadline_ms: int,
+    ) -> None:
+        """Send an encoded request; the callback receives its outcome."""
+        ...
+
+    def gather(self) -> None:
+        """Collect what is sent until the end of this loop iteration, and send it together."""
+        ...
+
+    def send_parts(self, parts: Sequence[Buffer]) -> bool:
+        """Send a reply to a request of the server."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection; pending requests fail."""
+        ...
+
+
+Dial = Callable[[str, Callable[[Frame], None]], Wire]
+"""(address, on_notify) -> a connection; called on the I/O thread's loop."""
+
+
+def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: int = 0) -> Dial:
+    """Return a function that opens ZeroMQ connections.
+
+    With `curve` they are encrypted, and the servers' keys must be known. `busy_poll_us` applies to
+    connections on an application's own loop only: on the I/O thread, polling for replies would take
+    the interpreter from the threads that wait for them.
+    """
+
+    def dial(address: str, on_notify: Callable[[Frame], None]) -> Wire:
+        own = not io_thread.is_network_thread(asyncio.get_running_loop())
+        return ZmqConnection(
+            address,
+            on_notify=on_notify,
+            connect_wait_ms=CONNECT_WAIT_MS,
+            clock=clock,
+            patience=Patience(busy_poll_us=busy_poll_us if own else 0),
+            curve=curve,
+        )
+
+    return dial
+
+
+class Connections:
+    """Open connections by address. `on_notify(address, frame)` receives unsolicited frames.
+
+    `on_again(address)`, if set, is called when the connection to a server is established again.
+    """
+
+    def __init__(self, dial: Dial, on_notify: Callable[[str, Frame], None]) -> None:
+        self._dial = dial
+        self._on_notify = on_notify
+        self._open: dict[str, Wire] = {}
+        self._name_servers: set[str] = set()
+        self._stood: set[str] = set()
+        self._closed = False
+        self.on_again: Callable[[str], None] | None = None
+
+    def to(self, address: str) -> Wire:
+        """Return the connection to a broker's address as in its route; opens it if necessary."""
+        wire = self._open.get(address)
+        if wire is None:
+            if self._closed:
+                raise error_from_code(Code.SERVICE_NOT_AVAILABLE, "the client is closing")
+
+            def notify(frame: Frame) -> None:
+                self._on_notify(address, frame)
+
+            wire = self._open[address] = self._dial(address, notify)
+            wire.on_connected = partial(self._connected, address)
+        return wire
+
+    def _connected(self, address: str) -> None:
+        if address not in self._stood:
+            self._stood.add(address)
+        elif self.on_again is not None:
+            self.on_again(address)
+
+    def to_name_server(self, address: str) -> Wire:
+        """Return the connection to a name server, with its address in the form that users write."""
+        endpoint = zmq_endpoint(address)
+        self._name_servers.add(endpoint)
+        return self.to(endpoint)
+
+    async def ask(
+        self,
+        address: str,
+        request: Request,
+        *,
+        body: bytes = b"",
+        timeout_ms: int,
+        also: Collection[int] = (),
+        hurried: bool = False,
+    ) -> Reply:
+        """Send a request to a broker; a code other than SUCCESS and `also` is raised as its error.
+
+        A `hurried` request, for example of a client that is closing, waits for no connection and
+        only HURRIED_MS for the reply. Without an established connection it raises Unavailable at
+        once.
+        """
+        if hurried:
+            if not self.stands(address):
+                raise Unavailable(f"not connected to {address}")
+            timeout_ms = min(timeout_ms, HURRIED_MS)
+        return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
+
+    def stands(self, address: str) -> bool:
+        """Return whether a connection to this broker is established; opens none."""
+        wire = self._open.get(address)
+        return wire is not None and wire.connected
+
+    def lost(self, address: str) -> bool:
+        """Return whether a connection to this address was established and is lost now.
+
+        It may be established again.
+        """
+        return address in self._stood and not self.stands(address)
+
+    def knock(self, address: str) -> bool:
+        """Return whether a connection to this broker is established; opens one for later if not."""
+        return self.to(address).connected
+
+    def retain_routes(self, addresses: Collection[str]) -> None:
+        """Close connections to brokers that no route contains any more."""
+        for address in list(self._open):
+            if address not in addresses and address not in self._name_servers:
+                self._open.pop(address).close()
+                self._stood.discard(address)
+
+    def close(self) -> None:
+        """Close all connections, and refuse to open new ones."""
+        self._closed = True
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+async def asked(
+    wire: Wire,
+    request: Request,
+    *,
+    body: bytes = b"",
+    timeout_ms: int,
+    also: Collection[int] = (),
+) -> Reply:
+    """Return the reply of one server; any code except SUCCESS and those in `also` is raised."""
+    reply = await wire.request(request, body=(body,) if body else (), timeout_ms=timeout_ms)
+    if reply.code != Code.SUCCESS and reply.code not in also:
+        raise error_from_code(reply.code, reply.remark)
+    return reply
+
+
+def header_of(reply: Reply, kind: type[ResponseT]) -> ResponseT:
+    """Return the reply's header as `kind`. Raises DecodeError if the server left it out."""
+    if not isinstance(reply.header, kind):
+        raise DecodeError(f"the reply has no {kind.__name__}")
+    return reply.header
+
+
+def body_of(reply: Reply) -> memoryview:
+    """Return the reply's body, empty if there is none."""
+    return memoryview(reply.body[0]) if reply.body else memoryview(b"")

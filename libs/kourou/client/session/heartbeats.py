@@ -1,0 +1,205 @@
+"""Heartbeats: the client's groups and subscriptions, sent to all brokers periodically.
+
+A broker unregisters a client whose connection ends. So the client sends a heartbeat at once after a
+lost connection, and when a broker has a new leader, which may not know the client yet.
+
+State: soft. The client's producers and consumers define its groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kourou.client.session.background import background
+from kourou.client.session.connections import Connections
+from kourou.client.session.route_table import RouteTable
+from kourou.errors import KourouError
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.messages.membership import HeartBeat, UnregisterClient
+
+SOON_MS = 20
+"""The delay of an early heartbeat, so that reasons at the same time cause only one."""
+
+_log = logging.getLogger("kourou.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The client's membership in one consumer group."""
+
+    group: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    subscriptions: tuple[Subscription, ...]
+
+
+class Heartbeats:
+    """Sends heartbeats. `memberships()` returns the client's current consumer groups."""
+
+    def __init__(
+        self,
+        client_id: str,
+        connections: Connections,
+        routes: RouteTable,
+        memberships: Callable[[], Iterable[Membership]],
+        *,
+        interval_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        self._client_id = client_id
+        self._connections = connections
+        self._routes = routes
+        self._memberships = memberships
+        self._interval_ms = interval_ms
+        self._timeout_ms = timeout_ms
+        self._producer_groups: dict[str, int] = {}
+        self._told: set[str] = set()
+        self._differing: dict[str, list[str]] = {}
+        """Address -> the texts in its last reply about consumers with other subscriptions."""
+
+        self.last: tuple[bytes, list[str]] = (b"", [])
+        """The last heartbeat and the brokers that it was sent to; any thread may read it."""
+
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- lifecycle --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start sending heartbeats."""
+        self._routes.listen(self._route_changed)
+        self._routes.listen_leaders(self._leader_changed)
+        self._connections.on_again = self._came_back
+        self._task = background(self._keep_telling(), "heartbeats")
+
+    def close(self) -> None:
+        """Stop sending heartbeats."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def soon(self) -> None:
+        """Send a heartbeat soon, because something changed or a connection may be new."""
+        self._wanted.set()
+
+    def _route_changed(self, _topic: str) -> None:
+        if not self._routes.addresses() <= self._told:
+            self.soon()
+
+    def _leader_changed(self, _name: str, address: str) -> None:
+        self._told.discard(address)
+        self.soon()
+
+    def _came_back(self, address: str) -> None:
+        # Nothing else may reveal it: an idle producer sends no requests to the broker, but the
+        # broker may send it a check-back for a transaction.
+        if address in self._told:
+            self._told.discard(address)
+            self.soon()
+
+    async def _keep_telling(self) -> None:
+        while True:
+            try:
+                # Not wait_for: before Python 3.12 it ignores a cancellation at the moment of the
+                # event.
+                async with asyncio.timeout(self._interval_ms / 1000):
+                    await self._wanted.wait()
+                await asyncio.sleep(SOON_MS / 1000)
+            except TimeoutError:
+                # Filter servers receive no heartbeats, but their connections are in use.
+                self._connections.retain_routes(
+                    self._routes.addresses() | self._routes.filter_servers()
+                )
+            self._wanted.clear()
+            await self.beat()
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def add_producer_group(self, group: str) -> None:
+        """Add `group` to the client's producer groups."""
+        self._producer_groups[group] = self._producer_groups.get(group, 0) + 1
+        self.soon()
+
+    async def beat(self) -> None:
+        """Send a heartbeat to every broker now.
+
+        Failures are logged only, because the next heartbeat repeats everything.
+        """
+        consumers = tuple(
+            ConsumerData(
+                group=one.group,
+                consume_type=one.consume_type,
+                message_model=one.message_model,
+                consume_from_where=one.consume_from_where,
+                subscriptions=one.subscriptions,
+            )
+            for one in self._memberships()
+        )
+        if not consumers and not self._producer_groups:
+            return
+        body = encode_heartbeat(
+            HeartbeatBody(
+                client_id=self._client_id,
+                producer_groups=tuple(self._producer_groups),
+                consumers=consumers,
+            )
+        )
+        addresses = self._routes.addresses()
+        self.last = body, sorted(addresses)
+        self._told &= addresses
+        for gone in self._differing.keys() - addresses:
+            del self._differing[gone]
+        await asyncio.gather(*(self._tell(address, body) for address in self.last[1]))
+
+    async def reach(self, addresses: Iterable[str]) -> None:
+        """Send a heartbeat now if one of these brokers has not received one yet."""
+        if not self._told.issuperset(addresses):
+            await self.beat()
+
+    async def _tell(self, address: str, body: bytes) -> None:
+        self._told.add(address)
+        try:
+            reply = await self._connections.ask(
+                address, HeartBeat(), body=body, timeout_ms=self._timeout_ms
+            )
+        except KourouError as error:
+            self._told.discard(address)
+            _log.warning("heartbeat to broker %s failed: %s", address, error)
+        else:
+            self._warn(address, reply.remark.splitlines())
+
+    def _warn(self, address: str, differing: list[str]) -> None:
+        """Log each text about differing subscriptions once, even if several brokers repeat it."""
+        known = {text for texts in self._differing.values() for text in texts}
+        self._differing[address] = differing
+        for text in differing:
+            if text not in known:
+                _log.warning("subscriptions differ: %s", text)
+
+    async def leave(self, *, producer_group: str = "", consumer_group: str = "") -> None:
+        """Unregister the client from a group at every broker (request code 35).
+
+        This takes a moment at most. A broker that cannot be reached now detects it by the lost
+        connection, or by missing heartbeats.
+        """
+        if producer_group:
+            self._producer_groups[producer_group] -= 1
+            if self._producer_groups[producer_group]:
+                return
+            del self._producer_groups[producer_group]
+        request = UnregisterClient(
+            client_id=self._client_id,
+            producer_group=producer_group or None,
+            consumer_group=consumer_group or None,
+        )
+        await asyncio.gather(*(self._say(address, request) for address in self._told))
+
+    async def _say(self, address: str, request: UnregisterClient) -> None:
+        try:
+            await self._connections.ask(address, request, timeout_ms=self._timeout_ms, hurried=True)
+        except KourouError as error:
+            _log.info("unregistering from broker %s failed: %s", address, error)

@@ -1,0 +1,1 @@
+"""The settings of clients, their declaration and their sources."""

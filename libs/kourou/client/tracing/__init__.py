@@ -1,0 +1,1 @@
+"""OpenTelemetry spans and RocketMQ's message trace."""

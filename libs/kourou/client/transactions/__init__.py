@@ -1,0 +1,1 @@
+"""Transactional messages: half messages, commits, rollbacks and check-backs."""

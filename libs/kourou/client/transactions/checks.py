@@ -1,0 +1,264 @@
+"""Replies to brokers' check-backs for half messages.
+
+A broker may send a check-back to any producer of the group, so a check function must know the
+outcomes of the other producers too, usually from a table that all of them write to.
+
+Calls are limited as in RocketMQ's thread pool: up to `check_threads_min` run concurrently; further
+check-backs wait, at most `check_requests_max`; only if that many wait, up to `check_threads_max`
+run. More check-backs are dropped, because the broker repeats them. For coroutine functions the same
+numbers limit tasks on the application's loop.
+
+A function that raises, or returns None, sends no reply. No function is called for a broker whose
+connection was lost while its check-back waited: the broker repeats the check-back when it is
+connected again, and waiting for it would delay all others.
+
+State: soft. Everything except `Check`, `know` and `answers` is used on the I/O thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from kourou.client.codecs import body_decoder
+from kourou.client.consumer.handlers import is_coroutine_handler
+from kourou.client.consumer.received import ReceivedMessage, from_record
+from kourou.client.introspection.broker_requests import Answer, Asked
+from kourou.client.session.background import background
+from kourou.client.session.client_session import Session
+from kourou.client.settings.client_settings import ProducerSettings
+from kourou.errors import KourouError
+from kourou.model.message import Property
+from kourou.model.sysflag import SysFlag
+from kourou.model.transaction import TransactionState, state_of
+from kourou.protocol.messages.transactions import CheckTransactionState, EndTransaction
+
+Checker = Callable[[ReceivedMessage], Any]
+"""Receives a half message; returns a TransactionState, or True, False or None.
+
+A coroutine function is awaited on the loop that opened the client.
+"""
+
+JOIN_RETRY_S = 1.0
+_log = logging.getLogger("kourou.client.transactions")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A function for the half messages of one topic; "" means all other topics."""
+
+    topic: str
+    checker: Checker
+    body_type: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    address: str
+    request: CheckTransactionState
+    message: ReceivedMessage
+    group: str
+    checker: Checker
+
+
+class TransactionChecks:
+    """The check functions of one producer. `loop` is the application's, where coroutines run."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        session: Session,
+        find: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self._settings = settings
+        self._session = session
+        self._find = find
+        self._checks: dict[str, Check] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._held: deque[_Question] = deque()
+        self._running = 0
+        self._threads: ThreadPoolExecutor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+
+    @property
+    def group(self) -> str:
+        """The producer group whose transactions are checked."""
+        return self._settings.producer_group
+
+    def answers(self, topic: str) -> Check | None:
+        """Return the check of a topic, or None. Callable in any thread."""
+        return self._checks.get(topic) or self._checks.get("")
+
+    def know(self, check: Check, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Store the function for a topic; called in any thread, followed by `add`.
+
+        It is stored first, because the application may start a transaction immediately afterwards.
+        """
+        if loop is not None:
+            self._loop = loop
+        self._checks[check.topic] = check
+
+    async def add(self, check: Check, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Start answering check-backs for a topic; runs on the I/O thread.
+
+        The brokers of the topic must know this producer before they can send check-backs to it,
+        whether or not it ever sends. So it joins its group there, with retries until that succeeds.
+        """
+        self.know(check, loop)
+        self._session.answering.on(CheckTransactionState, self._heard)
+        self._session.half_answerers[self.group] = self
+        if check.topic:
+            self._spawn(self._join(check.topic), f"joining the producers of {check.topic}")
+
+    async def _join(self, topic: str) -> None:
+        told = False
+        while not self._closed:
+            try:
+                await self._find(topic)
+            except KourouError as error:
+                if not told:
+                    _log.warning("brokers cannot check transactions of %s yet: %s", topic, error)
+                told = True
+                await asyncio.sleep(JOIN_RETRY_S)
+            else:
+                return
+
+    def _spawn(self, work: Any, what: str) -> None:
+        task = background(work, what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- check-backs ------------------------------------------------------------------------------
+
+    async def _heard(self, asked: Asked) -> Answer | None:
+        """Handle a broker's check-back; one client may have producers of several groups."""
+        assert isinstance(asked.request, CheckTransactionState), asked.request
+        record = b"".join(asked.body)
+        group = from_record(record, "").properties.get(Property.PGROUP, "")
+        whose = self._session.half_answerers.get(group)
+        if whose is None:
+            _log.warning(
+                "broker %s checks a transaction of group %s, which has no check "
+                "handler in this client",
+                asked.address,
+                group,
+            )
+        else:
+            whose.take(asked.address, asked.request, record)
+        return None
+
+    def take(self, address: str, request: CheckTransactionState, record: bytes) -> None:
+        """Queue a check-back for a half message of this group, or start its check."""
+        message = from_record(record, "")
+        check = self.answers(message.topic)
+        if check is None or self._closed:
+            _log.warning("no check handler for transactions of %s in this client", message.topic)
+            return
+        if check.body_type is not None:
+            message = from_record(record, "", body_decoder(check.body_type))
+        question = _Question(address, request, message, self.group, check.checker)
+        settings = self._settings
+        if self._running < settings.check_threads_min:
+            self._start(question)
+        elif len(self._held) < settings.check_requests_max:
+            self._held.append(question)
+        elif self._running < settings.check_threads_max:
+            self._start(question)
+        else:
+            _log.warning(
+                "dropped the check of transaction %s: %d are already pending (checkRequestHoldMax)",
+                message.message_id,
+                len(self._held),
+            )
+
+    def _start(self, question: _Question) -> None:
+        self._running += 1
+        self._idle.clear()
+        self._spawn(self._work(question), "answering about transactions")
+
+    async def _work(self, question: _Question) -> None:
+        try:
+            await self._answer(question)
+            while self._held and not self._closed:
+                await self._answer(self._held.popleft())
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _answer(self, question: _Question) -> None:
+        if not self._session.connections.stands(question.address):
+            _log.info("broker %s disconnected; dropped its transaction check", question.address)
+            return
+        try:
+            state = state_of(await self._call(question))
+        except Exception:  # noqa: BLE001 - an application may raise anything; then the outcome is unknown
+            _log.exception("check handler of transaction %s failed", question.message.message_id)
+            return
+        if state is TransactionState.UNKNOWN:
+            return  # the broker repeats the check-back
+        request = question.request
+        end = EndTransaction(
+            producer_group=question.group,
+            tran_state_table_offset=request.tran_state_table_offset,
+            commit_log_offset=request.commit_log_offset,
+            commit_or_rollback=int(
+                SysFlag.TRANSACTION_COMMIT
+                if state is TransactionState.COMMIT
+                else SysFlag.TRANSACTION_ROLLBACK
+            ),
+            from_transaction_check=True,
+            msg_id=question.message.message_id,
+            transaction_id=request.transaction_id,
+        )
+        timeout_ms = self._session.settings.request_timeout_ms
+        try:
+            await self._session.connections.ask(question.address, end, timeout_ms=timeout_ms)
+        except KourouError as error:
+            _log.warning(
+                "broker %s did not accept %s of transaction %s: %s",
+                question.address,
+                state.name,
+                end.msg_id,
+                error,
+            )
+
+    async def _call(self, question: _Question) -> Any:
+        if is_coroutine_handler(question.checker):
+            loop = self._loop
+            assert loop is not None, "a coroutine's loop is known since it was registered"
+            work = question.checker(question.message)
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(
+                max(self._settings.check_threads_min, self._settings.check_threads_max),
+                thread_name_prefix="kourou-check",
+            )
+        running = asyncio.get_running_loop()
+        return await running.run_in_executor(self._threads, question.checker, question.message)
+
+    # -- lifecycle --------------------------------------------------------------------------------
+
+    async def close(self, timeout_ms: int) -> None:
+        """Accept no more check-backs, and let running checks reply."""
+        self._closed = True
+        self._held.clear()
+        answerers = self._session.half_answerers
+        if answerers.get(self.group) is self:
+            del answerers[self.group]
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            _log.warning("closing while %d transaction checks are still running", self._running)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)

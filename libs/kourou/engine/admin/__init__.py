@@ -1,0 +1,1 @@
+"""Requests of operators: topics, settings, history, bootstrap."""

@@ -1,0 +1,205 @@
+"""Queries about the events of a broker, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kourou.engine.control import ControlState
+from kourou.engine.groups.progress import Table, TopicTable
+from kourou.engine.roles import replicas
+from kourou.events.control_events import Event, GroupDeleted, Recorded, TopicDeleted, encode_event
+from kourou.protocol.bodies.history_body import ToldEvent, encode_told_events
+
+_ENCODER = msgspec.json.Encoder()
+
+
+# -- queries --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuestion:
+    """Events of one aggregate (of all, if empty), the newest first; see GET_HISTORY."""
+
+    aggregate: str
+    limit: int
+    before: int | None = None
+    until_ms: int | None = None
+    types: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StateQuestion:
+    """The state of one aggregate, or of all, at a time or after an event; see GET_STATE_AT."""
+
+    aggregate: str
+    at_ms: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventQuestion:
+    """One event, and the progress that it deleted."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginningQuestion:
+    """The state before the log's first position; see engine.log_beginning, GET_LOG_BEGINNING.
+
+    `epochs` are those that start below that position.
+    """
+
+    cluster: str
+    broker_name: str
+    segment_size: int
+    position: int
+    queue_ends: dict[str, dict[int, int]]
+    epochs: tuple[tuple[int, int], ...]
+
+
+Question = HistoryQuestion | StateQuestion | EventQuestion | BeginningQuestion
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFound:
+    """A page as a body; `before` is where the next page starts, None after the last page."""
+
+    body: bytes
+    before: int | None
+    lost_before: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateFound:
+    """A state as a body, after the events below `end`; the latest of them was at `at_ms`."""
+
+    body: bytes
+    end: int
+    at_ms: int
+    lost_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventFound:
+    """An event; `dropped` is the progress that it deleted: group -> topic -> queue ID -> offset."""
+
+    recorded: Recorded
+    dropped: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginningFound:
+    """The state before the first position of a log, as bytes; the log begins at `position`."""
+
+    position: int
+    body: bytes
+
+
+Found = HistoryFound | StateFound | EventFound | BeginningFound
+
+
+# -- encoding -------------------------------------------------------------------------------------
+
+
+def told(recorded: Recorded) -> ToldEvent:
+    """Return an event as it is encoded in a body."""
+    return ToldEvent(
+        offset=recorded.offset,
+        at_ms=recorded.at_ms,
+        actor=recorded.actor,
+        reason=recorded.reason,
+        trace_id=recorded.trace_id,
+        aggregate=recorded.event.aggregate,
+        event=msgspec.Raw(encode_event(recorded.event)),
+        undoes=recorded.undoes,
+    )
+
+
+def tell_events(recorded: Sequence[Recorded]) -> bytes:
+    """Encode events as a body."""
+    return encode_told_events([told(each) for each in recorded])
+
+
+def tell_state(state: ControlState, aggregate: str) -> bytes:
+    """Encode the state of one aggregate as a body, null if it does not exist; or the whole state.
+
+    The sources of a filter are included only if one filter is requested.
+    """
+    return _ENCODER.encode(_part(state, aggregate))
+
+
+def _part(state: ControlState, aggregate: str) -> Any:
+    kind, _, name = aggregate.partition("/")
+    match kind:
+        case "topic":
+            return state.topics.get(name)
+        case "group":
+            return state.groups.get(name)
+        case "setting":
+            return state.settings.values.get(name)
+        case "progress":
+            return _sorted(state.progress.table.get(name, {}))
+        case "filter":
+            group, _, filter_name = name.partition("/")
+            return state.filters.get(group, filter_name)
+        case "batches":
+            return state.batches.table.get(name)
+        case "replication":
+            return replicas.taken(state.replicas) if state.replicas.epochs else None
+    return {
+        "topics": {name: state.topics.table[name] for name in sorted(state.topics.table)},
+        "groups": {name: state.groups.table[name] for name in sorted(state.groups.table)},
+        "settings": dict(sorted(state.settings.values.items())),
+        "progress": {
+            group: _sorted(topics) for group, topics in sorted(state.progress.table.items())
+        },
+        "filters": {
+            f"{group}/{filter_name}": state.filters.table[group, filter_name].bare()
+            for group, filter_name in sorted(state.filters.table)
+        },
+    }
+
+
+def _sorted(topics: TopicTable) -> TopicTable:
+    return {topic: dict(sorted(queues.items())) for topic, queues in sorted(topics.items())}
+
+
+# -- progress that a deletion removes -------------------------------------------------------------
+
+
+def drops_progress(event: Event) -> bool:
+    """Return whether the event deleted progress that it does not contain itself."""
+    match event:
+        case TopicDeleted():
+            return True
+        case GroupDeleted():
+            return event.remove_offset
+        case _:
+            return False
+
+
+def dropped_progress(before: ControlState, event: Event) -> Table:
+    """Return the progress that this event deleted; `before` is the state before it."""
+    table = before.progress.table
+    match event:
+        case TopicDeleted():
+            name = event.before.name
+            return {
+                group: {name: dict(topics[name])}
+                for group, topics in table.items()
+                if name in topics
+            }
+        case GroupDeleted() if event.remove_offset:
+            topics = table.get(event.before.name, {})
+            return {event.before.name: {topic: dict(queues) for topic, queues in topics.items()}}
+        case _:
+            return {}

@@ -1,0 +1,277 @@
+"""Operators' requests about the past: history, stateAt, undo.
+
+State: none. The data path never waits for any of these.
+
+An event that is still in the log is undone without the database, unless it deleted progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kourou.engine.admin.bootstrap_handler import tell_beginning
+from kourou.engine.admin.broker_handler import BrokerDesk
+from kourou.engine.admin.history import (
+    BeginningFound,
+    EventFound,
+    EventQuestion,
+    HistoryFound,
+    HistoryQuestion,
+    Question,
+    StateFound,
+    StateQuestion,
+    drops_progress,
+    tell_events,
+)
+from kourou.engine.admin.topic_handler import TopicDesk
+from kourou.engine.admin.undo import UndoContext, decide_undo
+from kourou.engine.control import ControlState, time_of_next
+from kourou.engine.effects import AskHistory, Effect
+from kourou.engine.groups.group_handler import GroupDesk
+from kourou.engine.groups.progress import Commits
+from kourou.engine.inputs import HistoryAnswered
+from kourou.engine.ports import StoreView
+from kourou.engine.pulls.pull_handler import Pulls
+from kourou.engine.sends.appends import Appends
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.pending_replies import Owing
+from kourou.errors import BadRequest, Code, DecodeError, Rejected
+from kourou.events.control_events import (
+    Cause,
+    Event,
+    OffsetsReset,
+    Recorded,
+    TopicDeleted,
+    TopicPut,
+    decode_record_body,
+)
+from kourou.model.aggregates import check_aggregate, check_stateful, check_types
+from kourou.model.limits import (
+    HISTORY_EVENTS_MAX,
+    HISTORY_WAIT_MS_MAX,
+    PULL_SIZE_BYTES_MAX,
+)
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.history import (
+    GetHistory,
+    GetHistoryResponse,
+    GetStateAt,
+    GetStateAtResponse,
+    Undo,
+    UndoResponse,
+)
+from kourou.protocol.record.message_record import decode_record
+from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
+from kourou.runtime.settings_registry import SettingsRegistry
+
+ANSWER_WAY_MS = 500
+"""Subtracted from a request's deadline, so that the reply arrives before the client gives up."""
+
+
+class HistoryDesk:
+    """Handles queries about the past, and undo."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        commits: Commits,
+        confirmations: Confirmations,
+        appends: Appends,
+        owing: Owing,
+        pulls: Pulls,
+        view: StoreView,
+        registry: SettingsRegistry,
+        topics: TopicDesk,
+        groups: GroupDesk,
+        broker: BrokerDesk,
+    ) -> None:
+        self._control = control
+        self._commits = commits
+        self._confirmations = confirmations
+        self._appends = appends
+        self._owing = owing
+        self._pulls = pulls
+        self._view = view
+        self._registry = registry
+        self._topics = topics
+        self._groups = groups
+        self._broker = broker
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """Return the handler of each request type."""
+        return {GetHistory: self.history, GetStateAt: self.state_at, Undo: self.undo}
+
+    # -- queries ------------------------------------------------------------------------------
+
+    def history(self, now_ms: int, received: Received, request: GetHistory) -> list[Effect]:
+        """Query events of one aggregate or of all, the newest first (30011)."""
+        if not 0 < request.max_count <= HISTORY_EVENTS_MAX:
+            raise BadRequest(
+                f"max_count is {request.max_count}; it must be between 1 and {HISTORY_EVENTS_MAX}"
+            )
+        question = HistoryQuestion(
+            check_aggregate(request.aggregate),
+            request.max_count,
+            request.before_offset,
+            request.until_ms,
+            check_types(request.types),
+        )
+        return self._ask(now_ms, received, question, self._control.next_offset)
+
+    def state_at(self, now_ms: int, received: Received, request: GetStateAt) -> list[Effect]:
+        """Query the state at a time, after an event, or now (30012)."""
+        if request.at_ms is not None and request.offset is not None:
+            raise BadRequest("give a time or an event number, not both")
+        if request.offset is not None:
+            self._check_there(request.offset)
+        question = StateQuestion(check_stateful(request.aggregate), request.at_ms, request.offset)
+        return self._ask(now_ms, received, question, self._control.next_offset)
+
+    def answered(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
+        """Handle the result of the event database. Raises its error."""
+        if item.error is not None:
+            raise item.error
+        received, found = item.received, item.found
+        match found:
+            case HistoryFound():
+                header = GetHistoryResponse(
+                    before_offset=found.before,
+                    begin_offset=found.lost_before,
+                    end_offset=found.end,
+                )
+                return [Reply(received.to, header=header, body=(found.body,))]
+            case StateFound():
+                state = GetStateAtResponse(
+                    next_offset=found.end, at_ms=found.at_ms, begin_offset=found.lost_before
+                )
+                return [Reply(received.to, header=state, body=(found.body,))]
+            case EventFound():
+                return self._decide(now_ms, received, found)
+            case BeginningFound():
+                return tell_beginning(received, found)
+            case None:
+                raise AssertionError("neither an answer nor an error")
+
+    def _ask(self, now_ms: int, received: Received, question: Question, upto: int) -> list[Effect]:
+        wait_ms = HISTORY_WAIT_MS_MAX
+        if received.deadline_ms:
+            left_ms = received.deadline_ms - now_ms
+            wait_ms = max(1, min(wait_ms, left_ms - min(ANSWER_WAY_MS, left_ms // 2)))
+        return [AskHistory(received, question, upto, wait_ms)]
+
+    # -- undo ---------------------------------------------------------------------------------
+
+    def undo(self, now_ms: int, received: Received, request: Undo) -> list[Effect]:
+        """Decide the opposite of an event (30013); the reply waits until that is committed."""
+        self._check_there(request.offset)
+        Cause("", request.reason)  # raises for an invalid reason, before any query or change
+        recorded = self._logged(request.offset)
+        if recorded is not None and not drops_progress(recorded.event):
+            return self._decide(now_ms, received, EventFound(recorded))
+        return self._ask(now_ms, received, EventQuestion(request.offset), request.offset + 1)
+
+    def _check_there(self, offset: int) -> None:
+        end = self._control.next_offset
+        if not 0 <= offset < end:
+            raise Rejected(
+                f"event {offset} does not exist; the newest event is {end - 1}",
+                code=Code.QUERY_NOT_FOUND,
+            )
+
+    def _logged(self, offset: int) -> Recorded | None:
+        """Return the event from the log; None if only the event store may have it."""
+        span = self._view.queue_range(CONTROL_TOPIC, 0)
+        if span is None or not span[0] <= offset < span[1]:
+            return None
+        read = self._view.read_queue(
+            CONTROL_TOPIC,
+            0,
+            offset,
+            max_messages=1,
+            max_bytes=PULL_SIZE_BYTES_MAX,
+            codes=None,
+            below=self._confirmations.confirmed,
+        )
+        for record in read.records:
+            stored = decode_record(record)
+            if stored.offset == offset:
+                try:
+                    return decode_record_body(
+                        stored.body, offset=stored.offset, position=stored.position
+                    )
+                except DecodeError:
+                    return None  # the event store may have an intact copy
+        return None
+
+    def _decide(self, now_ms: int, received: Received, found: EventFound) -> list[Effect]:
+        request, recorded = received.request, found.recorded
+        assert isinstance(request, Undo), request
+        events = self._decided(request, found)
+        first = self._control.next_offset
+        reason = request.reason or f"undo of event {recorded.offset}"
+        body = tell_events(self._as_recorded(first, events, received, reason, recorded.offset))
+        effects: list[Effect] = []
+        try:
+            effects += self._owing.decided(
+                now_ms,
+                received,
+                events,
+                header=UndoResponse(first_offset=first, next_offset=first + len(events)),
+                body=(body,),
+                reason=reason,
+                undoes=recorded.offset,
+            )
+        finally:
+            # Recorded changes take effect even if the log had no room for all of them.
+            self._broker.put_into_force(events)
+        effects += self._broker.announced(events)
+        for event in events:
+            match event:
+                case TopicPut(topic):
+                    effects += self._pulls.topic_changed(now_ms, topic.name)
+                case TopicDeleted(before):
+                    effects += self._pulls.topic_changed(now_ms, before.name)
+                case OffsetsReset():
+                    effects += self._groups.moved(event, received.wall_ms)
+                case _:
+                    pass
+        return effects
+
+    def _decided(self, request: Undo, found: EventFound) -> list[Event]:
+        event = found.recorded.event
+        kind, _, name = event.aggregate.partition("/")
+        topic = name if kind == "topic" else ""
+        context = UndoContext(
+            self._topics.rules,
+            self._registry,
+            self._commits,
+            forced=request.force,
+            unread=self._topics.unread(topic),
+            ends=self._appends.ends(topic) if topic else {},
+            dropped=found.dropped,
+        )
+        events = decide_undo(self._control, event, context)
+        return [*events, *self._broker.entailed(events)]
+
+    def _as_recorded(
+        self, first: int, events: Sequence[Event], received: Received, reason: str, undoes: int
+    ) -> list[Recorded]:
+        """Return the events as `Recorder` is about to write them, for the reply."""
+        cause = self._owing.cause(received, reason, undoes)
+        at_ms = max(self._appends.store_ms, time_of_next(self._control, received.wall_ms))
+        return [
+            Recorded(
+                first + number,
+                -1,
+                at_ms,
+                cause.actor,
+                cause.reason,
+                cause.trace_id,
+                event,
+                cause.undoes,
+            )
+            for number, event in enumerate(events)
+        ]

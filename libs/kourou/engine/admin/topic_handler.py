@@ -1,0 +1,217 @@
+"""Clients' and operators' requests about topics.
+
+State: none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kourou.engine.admin.topic_table import (
+    TopicRules,
+    Unread,
+    decide_auto_create,
+    decide_delete,
+    decide_put,
+    decide_start,
+)
+from kourou.engine.control import ControlState, decide_retry_topic
+from kourou.engine.effects import DropTopic, Effect
+from kourou.engine.groups.membership import Membership
+from kourou.engine.groups.progress import Commits
+from kourou.engine.ports import StoreView
+from kourou.engine.pulls.pull_handler import Pulls
+from kourou.engine.sends.appends import Appends
+from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.recorder import Recorder
+from kourou.errors import TopicNotFound
+from kourou.events.control_events import Cause, Event, SettingChanged
+from kourou.model.names import RETRY_PREFIX, is_system_topic
+from kourou.model.queue import MessageQueue
+from kourou.model.topic import TopicConfig
+from kourou.protocol.all_bodies import (
+    TopicOffset,
+    encode_group_list,
+    encode_topic_configs,
+    encode_topic_list,
+    encode_topic_stats,
+)
+from kourou.protocol.messages.broker_admin import CleanUnusedTopic
+from kourou.protocol.messages.topics import (
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+    GetTopicStatsInfo,
+    QueryTopicConsumeByWho,
+    UpdateAndCreateTopic,
+)
+from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
+
+
+class TopicDesk:
+    """Handles requests about topics; `rules` change with the settings that they come from."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        commits: Commits,
+        members: Membership,
+        recorder: Recorder,
+        appends: Appends,
+        owing: Owing,
+        pulls: Pulls,
+        view: StoreView,
+        rules: TopicRules,
+        broker_name: str,
+    ) -> None:
+        self._control = control
+        self._commits = commits
+        self._members = members
+        self._recorder = recorder
+        self._appends = appends
+        self._owing = owing
+        self._pulls = pulls
+        self._view = view
+        self.rules = rules
+        self._broker_name = broker_name
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """Return the handler of each request type."""
+        return {
+            UpdateAndCreateTopic: self.put,
+            DeleteTopicInBroker: self.delete,
+            GetAllTopicConfig: self.all,
+            GetTopicStatsInfo: self.stats,
+            QueryTopicConsumeByWho: self.consumed_by,
+            GetSystemTopicListFromBroker: self.system_topics,
+            CleanUnusedTopic: self.clean_unused,
+        }
+
+    def ensure(
+        self, name: str, default_topic: str, default_nums: int, received: Received
+    ) -> TopicConfig:
+        """Return the topic a client sends to, created if the rules allow it; raises Rejected."""
+        topic = self._control.topics.get(name)
+        if topic is not None:
+            return topic
+        if name.startswith(RETRY_PREFIX):
+            events = decide_retry_topic(self._control, name.removeprefix(RETRY_PREFIX))
+        else:
+            events = decide_auto_create(
+                self._control.topics,
+                self.rules,
+                name,
+                default_topic=default_topic,
+                default_queue_nums=default_nums,
+            )
+        cause = Cause(str(received.to.peer), "first send to the topic")
+        self._recorder.record(events, cause, received.wall_ms)
+        return self._control.topics.table[name]
+
+    def wanted_by(self, changes: Sequence[Event]) -> list[Event]:
+        """Return topics that changed settings require: auto-creation needs its template topic."""
+        for change in changes:
+            if isinstance(change, SettingChanged) and change.name == "autoCreateTopicEnable":
+                rules = replace(self.rules, auto_create=change.value is True)
+                return decide_start(self._control.topics, rules)
+        return []
+
+    def put(self, now_ms: int, received: Received, request: UpdateAndCreateTopic) -> list[Effect]:
+        """Create or change a topic (17); the reply waits until the change is committed."""
+        wanted = TopicConfig(
+            request.topic,
+            request.read_queue_nums,
+            request.write_queue_nums,
+            request.perm,
+            request.topic_filter_type,
+            request.topic_sys_flag,
+            request.order,
+        )
+        events = decide_put(
+            self._control.topics, self.rules, wanted, unread=self.unread(request.topic)
+        )
+        effects = self._owing.decided(now_ms, received, events)
+        return effects + self._pulls.topic_changed(now_ms, request.topic)
+
+    def delete(self, now_ms: int, received: Received, request: DeleteTopicInBroker) -> list[Effect]:
+        """Delete a topic and its queues (215)."""
+        ended = self._appends.ends(request.topic)
+        events = decide_delete(self._control.topics, self.rules, request.topic, ended)
+        effects = self._owing.decided(now_ms, received, events)
+        return effects + self._pulls.topic_changed(now_ms, request.topic)
+
+    def all(self, _now_ms: int, received: Received, _request: GetAllTopicConfig) -> list[Effect]:
+        """Reply with every topic's configuration (21)."""
+        topics = self._control.topics
+        return [Reply(received.to, body=(encode_topic_configs(list(topics), topics.version),))]
+
+    def stats(self, _now_ms: int, received: Received, request: GetTopicStatsInfo) -> list[Effect]:
+        """Reply with bounds and last store time of every queue of a topic (202)."""
+        topic = self._topic(request.topic)
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            low, high = self._view.queue_range(topic.name, queue_id) or (0, 0)
+            at_ms = self._view.store_time(topic.name, queue_id, high - 1) if high > low else 0
+            table[MessageQueue(topic.name, self._broker_name, queue_id)] = TopicOffset(
+                min_offset=low, max_offset=high, last_update_timestamp=max(at_ms, 0)
+            )
+        return [Reply(received.to, body=(encode_topic_stats(table),))]
+
+    def consumed_by(
+        self, _now_ms: int, received: Received, request: QueryTopicConsumeByWho
+    ) -> list[Effect]:
+        """Reply with the groups that subscribe to a topic or have offsets in it (300)."""
+        self._topic(request.topic)
+        groups = set(self._commits.groups(request.topic))
+        for name in self._members.consumer_groups():
+            group = self._members.consumer_group(name)
+            if group is not None and request.topic in group.subscriptions:
+                groups.add(name)
+        return [Reply(received.to, body=(encode_group_list(sorted(groups)),))]
+
+    def system_topics(
+        self, _now_ms: int, received: Received, _request: GetSystemTopicListFromBroker
+    ) -> list[Effect]:
+        """Reply with the topics that the broker itself owns (305)."""
+        names = sorted(topic.name for topic in self._control.topics if is_system_topic(topic.name))
+        return [Reply(received.to, body=(encode_topic_list(names),))]
+
+    def clean_unused(
+        self, _now_ms: int, received: Received, _request: CleanUnusedTopic
+    ) -> list[Effect]:
+        """Delete queues whose topic is not in the table (316).
+
+        A topic that is deleted here loses its queues at once; a store that RocketMQ wrote may have
+        some left.
+        """
+        topics = self._control.topics
+        unused = [name for name in self._view.topics() if name not in topics]
+        gone = [DropTopic(name) for name in unused if not is_system_topic(name)]
+        return [*gone, Reply(received.to)]
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._control.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"topic {name} does not exist")
+        return topic
+
+    def unread(self, name: str) -> list[Unread]:
+        """Return what each group has yet to consume in each queue of a topic."""
+        topic = self._control.topics.get(name)
+        if topic is None:
+            return []
+        left: list[Unread] = []
+        for queue_id in range(topic.read_queue_nums):
+            span = self._view.queue_range(name, queue_id)
+            if span is None:
+                continue
+            for group in self._commits.groups(name):
+                offset = self._commits.offset(group, name, queue_id)
+                count = span[1] - max(span[0], offset or 0)
+                if count > 0:
+                    left.append(Unread(group, queue_id, count))
+        return left

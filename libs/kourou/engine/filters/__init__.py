@@ -1,0 +1,1 @@
+"""The Python filters of consumer groups."""

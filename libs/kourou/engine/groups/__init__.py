@@ -1,0 +1,1 @@
+"""Consumer groups, their members, subscriptions, locks and offsets."""

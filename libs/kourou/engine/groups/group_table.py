@@ -1,0 +1,147 @@
+"""The consumer groups of this broker, and their configurations.
+
+State: projection of GroupPut and GroupDeleted; owned and changed in place by `evolve`, like topics.
+
+Invariants:
+- `version.counter` grows by one with every event that changes the table
+- no command creates two groups whose names differ only in case (an import may)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from kourou.engine.admin.folded_names import FoldedNames
+from kourou.errors import BadRequest, GroupNotFound, Rejected
+from kourou.events.control_events import Event, GroupDeleted, GroupPut
+from kourou.model import names
+from kourou.model.group import GroupConfig
+from kourou.model.limits import TOPIC_QUEUES_MAX
+from kourou.model.topic import DataVersion
+
+START_GROUPS = tuple(sorted(names.SYSTEM_GROUPS - {"CID_RMQ_SYS_TRANS"}))
+"""Groups that a broker creates for itself at start, as RocketMQ does."""
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Groups:
+    """The table. `folded` is derived from it."""
+
+    table: dict[str, GroupConfig] = field(default_factory=dict)
+    version: DataVersion = field(default_factory=DataVersion)
+    folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
+
+    def get(self, name: str) -> GroupConfig | None:
+        """Return the group's configuration, or None."""
+        return self.table.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[GroupConfig]:
+        return iter(self.table.values())
+
+    def copy(self) -> Groups:
+        """Return an independent copy. O(groups)."""
+        return Groups(dict(self.table), self.version, self.folded.copy())
+
+
+def groups_of(table: Collection[GroupConfig], version: DataVersion) -> Groups:
+    """Return the state with these groups, as read from a snapshot."""
+    groups = Groups(version=version)
+    for config in table:
+        _place(groups, config)
+    return groups
+
+
+# -- evolve ---------------------------------------------------------------------------------------
+
+
+def evolve(groups: Groups, event: GroupPut | GroupDeleted, at_ms: int) -> None:
+    """Apply one event, in place."""
+    if isinstance(event, GroupPut):
+        _place(groups, event.group)
+    else:
+        _remove(groups, event.before.name)
+    groups.version = DataVersion(at_ms, groups.version.counter + 1)
+
+
+def _place(groups: Groups, config: GroupConfig) -> None:
+    if config.name not in groups.table:
+        groups.folded.add(config.name)
+    groups.table[config.name] = config
+
+
+def _remove(groups: Groups, name: str) -> None:
+    if groups.table.pop(name, None) is not None:
+        groups.folded.remove(name)
+
+
+# -- decide ---------------------------------------------------------------------------------------
+
+
+def decide_put(groups: Groups, wanted: GroupConfig) -> list[Event]:
+    """Create or change a group. Raises Rejected."""
+    name = names.check_group(wanted.name)
+    _check_range("retryQueueNums", wanted.retry_queue_nums, 0, TOPIC_QUEUES_MAX)
+    _check_range("retryMaxTimes", wanted.retry_max_times, 0, _INT32_MAX)
+    _check_range("brokerId", wanted.broker_id, 0, _INT32_MAX)
+    _check_range(
+        "whichBrokerWhenConsumeSlowly", wanted.which_broker_when_consume_slowly, 0, _INT32_MAX
+    )
+    before = groups.get(name)
+    if before is None:
+        _check_case(groups, name)
+    return [] if wanted == before else [GroupPut(wanted, before)]
+
+
+def decide_auto_create(groups: Groups, name: str, *, enabled: bool) -> list[Event]:
+    """Create a group that a consumer uses, if it does not exist and creation is allowed.
+
+    `enabled` is autoCreateSubscriptionGroup; system groups are created in any case. Raises
+    GroupNotFound (26) if creation is not allowed.
+    """
+    if name in groups:
+        return []
+    names.check_group(name)
+    if not enabled and not names.is_system_group(name):
+        raise GroupNotFound(
+            f"consumer group {name} does not exist",
+            hint="create it: autoCreateSubscriptionGroup is false",
+        )
+    _check_case(groups, name)
+    return [GroupPut(GroupConfig(name))]
+
+
+def decide_delete(groups: Groups, name: str, *, remove_offset: bool) -> list[Event]:
+    """Delete a group; a missing one is not an error, as in RocketMQ. Raises Rejected."""
+    names.check_group(name)
+    if names.is_system_group(name):
+        raise Rejected(f"group {name} is internal and cannot be deleted")
+    before = groups.get(name)
+    return [] if before is None else [GroupDeleted(before, remove_offset)]
+
+
+def decide_start(groups: Groups) -> list[Event]:
+    """Create the broker's own groups at start, unless they exist."""
+    return [GroupPut(GroupConfig(name)) for name in START_GROUPS if name not in groups]
+
+
+def _check_range(what: str, value: int, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
+        raise BadRequest(f"{what} is {value}; it must be between {minimum} and {maximum}")
+
+
+def _check_case(groups: Groups, name: str) -> None:
+    other = groups.folded.clash(name)
+    if other is not None:
+        raise Rejected(
+            f"group {name} differs from the existing group {other} only in upper and lower case",
+            hint="choose another name",
+        )

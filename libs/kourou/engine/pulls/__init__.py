@@ -1,0 +1,1 @@
+"""Pulls, long polls, queries and offsets."""

@@ -1,0 +1,476 @@
+"""Decides the reply to a pull, and when it is sent.
+
+State: soft (the parked pulls). Every reply is a function of the request, the configuration and the
+log.
+
+A pull that finds nothing new and may wait is parked. It is evaluated again from the start when its
+queue advances, when its time is up, or when its topic changes. Consumers see committed messages
+only.
+
+If the filter of a parked pull matches none of the new messages, the pull is parked again at the
+offset after them, so that rare messages of a busy queue need no round trips; its reply has the
+offset reached. RocketMQ replies every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Effect
+from kourou.engine.filters.filter_servers import FilterServers
+from kourou.engine.groups.member_handler import EnsureGroup
+from kourou.engine.groups.membership import Membership
+from kourou.engine.groups.progress import Commits
+from kourou.engine.groups.subscriptions import check_pull
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import QueueRead, StoreView
+from kourou.engine.pulls.moved_offsets import MovedOffsets
+from kourou.engine.pulls.parked_pulls import Hold, Holds, Lane
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.traffic import Traffic
+from kourou.errors import (
+    BadRequest,
+    Code,
+    KourouError,
+    NoPermission,
+    Rejected,
+    TopicNotFound,
+)
+from kourou.filtering.sql import Sieve
+from kourou.filtering.subscribing import check_allowed, filter_of, heard
+from kourou.filtering.tags import wanted_codes
+from kourou.model.limits import (
+    FILTERS_REMEMBERED_MAX,
+    HEALING_MAX,
+    HEALING_MS,
+    PULL_MESSAGES_MAX,
+    PULL_SIZE_BYTES_MAX,
+)
+from kourou.model.permission import READ
+from kourou.model.subscription import TAG, Subscription
+from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What a parked pull needs for its reply."""
+
+    received: Received
+    request: PullMessage
+
+
+class Pulls:
+    """Replies to pulls, at once or when there is a result."""
+
+    def __init__(
+        self,
+        view: StoreView,
+        control: ControlState,
+        members: Membership,
+        commits: Commits,
+        confirmations: Confirmations,
+        policy: BrokerPolicy,
+        traffic: Traffic,
+        ensure_group: EnsureGroup,
+        moved: MovedOffsets,
+        filter_servers: FilterServers,
+    ) -> None:
+        self._view = view
+        self._control = control
+        self._members = members
+        self._commits = commits
+        self._confirmations = confirmations
+        self._policy = policy
+        self._traffic = traffic
+        self._ensure_group = ensure_group
+        self._moved = moved
+        self._filter_servers = filter_servers
+        self._holds: Holds[_Waiting] = Holds()
+        self._told: set[tuple[str, str, str]] = set()
+        self.follows = False
+        """A follower may lack what its leader has: an offset beyond its end is not an error."""
+        self.heals = False
+        """Other replicas have intact copies of bytes that are damaged here: pulls wait for them."""
+        self._healing: dict[tuple[str, int, int], int] = {}
+
+    @property
+    def held(self) -> int:
+        """The number of parked pulls."""
+        return len(self._holds)
+
+    def wait_for(self, lanes: Sequence[Lane]) -> bool:
+        """Return whether a pull is parked for one of these queues."""
+        return self._holds.wait_for(lanes)
+
+    def answer(self, now_ms: int, received: Received, request: PullMessage) -> list[Effect]:
+        """Handle a pull: reply to it, or park it."""
+        may_hold = (
+            bool(request.sys_flag & PullFlag.SUSPEND)
+            and request.suspend_timeout_millis > 0
+            and self._policy.long_polling
+            and not received.to.oneway
+        )
+        effects = self._attempt(now_ms, received, request, may_hold=may_hold)
+        commits = request.sys_flag & PullFlag.COMMIT_OFFSET and request.commit_offset >= 0
+        # Only for a pull that passed the checks: a refused one must not commit an offset.
+        if commits and (not effects or _is_answer(effects[0])):
+            self._commits.commit(
+                request.consumer_group, request.topic, request.queue_id, request.commit_offset
+            )
+        return effects
+
+    def grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+        """Evaluate the parked pulls of queues with committed messages up to these maxima."""
+        return self._answer_again(now_ms, self._holds.take_grown(queues))
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Reply to the parked pulls whose deadline has passed."""
+        effects: list[Effect] = []
+        for hold in self._holds.take_expired(now_ms):
+            effects += self._attempt(now_ms, hold.pull.received, hold.pull.request, may_hold=False)
+        return effects
+
+    def topic_changed(self, now_ms: int, topic: str) -> list[Effect]:
+        """Evaluate the parked pulls of a topic that was deleted or whose permission changed."""
+        return self._answer_again(now_ms, self._holds.take_topic(topic))
+
+    def drop_peer(self, peer: Peer) -> None:
+        """Remove the parked pulls of a closed connection."""
+        self._holds.drop_peer(peer)
+
+    def _answer_again(self, now_ms: int, holds: list[Hold[_Waiting]]) -> list[Effect]:
+        effects: list[Effect] = []
+        for hold in holds:
+            effects += self._attempt(
+                now_ms,
+                hold.pull.received,
+                hold.pull.request,
+                may_hold=True,
+                deadline_ms=hold.deadline_ms,
+            )
+        return effects
+
+    def _attempt(
+        self,
+        now_ms: int,
+        received: Received,
+        request: PullMessage,
+        *,
+        may_hold: bool,
+        deadline_ms: int = 0,
+    ) -> list[Effect]:
+        try:
+            subscription = self._check(received, request)
+            by_tags = subscription.expression_type == TAG
+            sieve = None if by_tags else self._sieve(request, subscription)
+            code, read = self._read(now_ms, request, subscription, sieve)
+        except KourouError as error:
+            return [Reply(received.to, error.wire_code, str(error), self._header(0, 0, 0))]
+        warnings: list[Effect] = []
+        if subscription.codes or sieve is not None:
+            warnings = self._count(request, subscription, sieve, read)
+        if not code:
+            return [self._reply(received, request, code, read), *warnings]
+        if may_hold and deadline_ms and _nothing_let_through(code, read) and not self._holds.full:
+            later = msgspec.structs.replace(request, queue_offset=read.next_offset)
+            self._hold(now_ms, received, later, deadline_ms)
+            return warnings
+        if code == Code.PULL_NOT_FOUND and may_hold:
+            if self._holds.full:
+                # A RocketMQ client does not know this code, so it gets PULL_NOT_FOUND.
+                code = Code.POLLING_FULL if request.max_msg_bytes is not None else code
+            else:
+                self._hold(now_ms, received, request, deadline_ms)
+                return []
+        reply = self._reply(received, request, code, read)
+        if code == Code.PULL_OFFSET_MOVED:
+            return [reply, *self._moved.note(now_ms, received, request, read.next_offset)]
+        return [reply, *warnings]
+
+    def _hold(
+        self, now_ms: int, received: Received, request: PullMessage, deadline_ms: int
+    ) -> None:
+        wait_ms = min(request.suspend_timeout_millis, self._policy.hold_ms_max)
+        self._holds.add(
+            Hold(
+                received.to.peer,
+                (request.topic, request.queue_id),
+                request.queue_offset,
+                deadline_ms or now_ms + wait_ms,
+                _Waiting(received, request),
+            )
+        )
+
+    # -- the checks, in RocketMQ's order ------------------------------------------------------
+
+    def _check(self, received: Received, request: PullMessage) -> Subscription:
+        if not self._policy.permission & READ:
+            raise NoPermission(f"broker {self._policy.broker_name} is not readable")
+        group = self._control.groups.get(request.consumer_group)
+        if group is None:
+            group = self._ensure_group(request.consumer_group, received, "first pull of a consumer")
+        if not group.consume_enable:
+            raise NoPermission(f"consumer group {request.consumer_group} may not consume")
+        topic = self._control.topics.get(request.topic)
+        if topic is None:
+            raise TopicNotFound(f"topic {request.topic} does not exist")
+        if not topic.readable:
+            raise NoPermission(f"topic {request.topic} is not readable (perm {topic.perm})")
+        if not 0 <= request.queue_id < topic.read_queue_nums:
+            raise BadRequest(
+                f"queue ID {request.queue_id} is out of range: topic {request.topic} has "
+                f"{topic.read_queue_nums} read queues"
+            )
+        if request.max_msg_nums <= 0:
+            raise BadRequest(f"maxMsgNums is {request.max_msg_nums}; it must be at least 1")
+        if request.sys_flag & PullFlag.CLASS_FILTER:
+            raise self._judged_elsewhere(received, request)
+        if request.sys_flag & PullFlag.SUBSCRIPTION:
+            return heard(
+                request.topic,
+                request.subscription,
+                request.expression_type,
+                version=request.sub_version,
+            )
+        consuming = self._members.consumer_group(request.consumer_group)
+        if consuming is None:
+            raise Rejected(
+                f"consumer group {request.consumer_group} is unknown: this broker has "
+                "received no heartbeat of it",
+                code=Code.SUBSCRIPTION_NOT_EXIST,
+            )
+        wanted = consuming.subscription(request.topic, received.to.peer)
+        if wanted is not None and wanted.class_filter_mode:
+            raise self._judged_elsewhere(received, request)
+        return check_pull(
+            request.consumer_group,
+            request.topic,
+            wanted,
+            wanted_version=request.sub_version,
+            model=consuming.message_model,
+            broadcast_enabled=group.consume_broadcast_enable,
+        )
+
+    def _judged_elsewhere(self, received: Received, request: PullMessage) -> Rejected:
+        """Return the error for a Python filter, which only filter servers run; never skip it."""
+        addresses = self._filter_servers.addresses_for(received.to.peer)
+        if addresses:
+            where = f"pull from one of these: {', '.join(addresses)}"
+        else:
+            where = (
+                "no filter server is registered at this broker: start one with `kourou "
+                "filter-server`"
+            )
+        return Rejected(
+            f"group {request.consumer_group} uses a filter for {request.topic}, which "
+            "only filter servers can run",
+            hint=where,
+        )
+
+    # -- property filters ---------------------------------------------------------------------
+
+    def _sieve(self, request: PullMessage, subscription: Subscription) -> Sieve:
+        """Return the predicate of this pull; raises Rejected with 1, 23 or 27, as 4.9 does."""
+        check_allowed(subscription.expression_type, property_filter=self._policy.property_filter)
+        try:
+            return filter_of(subscription).sieve()
+        except Rejected as error:
+            if request.sys_flag & PullFlag.SUBSCRIPTION:
+                raise
+            raise Rejected(
+                error.message, hint=error.hint, code=Code.FILTER_DATA_NOT_EXIST
+            ) from error
+
+    def _count(
+        self,
+        request: PullMessage,
+        subscription: Subscription,
+        sieve: Sieve | None,
+        read: QueueRead,
+    ) -> list[Effect]:
+        """Count the messages that do not match; log once that a filter cannot compare."""
+        topic, group = request.topic, request.consumer_group
+        looked_at = read.next_offset - request.queue_offset if read.max_offset else 0
+        left = max(0, looked_at - len(read.records) - len(read.corrupt_offsets))
+        failed = 0 if sieve is None else sieve.failed
+        if left:
+            self._traffic.passed_over(topic, group, left, failed)
+        key = (group, topic, subscription.expression)
+        if sieve is None or not failed or key in self._told:
+            return []
+        if len(self._told) >= FILTERS_REMEMBERED_MAX:
+            self._told.clear()
+        self._told.add(key)
+        return [
+            LogWarning(
+                f"filter {subscription.expression[:200]!r} of group {group} cannot be "
+                f"evaluated for some messages of {topic}, so the group does not receive "
+                f"them: {sieve.reason}"
+            )
+        ]
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _read(
+        self, now_ms: int, request: PullMessage, subscription: Subscription, sieve: Sieve | None
+    ) -> tuple[Code, QueueRead]:
+        offset = request.queue_offset
+        span = self._view.queue_range(request.topic, request.queue_id)
+        low, high = span if span is not None else (0, 0)
+        if offset > high and self.follows:
+            return Code.PULL_NOT_FOUND, QueueRead(
+                next_offset=offset, min_offset=low, max_offset=high
+            )
+        if high == 0:
+            code = Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
+            return code, QueueRead(next_offset=0)
+        if offset < low:
+            return Code.PULL_OFFSET_MOVED, QueueRead(
+                next_offset=low, min_offset=low, max_offset=high
+            )
+        if offset > high:
+            return Code.PULL_OFFSET_MOVED, QueueRead(
+                next_offset=high, min_offset=low, max_offset=high
+            )
+        if offset == high:
+            return Code.PULL_NOT_FOUND, QueueRead(next_offset=high, min_offset=low, max_offset=high)
+        read = self._look(request, subscription, sieve, self._confirmations.confirmed)
+        if read.corrupt_offsets and self.heals:
+            below = self._wait_below(now_ms, request, read.corrupt_offsets)
+            if below >= 0:
+                read = self._look(request, subscription, sieve, below)
+        if read.records:
+            return Code.SUCCESS, read
+        if read.corrupt_offsets:
+            # Kourou's client gets the error and decides; a RocketMQ client can only skip the gap.
+            told = request.max_msg_bytes is not None
+            return Code.MESSAGE_CORRUPT if told else Code.PULL_RETRY_IMMEDIATELY, read
+        if read.next_offset > offset:
+            return Code.PULL_RETRY_IMMEDIATELY, read
+        return Code.PULL_NOT_FOUND, read
+
+    def _look(
+        self, request: PullMessage, subscription: Subscription, sieve: Sieve | None, below: int
+    ) -> QueueRead:
+        messages, size = self._limits(request)
+        return self._view.read_queue(
+            request.topic,
+            request.queue_id,
+            request.queue_offset,
+            max_messages=messages,
+            max_bytes=size,
+            codes=wanted_codes(subscription),
+            below=below,
+            wanted=sieve,
+        )
+
+    def _wait_below(self, now_ms: int, request: PullMessage, damaged: Sequence[int]) -> int:
+        """Return the position of the first message to wait for; -1 if all are given up.
+
+        An offset whose record is lost for good has no position.
+        """
+        for offset in damaged:
+            position = self._view.offset_position(request.topic, request.queue_id, offset)
+            if position < 0:
+                continue
+            if len(self._healing) >= HEALING_MAX:
+                self._healing.clear()
+            since_ms = self._healing.setdefault((request.topic, request.queue_id, offset), now_ms)
+            if now_ms < since_ms + HEALING_MS:
+                return position
+        return -1
+
+    def _limits(self, request: PullMessage) -> tuple[int, int]:
+        """Return how many messages and bytes the reply to this pull may have.
+
+        Kourou's own client states its byte budget and gets what it requests within the protocol's
+        limits. For other clients, RocketMQ's limits apply: one pair for recent data and one for
+        data on disk.
+        """
+        if request.max_msg_bytes is not None:
+            return (
+                min(request.max_msg_nums, PULL_MESSAGES_MAX),
+                max(
+                    1, min(request.max_msg_bytes, self._policy.pull_bytes_max, PULL_SIZE_BYTES_MAX)
+                ),
+            )
+        policy = self._policy
+        at = self._view.offset_position(request.topic, request.queue_id, request.queue_offset)
+        if at < 0 or self._view.is_recent(at):
+            return (
+                min(request.max_msg_nums, policy.transfer_count_in_memory),
+                policy.transfer_bytes_in_memory,
+            )
+        return (
+            min(request.max_msg_nums, policy.transfer_count_on_disk),
+            policy.transfer_bytes_on_disk,
+        )
+
+    # -- the reply ----------------------------------------------------------------------------
+
+    def _reply(
+        self, received: Received, request: PullMessage, code: Code, read: QueueRead
+    ) -> Reply:
+        body: Sequence[bytes | memoryview] = ()
+        if read.records:
+            records = read.records
+            # Records that are back to back in the log are sent as they are. Others are joined,
+            # because a separate part of a frame for every record costs more than copying it.
+            body = (read.run if read.run is not None else b"".join(records),)
+            self._traffic.out(request.topic, request.consumer_group, len(records), read.size_bytes)
+        else:
+            self._traffic.pulls_empty += 1
+        remark = _REMARKS.get(code, "")
+        if read.corrupt_offsets:
+            remark = f"unreadable offsets: {', '.join(map(str, read.corrupt_offsets))}"
+        member = self._member_to_ask(request, read) if self._policy.slave_read else 0
+        header = self._header(read.next_offset, read.min_offset, read.max_offset, member)
+        return Reply(received.to, code, remark, header, body)
+
+    def _member_to_ask(self, request: PullMessage, read: QueueRead) -> int:
+        """Return the broker to pull from next: cold data is read from a follower's disk."""
+        group = self._control.groups.get(request.consumer_group)
+        if group is None:
+            return 0
+        cold = read.last_position >= 0 and not self._view.is_recent(read.last_position)
+        return group.which_broker_when_consume_slowly if cold else group.broker_id
+
+    @staticmethod
+    def _header(
+        next_offset: int, min_offset: int, max_offset: int, member: int = 0
+    ) -> PullResponse:
+        return PullResponse(
+            suggest_which_broker_id=member,
+            next_begin_offset=next_offset,
+            min_offset=min_offset,
+            max_offset=max_offset,
+        )
+
+
+def _nothing_let_through(code: Code, read: QueueRead) -> bool:
+    """Return whether all available messages were examined, and the filter matches none."""
+    return (
+        code == Code.PULL_RETRY_IMMEDIATELY
+        and read.next_offset == read.max_offset
+        and not read.corrupt_offsets
+    )
+
+
+def _is_answer(effect: Effect) -> bool:
+    """Return whether this is a reply to a pull that passed all checks."""
+    return isinstance(effect, Reply) and effect.code in _REMARKS
+
+
+_REMARKS: dict[int, str] = {
+    Code.SUCCESS: "FOUND",
+    Code.PULL_NOT_FOUND: "NO_NEW_MESSAGE",
+    Code.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MESSAGE",
+    Code.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
+}

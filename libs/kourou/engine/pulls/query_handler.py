@@ -1,0 +1,147 @@
+"""Queries for stored messages: by position, by key, by unique key; and reads of queue entries.
+
+State: none. Uncommitted messages are not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kourou.engine.effects import Effect
+from kourou.engine.groups.membership import Membership
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import StoreView
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.errors import BadRequest, Code, Rejected
+from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
+from kourou.model.subscription import TAG, Subscription
+from kourou.protocol.all_bodies import QueueLook, QueueUnit, encode_queue_look
+from kourou.protocol.messages.queries import (
+    QueryConsumeQueue,
+    QueryMessage,
+    QueryMessageResponse,
+    ViewMessageById,
+)
+from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.layout import parts_of
+from kourou.protocol.record.properties import labels
+from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received
+
+
+class QueryDesk:
+    """Handles message queries."""
+
+    def __init__(
+        self,
+        view: StoreView,
+        confirmations: Confirmations,
+        members: Membership,
+        policy: BrokerPolicy,
+    ) -> None:
+        self._view = view
+        self._confirmations = confirmations
+        self._members = members
+        self._policy = policy
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """Return the handler of each request type."""
+        return {
+            QueryMessage: self.by_key,
+            ViewMessageById: self.view,
+            QueryConsumeQueue: self.look,
+        }
+
+    def view(self, _now_ms: int, received: Received, request: ViewMessageById) -> list[Effect]:
+        """Reply with the record at a log position (33)."""
+        if not 0 <= request.offset < self._confirmations.confirmed:
+            raise Rejected(f"this broker's log has no message at position {request.offset}")
+        return [Reply(received.to, body=(self._view.record_at(request.offset),))]
+
+    def by_key(self, _now_ms: int, received: Received, request: QueryMessage) -> list[Effect]:
+        """Reply with messages by key or unique key (12).
+
+        RocketMQ returns every record with the same hash, and its clients compare the keys. This
+        broker omits records of other keys already; Kourou's client compares, too.
+        """
+        wanted = self._policy.query_max if request.unique_key_query else request.max_num
+        if wanted <= 0:
+            raise BadRequest(f"maxNum is {wanted}; it must be at least 1")
+        records = self._view.find_by_key(
+            request.topic,
+            request.key,
+            max_count=min(wanted, QUERY_MESSAGES_MAX),
+            begin_ms=request.begin_timestamp,
+            end_ms=request.end_timestamp,
+            below=self._confirmations.confirmed,
+        )
+        if not records:
+            return [
+                Reply(
+                    received.to,
+                    Code.QUERY_NOT_FOUND,
+                    f"this broker has no message with key {request.key} in topic {request.topic}",
+                    QueryMessageResponse(
+                        index_last_update_timestamp=0, index_last_update_phyoffset=0
+                    ),
+                )
+            ]
+        newest = parts_of(records[0], 0, len(records[0]))
+        header = QueryMessageResponse(
+            index_last_update_timestamp=newest.store_timestamp,
+            index_last_update_phyoffset=newest.position,
+        )
+        return [Reply(received.to, header=header, body=(b"".join(records),))]
+
+    def look(self, _now_ms: int, received: Received, request: QueryConsumeQueue) -> list[Effect]:
+        """Reply with queue entries from an offset on (321), and whether a group's tags match.
+
+        Entries that are not committed or fail their check are omitted.
+        """
+        span = self._view.queue_range(request.topic, request.queue_id)
+        if span is None:
+            raise Rejected(f"{request.queue_id}@{request.topic} is not exist!")
+        low, high = span
+        subscription, filter_data = self._wanted(request)
+        if not low <= request.index < high:
+            look = QueueLook((), low, high, subscription, filter_data)
+            remark = f"Index {request.index} of {request.queue_id}@{request.topic} is not exist!"
+            return [Reply(received.to, Code.SUCCESS, remark, body=(encode_queue_look(look),))]
+        read = self._view.read_queue(
+            request.topic,
+            request.queue_id,
+            request.index,
+            max_messages=max(1, min(request.count, QUEUE_LOOK_UNITS_MAX)),
+            max_bytes=PULL_SIZE_BYTES_MAX,
+            codes=None,
+            below=self._confirmations.confirmed,
+        )
+        units = tuple(_unit(record, subscription) for record in read.records)
+        look = QueueLook(units, low, high, subscription, filter_data)
+        return [Reply(received.to, body=(encode_queue_look(look),))]
+
+    def _wanted(self, request: QueryConsumeQueue) -> tuple[Subscription | None, str | None]:
+        """Return the group's subscription to the topic, or the text that it is not online."""
+        if request.consumer_group is None:
+            return None, None
+        group = self._members.consumer_group(request.consumer_group)
+        found = None if group is None else group.subscriptions.get(request.topic)
+        if found is None:
+            return None, f"{request.consumer_group}@{request.topic} is not online!"
+        return found, None
+
+
+def _unit(record: memoryview, subscription: Subscription | None) -> QueueUnit:
+    parts = parts_of(record, 0, len(record))
+    tag, _ = labels(bytes(record[parts.props_at :]))
+    code = tags_code(tag.decode("utf-8", "replace"))
+    by_code = subscription is not None and subscription.expression_type == TAG
+    codes = subscription.codes if subscription is not None and by_code else frozenset()
+    return QueueUnit(
+        eval=not codes or code in codes,
+        physic_offset=parts.position,
+        physic_size=len(record),
+        tags_code=code,
+    )

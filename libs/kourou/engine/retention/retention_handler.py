@@ -1,0 +1,310 @@
+"""Decides when the old end of the log is deleted, and reports what consumers lose.
+
+State: soft (the pass that is due, reported warnings, counts). After a restart in an hour of
+deleteWhen a pass is due again, which deletes only what is expired.
+
+Invariants:
+- what groups lose by a deletion is recorded as an event before the deletion is requested, and the
+  executor makes the event durable before it deletes the first file
+- passes that delete only because of age are an hour of monotonic time apart, whatever the wall
+  clock says, and each deletes at most a quarter of the segments
+- below CLEANING, no control event is deleted that the event store lacks
+- one deletion runs at a time
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kourou.engine.control import ControlState
+from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving, Effect
+from kourou.engine.groups.progress import Commits
+from kourou.engine.inputs import ClosedSegment, DiskMeasured
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import StoreView
+from kourou.engine.retention import plan as retention
+from kourou.engine.retention.disk_pressure import DiskPressure, Level
+from kourou.engine.sends.recorder import Recorder
+from kourou.errors import KourouError
+from kourou.events.control_events import Cause, Event, LogDeleted, UnreadExpiring, UnreadSpan
+from kourou.model.limits import UNREAD_SPANS_MAX
+from kourou.protocol.messages.broker_admin import (
+    CleanExpiredConsumeQueue,
+    DeleteExpiredCommitLog,
+)
+from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Received
+
+EXPIRED, DISK, FORCED, ASKED = "expired", "disk", "forced", "asked"
+"""Why segments were deleted: expiry, an almost full disk, a full one, an operator's request."""
+
+WARN_AGAIN_MS = 600_000
+_CAUSE = Cause("broker", "retention")
+_NAMED_MAX = 3
+
+
+class RetentionDesk:
+    """Decides what is deleted.
+
+    `waiting_before(position)` returns the messages below it that the broker itself has yet to
+    deliver.
+    """
+
+    def __init__(
+        self,
+        view: StoreView,
+        control: ControlState,
+        commits: Commits,
+        recorder: Recorder,
+        policy: BrokerPolicy,
+        pressure: DiskPressure,
+        waiting_before: Callable[[int], list[UnreadSpan]],
+    ) -> None:
+        self._view = view
+        self._control = control
+        self._commits = commits
+        self._recorder = recorder
+        self._policy = policy
+        self._pressure = pressure
+        self._waiting_before = waiting_before
+        self._deleting = False
+        self._asked = False
+        self._due = False
+        self._hour = -1
+        self._next_pass_ms = 0
+        self._told = ""
+        self._unrecorded: list[Event] = []
+        self._warned_to = 0
+        self._looked_to = 0
+        self._look_again_ms = 0
+        self.deleted: defaultdict[str, int] = defaultdict(int)
+        self.unread_deleted: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.unread_expiring: dict[tuple[str, str], int] = {}
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """Return the handler of each request type."""
+        return {
+            DeleteExpiredCommitLog: self.delete_expired,
+            CleanExpiredConsumeQueue: self.clean_queues,
+        }
+
+    def delete_expired(
+        self, _now_ms: int, received: Received, _request: DeleteExpiredCommitLog
+    ) -> list[Effect]:
+        """Delete all expired segments with the next measurement, at any hour (329)."""
+        self._asked = True
+        return [Reply(received.to)]
+
+    def clean_queues(
+        self, _now_ms: int, received: Received, _request: CleanExpiredConsumeQueue
+    ) -> list[Effect]:
+        """Delete files of queues and index that refer only to deleted records (306)."""
+        return [CleanProjections(), Reply(received.to)]
+
+    # -- measurements -------------------------------------------------------------------------
+
+    def measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
+        """Handle a measurement of disk and segments, once a second and after every ENOSPC."""
+        pressure = self._pressure
+        effects = self.watched(look)
+        if pressure.level < Level.FORCING and not self._due:
+            self._told = ""
+        self._record([], look.wall_ms)
+        if look.hour != self._hour:
+            self._hour = look.hour
+            self._due = self._due or look.hour in self._policy.delete_hours
+        if not self._deleting:
+            effects += self._delete(now_ms, look)
+        effects += self._warn(now_ms, look)
+        return effects
+
+    def watched(self, look: DiskMeasured) -> list[Effect]:
+        """Update the disk level. A follower does only this: it deletes what its leader does."""
+        pressure = self._pressure
+        starving = pressure.starving
+        warnings = pressure.measured(look.total_bytes, look.free_bytes, full=look.full)
+        effects: list[Effect] = [LogWarning(text) for text in warnings]
+        if pressure.starving is not starving:
+            effects.append(DiskStarving(pressure.starving))
+        return effects
+
+    @property
+    def deleting(self) -> bool:
+        """Whether the old end of the log is being deleted."""
+        return self._deleting
+
+    def follows(self) -> None:
+        """Note that this follower deletes what its leader has deleted."""
+        self._deleting = True
+
+    def shrunk(self) -> None:
+        """Note that a deletion has ended."""
+        self._deleting = False
+
+    # -- deleting -----------------------------------------------------------------------------
+
+    def _delete(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
+        segments = retention.up_to(look.segments, look.deletable_end)
+        if not segments:
+            self._asked = self._due = False
+            return []
+        level = self._pressure.level
+        reserved_ms = self._policy.reserved_hours * retention.HOUR_MS
+        expired = segments[: retention.older_than(segments, reserved_ms)]
+        share = retention.pass_share(look.segments)
+        if expired and level >= Level.CLEANING:
+            return self._go(look, expired[:share], DISK)
+        if level >= Level.FORCING:
+            return self._force(look, segments)
+        safe, warnings = self._projected_part(look, expired)
+        if self._asked:
+            self._asked = False
+            return warnings + self._go(look, safe, ASKED)
+        if not expired:
+            self._due = False
+        if not self._due or now_ms < self._next_pass_ms or not safe:
+            return warnings if self._due else []
+        self._due = len(expired) > share  # a pass that reached its limit continues an hour later
+        self._next_pass_ms = now_ms + retention.PASS_INTERVAL_MS
+        return warnings + self._go(look, safe[:share], EXPIRED)
+
+    def _projected_part(
+        self, look: DiskMeasured, expired: Sequence[ClosedSegment]
+    ) -> tuple[Sequence[ClosedSegment], list[Effect]]:
+        """Return the segments that can be deleted without a loss of history."""
+        unprojected = retention.unprojected_from(self._view, look.events_projected)
+        if unprojected is None:
+            return expired, []
+        safe = retention.up_to(expired, unprojected)
+        if len(safe) == len(expired):
+            return expired, []
+        return safe, self._tell_once(
+            "expired log segments are kept: the event store does not have their control events yet"
+        )
+
+    def _force(self, look: DiskMeasured, segments: Sequence[ClosedSegment]) -> list[Effect]:
+        """Handle a full disk without expired segments: delete the oldest, if allowed and useful."""
+        policy, percent = self._policy, self._pressure.used_percent
+        if not policy.clean_forcibly:
+            return self._tell_once(
+                f"the disk is {percent} % full, but no segment has expired and "
+                "cleanFileForciblyEnable is false: nothing is deleted"
+            )
+        over = self._pressure.bytes_over()
+        count = retention.relief(segments, over) if over > 0 else int(look.full)
+        if count is None:
+            return self._tell_once(
+                f"the disk is {percent} % full, but deleting the whole log would not free "
+                "enough: other data fills the disk; nothing is deleted"
+            )
+        chosen = segments[: min(count, retention.FORCED_SEGMENTS_MAX)]
+        if chosen and not policy.lose_unconsumed:
+            unread = self._unread(chosen[-1].end)
+            if unread:
+                chosen = retention.up_to(chosen, retention.first_unread(self._view, unread))
+            if not chosen:
+                return self._tell_once(
+                    f"the disk is {percent} % full, but the oldest messages were not consumed "
+                    f"by {_named(unread)}, and allowLoseUnconsumed is false: nothing is "
+                    "deleted"
+                )
+        return self._go(look, chosen, FORCED)
+
+    def _go(self, look: DiskMeasured, chosen: Sequence[ClosedSegment], reason: str) -> list[Effect]:
+        """Record what is deleted unread, then request the deletion."""
+        if not chosen:
+            return []
+        start, end = chosen[0].start, chosen[-1].end
+        unread = self._unread(end)
+        effects: list[Effect] = []
+        if unread:
+            effects.append(
+                LogWarning(
+                    f"deleting the log from {start} to {end} ({reason}), which was not "
+                    f"consumed by {_named(unread)}"
+                )
+            )
+        self._record(
+            [LogDeleted(start, end, reason, part) for part in _parts(unread)], look.wall_ms
+        )
+        self._deleting = True
+        self._told = ""
+        self.deleted[reason] += len(chosen)
+        for key, count in retention.by_group(unread).items():
+            self.unread_deleted[key] += count
+        return [*effects, DeleteLogBefore(end)]
+
+    # -- warnings -----------------------------------------------------------------------------
+
+    def _warn(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
+        """Record early which groups have not read messages that expire soon or are expired."""
+        reserved_ms = self._policy.reserved_hours * retention.HOUR_MS
+        ahead_ms = retention.warning_ms(reserved_ms)
+        count = retention.older_than(look.segments, reserved_ms - ahead_ms)
+        end = look.segments[count - 1].end if count else 0
+        if end == self._looked_to and now_ms < self._look_again_ms:
+            return []
+        self._looked_to, self._look_again_ms = end, now_ms + WARN_AGAIN_MS
+        unread = self._unread(end) if count else []
+        self.unread_expiring = retention.by_group(unread)
+        if not unread or end <= self._warned_to:
+            return []
+        self._warned_to = end
+        within_ms = max(0, reserved_ms - look.segments[count - 1].age_ms)
+        self._record(
+            [UnreadExpiring(end, within_ms, part) for part in _parts(unread)], look.wall_ms
+        )
+        return [
+            LogWarning(
+                f"the log up to {end} expires within {within_ms / retention.HOUR_MS:.1f} "
+                f"h, and was not consumed by {_named(unread)}"
+            )
+        ]
+
+    def _unread(self, end: int) -> list[UnreadSpan]:
+        read = retention.unread_before(self._view, self._control, self._commits, end)
+        return read + self._waiting_before(end)
+
+    # -- reports ------------------------------------------------------------------------------
+
+    def _record(self, events: Sequence[Event], wall_ms: int) -> None:
+        """Record these events, and earlier ones that a full log could not store.
+
+        A deletion frees space, so it does not wait for its own record.
+        """
+        self._unrecorded += events
+        while self._unrecorded:
+            try:
+                self._recorder.record(self._unrecorded[:1], _CAUSE, wall_ms)
+            except KourouError:
+                return  # tried again at the next measurement
+            del self._unrecorded[:1]
+
+    def _tell_once(self, text: str) -> list[Effect]:
+        """Return a warning about a lasting state once, when the state begins."""
+        kind = text.partition(",")[2] or text
+        if kind == self._told:
+            return []
+        self._told = kind
+        return [LogWarning(text)]
+
+
+def _parts(unread: Sequence[UnreadSpan]) -> list[tuple[UnreadSpan, ...]]:
+    """Return at least one part, so that there is an event even without losses."""
+    firsts = range(0, max(1, len(unread)), UNREAD_SPANS_MAX)
+    return [tuple(unread[first : first + UNREAD_SPANS_MAX]) for first in firsts]
+
+
+def _named(unread: Sequence[UnreadSpan]) -> str:
+    counts = retention.by_group(unread)
+    told = [
+        f"group {group} ({count} messages of {topic})"
+        for (topic, group), count in sorted(counts.items())[:_NAMED_MAX]
+    ]
+    more = len(counts) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more > 0 else "")

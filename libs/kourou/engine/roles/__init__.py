@@ -1,0 +1,1 @@
+"""The roles of a broker: leader and follower, configured or elected."""

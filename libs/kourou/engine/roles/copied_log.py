@@ -1,0 +1,104 @@
+"""Applies the bytes that were copied from a leader: events take effect, old segments are deleted.
+
+State: projection of the copied log, by the same `evolve` as on a leader.
+
+An event takes effect when it is copied. A follower that must truncate the event restarts, and
+recovers the state without it. A deletion cannot be undone, so it waits until its event is
+committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kourou.engine.control import ControlState, evolve
+from kourou.engine.control_log import read_control_events
+from kourou.engine.effects import DeleteLogBefore, Effect
+from kourou.engine.groups.progress import yield_to
+from kourou.engine.ports import StoreView
+from kourou.engine.sends.appends import Appends
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.recorder import entailed_by
+from kourou.events.control_events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
+from kourou.model.names import CONTROL_TOPIC
+from kourou.runtime.effects import LogWarning
+
+
+class FollowedConfirmations(Confirmations):
+    """The committed position of a follower; `told` is what the leader or the group reported."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, *, end: int, flushed: int, told: int) -> None:
+        super().__init__(sync_flush=False, flush_timeout_ms=0, end=end, flushed=flushed)
+        self.told = told
+
+    @property
+    def confirmed(self) -> int:
+        """The committed position: readers see the records below it."""
+        return min(super().confirmed, self.told)
+
+    def confirmed_to(self, position: int) -> list[Effect]:
+        """Note that the group has committed everything below `position`."""
+        self.told = max(self.told, position)
+        return []
+
+
+class CopiedLog:
+    """The copy of one log; `apply` applies changed settings."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        view: StoreView,
+        appends: Appends,
+        confirmations: Confirmations,
+        apply: Callable[[Sequence[Event]], None],
+    ) -> None:
+        self._control = control
+        self._view = view
+        self._appends = appends
+        self._confirmations = confirmations
+        self._apply = apply
+        self._deletions: deque[tuple[int, int]] = deque()  # (position of the event, new log start)
+
+    def copied(self, end: int) -> None:
+        """Note that the store has the leader's bytes up to `end`."""
+        self._appends.copied_to(end)
+        self._confirmations.append(end)
+
+    def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+        """Apply new control events, if the queue of control events has advanced."""
+        if not any(topic == CONTROL_TOPIC for topic, _, _ in queues):
+            return []
+        effects: list[Effect] = []
+        end = self._confirmations.appended
+        while True:
+            lost: list[str] = []
+            batch = read_control_events(self._view, self._control.next_offset, end, lost.append)
+            effects += [LogWarning(text) for text in lost]
+            if not batch:
+                return [*effects, *self.deletions()]
+            for recorded in batch:
+                evolve(self._control, recorded)
+                effects += self._entailed(recorded)
+
+    def _entailed(self, recorded: Recorded) -> list[Effect]:
+        """Do what a leader does when it records this event, as far as it applies to a follower."""
+        event = recorded.event
+        if isinstance(event, ProgressRecorded | OffsetsReset):
+            yield_to(self._control.progress, event)
+        self._apply([event])
+        if isinstance(event, LogDeleted):
+            self._deletions.append((recorded.position, event.end))
+            return []
+        return entailed_by(event, self._control)
+
+    def deletions(self) -> list[Effect]:
+        """Return the decided deletions that are committed by now."""
+        due: list[Effect] = []
+        waiting, confirmed = self._deletions, self._confirmations.confirmed
+        while waiting and waiting[0][0] < confirmed:
+            due.append(DeleteLogBefore(waiting.popleft()[1]))
+        return due

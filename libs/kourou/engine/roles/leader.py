@@ -1,0 +1,260 @@
+"""A static leader: followers attach, receive the log, and count (ASYNC_MASTER, SYNC_MASTER).
+
+State: soft, except EpochOpened and InSyncChanged, which are recorded (engine.replicas).
+
+A log that has an epoch gets a new one at every start of its leader. A log that never had a follower
+gets one when the first follower attaches; see kourou.replication.epoch_numbers. Without followers
+this module does nothing: `active` is False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kourou.engine.control import ControlState
+from kourou.engine.effects import ChangeRole, Effect, Flush
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import StoreView
+from kourou.engine.roles.promotion import member_name
+from kourou.engine.sends.appends import Appends
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.copied_confirmations import CopiedConfirmations
+from kourou.engine.sends.recorder import Recorder
+from kourou.errors import KourouError
+from kourou.events.control_events import Cause
+from kourou.events.replication_events import EpochOpened, InSyncChanged
+from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
+from kourou.protocol.request import Request
+from kourou.replication.epoch_numbers import next_epoch
+from kourou.replication.epochs import Epochs
+from kourou.replication.in_sync import InSync, named
+from kourou.replication.shipping import Bounds, ChunkSource, Follower, Shipping
+from kourou.runtime.effects import LogWarning, Notify
+from kourou.runtime.inputs import Received
+from kourou.runtime.peer import Peer
+
+ASYNC_MASTER, SYNC_MASTER = "ASYNC_MASTER", "SYNC_MASTER"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRole:
+    """The settings of a leader. `ack_on_flush`: a replica counts when it has flushed.
+
+    `epoch`: the one to open first, that of a promotion; 0: the next of this leader's own.
+    `may_follow`: a leader that is replaced by another leader becomes its follower.
+    """
+
+    chunks: ChunkSource
+    sync: bool = False
+    ack_on_flush: bool = False
+    fallbehind_max: int = 256 * 1024 * 1024
+    slave_timeout_ms: int = 3_000
+    epoch: int = 0
+    may_follow: bool = False
+
+
+class Leading:
+    """Leads one log."""
+
+    def __init__(
+        self,
+        role: LeaderRole,
+        policy: BrokerPolicy,
+        control: ControlState,
+        view: StoreView,
+        appends: Appends,
+        confirmations: Confirmations,
+        recorder: Recorder,
+    ) -> None:
+        self._role = role
+        self._policy = policy
+        self._control = control
+        self._view = view
+        self._appends = appends
+        self._confirmations = confirmations
+        self._recorder = recorder
+        epochs = Epochs(control.replicas.epochs, appends.end)
+        self._shipping = Shipping(policy.cluster_name, policy.broker_name, role.chunks, epochs)
+        self._shipping.leader = member_name(policy.broker_name, policy.broker_id)
+        self._in_sync = InSync(role.fallbehind_max, role.slave_timeout_ms)
+        self._open = False
+        self._reason = ""
+        self._wall_ms = 0
+        self._told = ""
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """Return the handlers; their requests come in on the replicas' own listener only."""
+        return {Attach: self.attach, ChunkAck: self.acked}
+
+    @property
+    def active(self) -> bool:
+        """Whether any follower is attached or in sync."""
+        return bool(self._shipping) or bool(self._in_sync.members)
+
+    @property
+    def followers(self) -> list[Follower]:
+        """All attached followers."""
+        return list(self._shipping.followers)
+
+    @property
+    def in_sync(self) -> tuple[int, ...]:
+        """The in-sync set, by brokerId."""
+        return self._in_sync.members
+
+    @property
+    def broker_role(self) -> str:
+        """RocketMQ's name for the role."""
+        return SYNC_MASTER if self._role.sync else ASYNC_MASTER
+
+    @property
+    def fenced(self) -> int:
+        """The epoch of a leader that replaced this one; 0 if there is none."""
+        return self._shipping.fenced
+
+    def lag_ms(self, now_ms: int, broker_id: int) -> int | None:
+        """Return how long ago a follower had the whole log; None if never since it attached."""
+        return self._in_sync.lag_ms(now_ms, broker_id, self._view.log_range()[1])
+
+    # -- epochs -----------------------------------------------------------------------------------
+
+    def start(self, wall_ms: int) -> None:
+        """Begin a new epoch if the log has epochs; the core takes the appends.
+
+        Raises as recording does.
+        """
+        self._wall_ms = wall_ms
+        if self._control.replicas.epochs or self._role.epoch:
+            self._open_epoch()
+
+    def _open_epoch(self) -> None:
+        shipping, start = self._shipping, self._appends.end
+        newest = shipping.epochs.newest
+        epoch = max(self._role.epoch, next_epoch(newest, self._policy.broker_id))
+        opened = EpochOpened(epoch, start, shipping.leader, self.broker_role)
+        self._recorder.record([opened], Cause("broker", "becomes leader"), self._wall_ms)
+        shipping.epochs.extend(start)
+        shipping.epochs.open(epoch, start)
+        shipping.opened_end = self._appends.end
+        self._open = True
+
+    # -- followers --------------------------------------------------------------------------------
+
+    def attach(self, now_ms: int, received: Received, request: Attach) -> list[Effect]:
+        """Handle a follower's request for the log."""
+        self._wall_ms = max(self._wall_ms, received.wall_ms)
+        peer, shipping = received.to.peer, self._shipping
+        refusal = shipping.refusal(request)
+        effects: list[Effect] = []
+        if refusal:
+            answer = Attached(
+                broker_name=self._policy.broker_name,
+                broker_id=request.broker_id,
+                epoch=shipping.epoch,
+                refusal=refusal,
+            )
+        else:
+            if not self._open:
+                self._open_epoch()
+            if self._confirmations.flushed < shipping.opened_end:
+                effects.append(Flush())
+            answer = shipping.attach(now_ms, peer, request, self._bounds())
+            if not answer.refusal:
+                self._in_sync.attached(request.broker_id)
+        if answer.refusal:
+            effects += self._tell_once(
+                f"{peer} cannot replicate from this broker: {answer.refusal}"
+            )
+        return [*effects, Notify(peer, answer), *self._fence()]
+
+    def acked(self, now_ms: int, received: Received, request: ChunkAck) -> list[Effect]:
+        """Handle a follower's report of what it has."""
+        follower = self._shipping.answered(now_ms, received.to.peer, request)
+        if follower is not None:
+            progress = follower.progress
+            has = progress.flushed if self._role.ack_on_flush else progress.written
+            self._in_sync.heard(now_ms, follower.broker_id, has, self._view.log_range()[1])
+        return self._fence()
+
+    def drop_peer(self, peer: Peer) -> None:
+        """Detach the follower of a closed connection."""
+        follower = self._shipping.detach(peer)
+        if follower is not None:
+            self._in_sync.detached(follower.broker_id)
+
+    def outdone(self, epoch: int) -> list[Effect]:
+        """Handle a name server's report that another broker leads, in this epoch."""
+        if epoch > self._shipping.epoch:
+            self._shipping.fenced = max(self._shipping.fenced, epoch)
+        return self._fence()
+
+    def _fence(self) -> list[Effect]:
+        """If another broker leads this log, refuse writes and fail pending replies."""
+        fenced = self._shipping.fenced
+        if not fenced or self._told == "fenced":
+            return []
+        self._told = "fenced"
+        text = (
+            f"another broker is the leader of this log: it started epoch {fenced}, "
+            "which ends the epoch of this broker"
+        )
+        self._appends.refuse(text)
+        answers = self._confirmations.fail(text)
+        if self._role.may_follow:
+            return [
+                LogWarning(f"{text}; this broker becomes a follower"),
+                *answers,
+                ChangeRole(False, fenced),
+            ]
+        return [LogWarning(f"{text}; stop this broker, and restart it as a follower"), *answers]
+
+    # -- timers and batches -----------------------------------------------------------------------
+
+    def tick(self, _now_ms: int, wall_ms: int) -> None:
+        """Note the wall clock."""
+        self._wall_ms = wall_ms
+
+    def turn(self, now_ms: int) -> list[Effect]:
+        """End a batch: update the in-sync set, release replies, ship the log."""
+        effects: list[Effect] = []
+        confirmations = self._confirmations
+        if isinstance(confirmations, CopiedConfirmations) and not self._shipping.fenced:
+            effects += self._judge(now_ms, self._view.log_range()[1])
+            members = self._in_sync.members
+            effects += confirmations.copied_to(self._in_sync.copied, len(members))
+        bounds = self._bounds()  # only now: this batch ships the new committed position
+        flush = self._role.sync and self._role.ack_on_flush
+        for shipment in self._shipping.ship(now_ms, bounds, flush=flush):
+            assert isinstance(shipment.to, Peer)
+            body = (shipment.data,) if len(shipment.data) else ()
+            effects.append(Notify(shipment.to, shipment.chunk, body))
+        return effects
+
+    def _judge(self, now_ms: int, end: int) -> list[Effect]:
+        """Record the in-sync replicas if they changed; retry if the write fails."""
+        change = self._in_sync.judge(now_ms, end)
+        if change is not None:
+            self._reason = change.reason
+        members, recorded = self._in_sync.members, self._control.replicas.in_sync
+        if members == recorded:
+            return []
+        event = InSyncChanged(members, recorded, self._reason)
+        try:
+            self._recorder.record([event], Cause("broker", self._reason), self._wall_ms)
+        except KourouError as error:
+            return self._tell_once(f"the in-sync set is not recorded: {error}")
+        return [
+            LogWarning(f"acknowledgements wait for the replicas {named(members)}: {self._reason}")
+        ]
+
+    def _bounds(self) -> Bounds:
+        first, end = self._view.log_range()
+        confirmations = self._confirmations
+        return Bounds(first, end, confirmations.flushed, confirmations.confirmed)
+
+    def _tell_once(self, text: str) -> list[Effect]:
+        if text == self._told:
+            return []
+        self._told = text
+        return [LogWarning(text)]

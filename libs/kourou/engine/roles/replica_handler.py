@@ -1,0 +1,287 @@
+"""The replicas of a log, as a broker reports them, and operators' requests to change the leader.
+
+State: none of its own; that a promotion began is soft. Its result is the EpochOpened of the core
+that comes after this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from kourou.engine.control import ControlState
+from kourou.engine.effects import ChangeRole, Effect, HandOver
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import JOINING, Quorum, QuorumMember, StoreView
+from kourou.engine.roles.follower import Following
+from kourou.engine.roles.leader import Leading
+from kourou.engine.roles.promotion import check_promotion, quorum_leader_name
+from kourou.engine.roles.quorum_follower import QuorumFollowing
+from kourou.engine.roles.quorum_leader import QuorumLeading
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.errors import BadRequest, Rejected
+from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold, encode_replicas
+from kourou.protocol.messages.replicas import (
+    GetReplicas,
+    PromoteReplica,
+    PromoteReplicaResponse,
+    TransferLeader,
+    TransferLeaderResponse,
+)
+from kourou.protocol.request import Request
+from kourou.replication.epoch_numbers import next_epoch
+from kourou.runtime.effects import LogWarning, Reply
+from kourou.runtime.inputs import Received
+
+
+class ReplicaDesk:
+    """Handles operators' requests about the replicas of one log."""
+
+    def __init__(
+        self,
+        policy: BrokerPolicy,
+        control: ControlState,
+        view: StoreView,
+        confirmations: Confirmations,
+        leading: Leading | QuorumLeading | None,
+        following: Following | QuorumFollowing | None,
+    ) -> None:
+        self._policy = policy
+        self._control = control
+        self._view = view
+        self._confirmations = confirmations
+        self._leading = leading
+        self._following = following
+        self._promoting = False
+
+    def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """Return the handler of each request type."""
+        return {
+            GetReplicas: self.replicas,
+            PromoteReplica: self.promote,
+            TransferLeader: self.transfer,
+        }
+
+    # -- status -----------------------------------------------------------------------------------
+
+    def replicas(self, now_ms: int, received: Received, _request: GetReplicas) -> list[Effect]:
+        """Reply with the leader, and how far the followers are (30050)."""
+        return [Reply(received.to, body=(encode_replicas(self.told(now_ms)),))]
+
+    def told(self, now_ms: int) -> ReplicasTold:
+        """Return what this broker knows of the replicas of its log."""
+        policy, known = self._policy, self._control.replicas
+        first, end = self._view.log_range()
+        leading, following = self._leading, self._following
+        told = ReplicasTold(
+            cluster=policy.cluster_name,
+            broker_name=policy.broker_name,
+            broker_id=policy.broker_id,
+            broker_role=leading.broker_role if leading is not None else known.role,
+            leads=following is None,
+            epoch=known.epoch,
+            leader=known.leader,
+            first=first,
+            end=end,
+            flushed=self._confirmations.flushed,
+            confirmed=self._confirmations.confirmed,
+            in_sync=known.in_sync,
+            epochs=tuple(known.epochs),
+        )
+        match leading, following:
+            case Leading(), _:
+                return replace(
+                    told,
+                    fenced=leading.fenced,
+                    followers=_attached(leading, now_ms, end, known.in_sync),
+                )
+            case QuorumLeading(), _:
+                return replace(
+                    told, member=leading.quorum.member, followers=_others(leading, now_ms, end)
+                )
+            case _, Following():
+                return replace(
+                    told,
+                    leader_address=following.leader_address,
+                    state=following.copying.step.name,
+                    reason=following.copying.reason,
+                    lag_bytes=following.copying.lag_bytes,
+                    lag_ms=following.copying.lag_ms(now_ms),
+                )
+            case _, QuorumFollowing():
+                quorum = following.quorum
+                leader = quorum.leader and quorum_leader_name(policy.broker_name, quorum.leader)
+                return replace(
+                    told,
+                    member=quorum.member,
+                    epoch=max(known.epoch, quorum.epoch),
+                    leader=leader,
+                    leader_address=following.leader_address,
+                    state=quorum.state,
+                    lag_bytes=max(0, quorum.leader_end - end),
+                    lag_ms=following.lag_ms(now_ms),
+                )
+            case _:
+                return told
+
+    # -- promotion --------------------------------------------------------------------------------
+
+    def promote(self, now_ms: int, received: Received, request: PromoteReplica) -> list[Effect]:
+        """Promote this broker to leader (30051); the reply is sent before it leads."""
+        policy = self._policy
+        if request.broker_name != policy.broker_name:
+            raise BadRequest(f"this is {policy.broker_name}, not {request.broker_name}")
+        if self._promoting:
+            raise Rejected("this broker is being promoted already")
+        following = self._following
+        if isinstance(self._leading, QuorumLeading) or isinstance(following, QuorumFollowing):
+            raise Rejected(
+                "this broker is a Raft group, which elects its leader",
+                hint="to transfer leadership: kourou admin transfer-leader",
+            )
+        heard = (
+            self._heard_by_leader(request)
+            if following is None
+            else self._check(following, now_ms, request)
+        )
+        end = self._view.log_range()[1]
+        epoch = next_epoch(
+            max(heard, self._control.replicas.epoch), policy.broker_id, promoted=True
+        )
+        behind = 0 if following is None else following.copying.lag_bytes
+        self._promoting = True
+        answer = PromoteReplicaResponse(epoch=epoch, position=end, behind=behind)
+        text = (
+            f"{received.to.peer} promotes this broker: it becomes the leader at "
+            f"position {end}, in epoch {epoch}; the previous leader had {behind} "
+            "bytes more"
+        )
+        outdone = [] if following is None else following.outdo(epoch)
+        told = Reply(received.to, header=answer)
+        return [told, LogWarning(text), *outdone, ChangeRole(True, epoch)]
+
+    def _check(self, following: Following, now_ms: int, request: PromoteReplica) -> int:
+        if not request.force:
+            check_promotion(
+                self._control.replicas,
+                self._policy.broker_id,
+                leader=following.leader_address,
+                silent_ms=following.copying.silent_ms(now_ms),
+            )
+        return following.heard
+
+    def _heard_by_leader(self, request: PromoteReplica) -> int:
+        """Return the epoch to exceed, for a leader that was replaced and is to lead again.
+
+        Its own records then become the log.
+        """
+        leading = self._leading
+        if not isinstance(leading, Leading):
+            raise Rejected(
+                "this broker cannot be promoted: it has no replicas",
+                hint="set replicationEnable=true to allow followers",
+            )
+        if not leading.fenced:
+            raise Rejected(
+                f"this broker is the leader already, in epoch {self._control.replicas.epoch}"
+            )
+        if not request.force:
+            raise Rejected(
+                f"another broker is the leader of this log, in epoch {leading.fenced}",
+                hint="force replaces it, and messages that it stored since are lost",
+            )
+        return leading.fenced
+
+    # -- a Raft group -----------------------------------------------------------------------------
+
+    def transfer(self, _now_ms: int, received: Received, request: TransferLeader) -> list[Effect]:
+        """Transfer leadership to another replica (30052); the reply is sent when that begins."""
+        policy, leading = self._policy, self._leading
+        if request.broker_name != policy.broker_name:
+            raise BadRequest(f"this is {policy.broker_name}, not {request.broker_name}")
+        if not isinstance(leading, QuorumLeading):
+            raise Rejected(
+                f"broker {policy.broker_name} is not a Raft group",
+                hint="stop its leader, then promote a follower",
+            )
+        quorum = leading.quorum
+        target = _heir(quorum, request.target)
+        answer = TransferLeaderResponse(leader=quorum.member, epoch=quorum.epoch, target=target)
+        whom = target or "the most up-to-date replica"
+        text = (
+            f"{received.to.peer} requests a transfer of leadership from {quorum.member} to {whom}"
+        )
+        return [Reply(received.to, header=answer), LogWarning(text), HandOver(target)]
+
+
+def _attached(
+    leading: Leading, now_ms: int, end: int, in_sync: Sequence[int]
+) -> tuple[FollowerTold, ...]:
+    return tuple(
+        FollowerTold(
+            broker_id=one.broker_id,
+            address=str(one.to),
+            state=one.progress.state.name,
+            written=one.progress.written,
+            flushed=one.progress.flushed,
+            lag_bytes=one.progress.lag(end),
+            lag_ms=leading.lag_ms(now_ms, one.broker_id),
+            in_sync=one.broker_id in in_sync,
+        )
+        for one in sorted(leading.followers, key=lambda one: one.broker_id)
+    )
+
+
+def _others(leading: QuorumLeading, now_ms: int, end: int) -> tuple[FollowerTold, ...]:
+    return tuple(
+        FollowerTold(
+            broker_id=one.broker_id,
+            address="",
+            state=one.state,
+            written=one.written,
+            flushed=one.flushed,
+            lag_bytes=max(0, end - one.written),
+            lag_ms=leading.lag_ms(now_ms, one),
+            in_sync=False,
+            member=one.member,
+        )
+        for one in sorted(leading.quorum.followers(), key=lambda one: one.broker_id)
+    )
+
+
+def _heir(quorum: Quorum, wanted: str) -> str:
+    """Return the replica that is to lead, "" for the most up-to-date one.
+
+    Raises Rejected if leadership cannot be transferred now, or not to that replica.
+    """
+    others = quorum.followers()
+    heir = _member_named(others, wanted) if wanted else ""
+    voters = [one.member for one in others if one.state != JOINING.upper()]
+    if heir and heir not in voters:
+        raise Rejected(
+            f"replica {heir} has no vote yet: it is catching up",
+            hint="retry when it is no longer JOINING: kourou admin replicas",
+        )
+    if not voters:
+        raise Rejected(
+            "no other replica has a vote", hint="check the replicas: kourou admin replicas"
+        )
+    if not quorum.may_append():
+        raise Rejected(
+            f"replica {quorum.member} is transferring leadership already",
+            hint="check which replica is the leader, and retry there: kourou admin replicas",
+        )
+    return heir
+
+
+def _member_named(others: Sequence[QuorumMember], target: str) -> str:
+    """Return the replica with this name or brokerId."""
+    for one in others:
+        if target in {one.member, str(one.broker_id)}:
+            return one.member
+    known = ", ".join(f"{one.member} (brokerId {one.broker_id})" for one in others) or "none"
+    raise BadRequest(
+        f"{target} is not another replica of this group", hint=f"other replicas: {known}"
+    )

@@ -1,0 +1,1 @@
+"""Sends: checks, log positions, batching, deduplication, and replies after the commit."""

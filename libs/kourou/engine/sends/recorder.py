@@ -1,0 +1,156 @@
+"""Records decisions: decided events are appended to the log, then applied to the state.
+
+State: soft, one position. This module owns the order "append, then evolve", which replay repeats.
+
+Many events are appended in batches, one write of the log each: a broker that stops may have to
+record the progress of 200,000 groups.
+
+The reply to the request that caused an event waits like the reply to a send, until the log is
+committed beyond the event's record.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+from kourou.engine.control import ControlState, evolve, time_of_next
+from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Effect, SaveEpochs
+from kourou.engine.sends.appends import Appends
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.errors import KourouError
+from kourou.events.control_events import (
+    Cause,
+    Event,
+    GroupDeleted,
+    GroupPut,
+    OffsetsReset,
+    ProgressRecorded,
+    Recorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
+    encode_record_body,
+    record_properties,
+)
+from kourou.events.filter_events import FilterEventBase, FilterMessagesSkipped
+from kourou.events.replication_events import EpochOpened
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.record.message_record import encode_draft
+from kourou.protocol.record.properties import encode_properties
+
+_TABLES: dict[type, tuple[str, ...]] = {
+    TopicPut: ("topics",),
+    TopicDeleted: ("topics", "offsets"),
+    GroupPut: ("groups",),
+    GroupDeleted: ("groups", "offsets"),
+    SettingChanged: ("settings",),
+    ProgressRecorded: ("offsets",),
+    OffsetsReset: ("offsets",),
+}
+
+_LANE = (CONTROL_TOPIC, 0)
+
+BATCH_BYTES = 1 << 20
+"""The size of one append of control events; a single event may be larger."""
+
+
+class Recorder:
+    """Appends control events and applies them to the state."""
+
+    def __init__(
+        self, control: ControlState, appends: Appends, confirmations: Confirmations, host: bytes
+    ) -> None:
+        self._control = control
+        self._appends = appends
+        self._confirmations = confirmations
+        self._host = host
+        self.filters_end = 0
+        """The log's end after a change of filters that filter servers do not know yet; 0: none."""
+
+    def record(self, events: Sequence[Event], cause: Cause, wall_ms: int) -> None:
+        """Write `events` in order; the core takes their appends and the effects that follow.
+
+        The effects of a batch follow its append, in the order of the events. Raises DiskFull,
+        Throttled or StoreFaulted for the first event that cannot be written; those before it are
+        recorded.
+        """
+        # All events of a decision have the same time.
+        at_ms = max(self._appends.store_ms, time_of_next(self._control, wall_ms))
+        for batch, drafts in self._batches(events, cause, at_ms):
+            try:
+                self._append(batch, drafts, cause, at_ms)
+            except KourouError:
+                if len(batch) == 1:
+                    raise
+                # The events before the refused one can be written.
+                for event, draft in zip(batch, drafts, strict=True):
+                    self._append([event], [draft], cause, at_ms)
+
+    def _batches(
+        self, events: Sequence[Event], cause: Cause, at_ms: int
+    ) -> Iterator[tuple[list[Event], list[bytes]]]:
+        """Yield the events in order, in batches, each with the drafts of its records."""
+        batch: list[Event] = []
+        drafts: list[bytes] = []
+        size_bytes = 0
+        for event in events:
+            draft = encode_draft(
+                topic=CONTROL_TOPIC.encode(),
+                queue_id=0,
+                body=encode_record_body(event, at_ms=at_ms, cause=cause),
+                properties=encode_properties(record_properties(event)),
+                born_timestamp=at_ms,
+                born_host=self._host,
+            )
+            if batch and size_bytes + len(draft) > BATCH_BYTES:
+                yield batch, drafts
+                batch, drafts, size_bytes = [], [], 0
+            batch.append(event)
+            drafts.append(draft)
+            size_bytes += len(draft)
+        if batch:
+            yield batch, drafts
+
+    def _append(
+        self, events: Sequence[Event], drafts: Sequence[bytes], cause: Cause, at_ms: int
+    ) -> None:
+        """Append all of them or raise, then evolve."""
+        sizes = array("q", map(len, drafts))
+        written = self._appends.write(bytearray().join(drafts), sizes, [_LANE], None, at_ms)
+        self._confirmations.append(written.end)
+        entailed: list[Effect] = []
+        for event, offset, position in zip(events, written.offsets, written.positions, strict=True):
+            evolve(
+                self._control,
+                Recorded(
+                    offset,
+                    position,
+                    at_ms,
+                    cause.actor,
+                    cause.reason,
+                    cause.trace_id,
+                    event,
+                    cause.undoes,
+                ),
+            )
+            if isinstance(event, FilterEventBase) and not isinstance(event, FilterMessagesSkipped):
+                self.filters_end = written.end
+            for effect in entailed_by(event, self._control):
+                if not (entailed and isinstance(effect, ConfigChanged) and effect == entailed[-1]):
+                    entailed.append(effect)
+        self._appends.also(entailed)
+
+
+def entailed_by(event: Event, control: ControlState) -> list[Effect]:
+    """Return the effects of a recorded event, whichever broker recorded it."""
+    entailed: list[Effect] = [ConfigChanged(table) for table in _TABLES.get(type(event), ())]
+    if isinstance(event, TopicDeleted):
+        entailed.append(DropTopic(event.before.name))
+    if isinstance(event, TopicPut | TopicDeleted):
+        entailed.append(Announce())
+    if isinstance(event, FilterEventBase):
+        entailed.append(ConfigChanged("filters"))
+    if isinstance(event, EpochOpened):
+        entailed.append(SaveEpochs(tuple(control.replicas.epochs)))
+    return entailed

@@ -1,0 +1,324 @@
+"""Decides whether messages may be stored, stores them, and replies to their sender.
+
+State: none; appends, confirmations and repeats keep what is stored and which replies are pending.
+
+A coalesced send may span topics and queues. Each queue is accepted or refused separately. The
+records of refused queues are omitted, those of the others are stored together.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Effect
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.retention.disk_pressure import DiskPressure
+from kourou.engine.sends.appends import Appends, Lane, Numbers, Written
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.deduplication import NO_REPEATS, Identity, Original, Repeats, identities_of
+from kourou.engine.sends.send_frames import check_lane_bytes, open_send, without_refused
+from kourou.engine.sends.topic_rewrite import HALF_LANE, Redirects
+from kourou.engine.traffic import Traffic
+from kourou.errors import BadRequest, Code, DiskFull, KourouError, NoPermission, Throttled
+from kourou.model.names import NOT_FOR_CLIENTS, check_topic
+from kourou.model.permission import WRITE
+from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
+from kourou.protocol.record.batch import RecordColumns, check_drafts
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Buffer, Received
+
+Ensure = Callable[[str, str, int, Received], TopicConfig]
+"""(topic, default topic, default queue numbers, request) -> the topic, created if allowed."""
+
+_NOWHERE = Original(-1, -1, -1)
+
+
+class _Checked(NamedTuple):
+    """A coalesced send whose records and queues were checked.
+
+    A queue's code is SUCCESS, or the reason why the queue is refused.
+    """
+
+    received: Received
+    request: SendRecords
+    drafts: RecordColumns
+    lanes: list[Lane]
+    lane_of: Numbers | None
+    codes: list[int]
+    remarks: list[str]
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The index of each record's queue."""
+        return [0] * len(self.drafts) if self.lane_of is None else self.lane_of
+
+
+class Sending:
+    """Handles sends."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        appends: Appends,
+        confirmations: Confirmations,
+        repeats: Repeats,
+        policy: BrokerPolicy,
+        traffic: Traffic,
+        ensure_topic: Ensure,
+        pressure: DiskPressure,
+        redirects: Redirects,
+    ) -> None:
+        self._control = control
+        self._appends = appends
+        self._confirmations = confirmations
+        self._repeats = repeats
+        self._policy = policy
+        self._traffic = traffic
+        self._ensure_topic = ensure_topic
+        self._pressure = pressure
+        self._redirects = redirects
+
+    def topic_for_send(
+        self, name: str, default_topic: str, default_nums: int, received: Received
+    ) -> TopicConfig:
+        """Return the topic a client may send to, created if the broker allows it.
+
+        Raises Rejected, and DiskFull while the disk is too full to accept messages.
+        """
+        if not self._policy.permission & WRITE:
+            raise NoPermission(
+                f"broker {self._policy.broker_name} does not accept messages",
+                hint="it has no write permission; send to another broker",
+            )
+        if self._pressure.refusing:
+            self._pressure.check_writable()
+        topic = self._control.topics.get(name)
+        if topic is None or name in NOT_FOR_CLIENTS:
+            check_topic(name)
+            if name in NOT_FOR_CLIENTS:
+                raise NoPermission(f"topic {name} is internal: clients cannot send to it")
+            topic = self._ensure_topic(name, default_topic, default_nums, received)
+        if not topic.writable:
+            raise NoPermission(f"topic {name} is not writable (perm {topic.perm})")
+        return topic
+
+    # -- coalesced sends of Kourou's own client -----------------------------------------------
+
+    def records(self, now_ms: int, received: Received, request: SendRecords) -> list[Effect]:
+        """Store a coalesced send, and reply for each queue."""
+        frame = open_send(received, request)
+        records, sizes, lane_of = frame
+        drafts = check_drafts(records, sizes, self._policy.body_size_max)
+        lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
+        check_lane_bytes(drafts, lanes, lane_of)
+        answers = [self._check_lane(received, request, lane) for lane in lanes]
+        codes = [code for code, _ in answers]
+        remarks = [remark for _, remark in answers]
+        watched = self._policy.deduplicate_retried_sends and (
+            request.attempt != 1 or self._repeats.watching
+        )
+        if watched or drafts.elsewhere:
+            send = _Checked(received, request, drafts, lanes, lane_of, codes, remarks)
+            effects = self._store_placed(now_ms, send, watched=watched)
+            if effects is not None:
+                return effects
+        if any(codes):
+            kept = without_refused(drafts, lane_of, codes)
+            if kept is None:
+                return [_none_stored(received, codes, remarks)]
+            records, sizes, lane_of = kept
+        written = self._appends.write(bytearray(records), sizes, lanes, lane_of, received.wall_ms)
+        self._confirmations.append(written.end)
+        self.count(lanes, lane_of, sizes)
+        header = SendRecordsResponse(
+            lane_codes=codes,
+            lane_remarks=remarks,
+            lane_offsets=written.lane_offsets,
+            runs=written.runs,
+        )
+        reply = Reply(received.to, Code.SUCCESS, "", header)
+        return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
+
+    def _check_lane(self, received: Received, request: SendRecords, lane: Lane) -> tuple[int, str]:
+        """Return SUCCESS, or the code and remark with which this queue is refused."""
+        try:
+            self.require_lane(received, request, lane)
+        except KourouError as error:
+            self._traffic.refuse(error.wire_code)
+            return int(error.wire_code), str(error)
+        return int(Code.SUCCESS), ""
+
+    def knows(self, topic: str) -> bool:
+        """Return whether the topic exists."""
+        return topic in self._control.topics
+
+    def require_lane(self, received: Received, request: SendRecords, lane: Lane) -> None:
+        """Raise Rejected or DiskFull if this queue is refused."""
+        topic = self.topic_for_send(
+            lane[0], request.default_topic, request.default_topic_queue_nums, received
+        )
+        _check_queue(topic, lane[1])
+
+    def count(self, lanes: Sequence[Lane], lane_of: Numbers | None, sizes: Numbers) -> None:
+        """Count what was accepted, for statistics."""
+        self._traffic.taken_many([lane[0] for lane in lanes], lane_of, sizes)
+
+    # -- sends with redirected or repeated messages -------------------------------------------
+
+    def _store_placed(self, now_ms: int, send: _Checked, *, watched: bool) -> list[Effect] | None:
+        """Like `records`, for messages that are redirected or may be repeats (`watched`).
+
+        Returns None if there are neither; then nothing has changed. The messages are one append all
+        the same. The reply has a place for each message: the queue that its sender named, and the
+        offset and position of what was stored. A repeat gets its original's place.
+        """
+        received, request, drafts = send.received, send.request, send.drafts
+        halves = None if watched else self._store_halves(send)
+        if halves is not None:
+            return self._placed(now_ms, send, halves)
+        moved = self._moved(send)
+        lanes = [send.lanes[number] for number in send.numbers]
+        rows = [row for row, number in enumerate(send.numbers) if not send.codes[number]]
+        repeats = NO_REPEATS
+        identities: list[Identity] = []
+        if watched:
+            identities = identities_of(drafts, lanes, moved)
+            repeats = self._repeats.among(
+                identities, rows, received.wall_ms, retried=request.attempt != 1
+            )
+        stored_before = repeats.rows
+        if not moved and not stored_before and request.attempt <= 1:
+            return None
+        places = {
+            row: replace(original, queue_id=lanes[row][1]) if row in moved else original
+            for row, original in repeats.originals.items()
+        }
+        rows = [row for row in rows if row not in stored_before]
+        at, step = 0, len(rows)
+        while at < len(rows):
+            part = rows[at : at + step]
+            try:
+                written = self.store_some(drafts, part, lanes, moved, received.wall_ms)
+            except (Throttled, DiskFull):
+                # What fits of a retried send is stored all the same, and the next attempt finds it.
+                # Otherwise a send that is larger than the available space would never be stored.
+                if not watched or request.attempt <= 1 or step == 1:
+                    raise
+                step //= 2
+                continue
+            at += step
+            for row, offset, position in zip(part, written.offsets, written.positions, strict=True):
+                places[row] = Original(lanes[row][1], offset, position)
+                if watched and request.attempt > 1:
+                    self._repeats.remember(now_ms, identities[row], places[row])
+        for row, first in repeats.twins.items():
+            places[row] = places[first]
+        self._traffic.repeats_removed += len(stored_before)
+        return self._placed(now_ms, send, places)
+
+    def _store_halves(self, send: _Checked) -> dict[int, Original] | None:
+        """Store a frame that has only half messages of batches; otherwise return None."""
+        drafts, frames = send.drafts, self._redirects.half_frames
+        if frames is None or len(drafts.elsewhere) < len(drafts) or any(send.codes):
+            return None
+        halves = frames.store(drafts, send.lanes, send.lane_of, send.received.wall_ms)
+        if halves is None:
+            return None
+        sizes = array("q", drafts.sizes)
+        self.count(send.lanes, send.lane_of, sizes)
+        topics = [lane[0] for lane in send.lanes]
+        self._traffic.taken_many_to(HALF_LANE[0], topics, send.lane_of, sizes)
+        stored = zip(send.numbers, halves.offsets, halves.positions, strict=True)
+        return {
+            row: Original(send.lanes[number][1], offset, position)
+            for row, (number, offset, position) in enumerate(stored)
+        }
+
+    def _moved(self, send: _Checked) -> dict[int, tuple[Buffer, Lane]]:
+        """Return the drafts that are redirected, as they are stored, and their queues.
+
+        If a draft cannot be redirected, its queue is refused before anything is stored; if it is
+        the only one, its error is raised.
+        """
+        moved: dict[int, tuple[Buffer, Lane]] = {}
+        numbers = send.numbers
+        for row in send.drafts.elsewhere:
+            number = numbers[row]
+            if send.codes[number]:
+                continue
+            draft, wall_ms = send.drafts.record(row), send.received.wall_ms
+            try:
+                moved[row] = self._redirects.moved(draft, send.lanes[number], wall_ms)
+            except KourouError as error:
+                if len(send.drafts) == 1:
+                    raise
+                self._traffic.refuse(error.wire_code)
+                send.codes[number], send.remarks[number] = int(error.wire_code), str(error)
+        return moved
+
+    def _placed(self, now_ms: int, send: _Checked, places: Mapping[int, Original]) -> list[Effect]:
+        """Return the reply to a send whose messages have these places; others were refused."""
+        if not places:
+            return [_none_stored(send.received, send.codes, send.remarks)]
+        rows = [places.get(row, _NOWHERE) for row in range(len(send.drafts))]
+        header = SendRecordsResponse(
+            lane_codes=send.codes,
+            lane_remarks=send.remarks,
+            lane_offsets=[-1] * len(send.lanes),
+            runs=[],
+            offsets=[place.offset for place in rows],
+            positions=[place.position for place in rows],
+            queue_ids=[place.queue_id for place in rows],
+        )
+        reply = Reply(send.received.to, Code.SUCCESS, "", header)
+        # A repeat gets its reply when its original is committed; the log's end covers both.
+        end = self._confirmations.appended
+        return self._confirmations.owe(now_ms, end, reply, wait=send.request.wait)
+
+    def store_some(
+        self,
+        drafts: RecordColumns,
+        rows: Sequence[int],
+        lanes: Sequence[Lane],
+        moved: Mapping[int, tuple[Buffer, Lane]],
+        wall_ms: int,
+    ) -> Written:
+        """Store these rows of checked drafts in one append, those of `moved` in other queues.
+
+        `lanes[row]` is where a row was sent to. Raises as Appends.write; then nothing has changed.
+        """
+        records = drafts.records()
+        stored = [moved.get(row) or (records[row], lanes[row]) for row in rows]
+        written = self._appends.write_drafts(
+            [draft for draft, _ in stored], [lane for _, lane in stored], wall_ms
+        )
+        self._confirmations.append(written.end)
+        places = zip(rows, written.offsets, written.positions, strict=True)
+        for row, offset, position in places:
+            topic, size = lanes[row][0], len(records[row])
+            self._traffic.taken(topic, size)
+            if row in moved:
+                draft, lane = moved[row]
+                self._redirects.stored(lane, offset, position, draft, wall_ms)
+                self._traffic.taken_to(lane[0], topic, size)
+        return written
+
+
+def _check_queue(topic: TopicConfig, queue_id: int) -> None:
+    queues = topic.write_queue_nums
+    if not 0 <= queue_id < queues:
+        raise BadRequest(
+            f"queue ID {queue_id} is out of range: topic {topic.name} has {queues} write queues"
+        )
+
+
+def _none_stored(received: Received, codes: list[int], remarks: list[str]) -> Reply:
+    header = SendRecordsResponse(
+        lane_codes=codes, lane_remarks=remarks, lane_offsets=[-1] * len(codes), runs=[]
+    )
+    return Reply(received.to, Code.SUCCESS, "", header)

@@ -1,0 +1,347 @@
+"""Sends that have fields instead of records: single messages or batches of RocketMQ clients.
+
+State: none. After the checks, a message is handled like any other.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kourou.engine.effects import Effect
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.pulls.send_back import SendBack
+from kourou.engine.sends.appends import Appends, Lane, Numbers
+from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.send_handler import Sending
+from kourou.engine.sends.topic_rewrite import (
+    Redirects,
+    delay_level,
+    is_transactional,
+    may_go_elsewhere,
+)
+from kourou.engine.traffic import Traffic
+from kourou.errors import (
+    BadRequest,
+    Code,
+    DiskFull,
+    KourouError,
+    MessageIllegal,
+    NoPermission,
+)
+from kourou.model.limits import (
+    BATCH_MESSAGES_MAX,
+    BATCH_RECORD_BYTES_MAX,
+    PROPERTIES_SIZE_BYTES_MAX,
+)
+from kourou.model.message import Property
+from kourou.model.names import RETRY_PREFIX
+from kourou.model.sysflag import SysFlag
+from kourou.model.topic import TopicConfig
+from kourou.protocol import kernel
+from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
+from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
+from kourou.protocol.record.batch_body import split_batch
+from kourou.protocol.record.message_record import Host, encode_draft, encode_host
+from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Buffer, Received
+
+Changes = tuple[tuple[bytes, bytes | None], ...]
+
+_WAIT = Property.WAIT.value.encode()
+
+
+class Prepared(NamedTuple):
+    """A checked message for `lane`; the reply to its sender has `queue_id`.
+
+    `elsewhere`: the message is redirected. `place` is where `draft` is stored, `size` the number of
+    bytes of the message as it was sent.
+    """
+
+    draft: Buffer
+    place: Lane
+    lane: Lane
+    queue_id: int
+    wait: bool
+    elsewhere: bool
+    size: int
+
+
+class PreparedBatch(NamedTuple):
+    """The checked messages of a batch, back to back, for `lane`; the reply has its queue ID."""
+
+    drafts: bytearray
+    sizes: Numbers
+    lane: Lane
+
+
+class SingleSends:
+    """Handles sends of single messages and of RocketMQ's encoded batches."""
+
+    def __init__(
+        self,
+        sending: Sending,
+        appends: Appends,
+        confirmations: Confirmations,
+        policy: BrokerPolicy,
+        traffic: Traffic,
+        store_host: Host,
+        redirects: Redirects,
+        send_back: SendBack,
+    ) -> None:
+        self._sending = sending
+        self._appends = appends
+        self._confirmations = confirmations
+        self._policy = policy
+        self._traffic = traffic
+        self._host_id = encode_host(store_host).hex().upper()
+        self._redirects = redirects
+        self._send_back = send_back
+        self._turn = 0
+        cluster = (Property.CLUSTER.value.encode(), policy.cluster_name.encode())
+        self._cluster: Changes = (cluster,)
+        self._cluster_without_wait: Changes = (cluster, (_WAIT, None))
+
+    def send(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
+        """Store one message, or the messages of one batch, and reply with their IDs."""
+        try:
+            return self._store(now_ms, received, request)
+        except KourouError as error:
+            # RocketMQ's code for a full disk, upon which its clients try another broker.
+            full = isinstance(error, DiskFull)
+            code = Code.SERVICE_NOT_AVAILABLE if full else error.wire_code
+            self._traffic.refuse(code)
+            header = SendRefusal(
+                region_id=self._policy.region_id, trace_on=_text(self._policy.trace_on)
+            )
+            return [Reply(received.to, code, str(error), header)]
+
+    def _store(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
+        if request.batch:
+            return self._store_batch(now_ms, received, request)
+        one = self.moved(self.prepare(received, request), received.wall_ms)
+        offset, position = self._appends.write_one(one.draft, one.place, received.wall_ms)
+        return self.stored(now_ms, received, one, offset, position)
+
+    def moved(self, one: Prepared, wall_ms: int) -> Prepared:
+        """Return the message as it is stored where it goes first. Raises as Redirects.moved."""
+        if not one.elsewhere:
+            return one
+        draft, place = self._redirects.moved(one.draft, one.lane, wall_ms)
+        return one._replace(draft=draft, place=place)
+
+    def prepare(self, received: Received, request: SendMessage) -> Prepared:
+        """Check a single message and return it as it is stored. Raises KourouError.
+
+        Nothing is stored, but the topic may have been created.
+        """
+        topic, queue_id, body = self._checked(received, request)
+        raw = (request.properties or "").encode()
+        lane: Lane | None = None
+        if topic.name.startswith(RETRY_PREFIX):
+            properties = decode_properties(raw)
+            properties[Property.CLUSTER] = self._policy.cluster_name
+            times, times_max = request.reconsume_times or 0, request.max_reconsume_times
+            lane = self._send_back.dead_lane(topic.name, received, times, times_max, properties)
+            raw = encode_properties(properties)
+        elsewhere = lane is None and may_go_elsewhere(raw) and _goes_elsewhere(raw)
+        # RocketMQ stores WAIT only in redirected messages.
+        encoded = kernel.edit(raw, self._cluster if elsewhere else self._cluster_without_wait)
+        if request.sys_flag & SysFlag.TRANSACTION_MASK and not is_transactional(encoded):
+            raise MessageIllegal(
+                "the flags name a phase of a transaction, but the property TRAN_MSG is not true; "
+                "nothing was stored"
+            )
+        if lane is None:
+            lane = (topic.name, queue_id)
+        draft = self._draft(received, request, lane, body, encoded)
+        wait = find_property(raw, _WAIT) != b"false"
+        return Prepared(draft, lane, lane, queue_id, wait, elsewhere, len(draft))
+
+    def stored(
+        self, now_ms: int, received: Received, one: Prepared, offset: int, position: int
+    ) -> list[Effect]:
+        """Count a prepared message that was just appended to the log, and reply."""
+        self._traffic.taken(one.lane[0], one.size)
+        if one.elsewhere:
+            self._redirects.stored(one.place, offset, position, one.draft, received.wall_ms)
+            self._traffic.taken_to(one.place[0], one.lane[0], one.size)
+        self._confirmations.append(self._appends.end)
+        return self._answer(now_ms, received, one.queue_id, offset, [position], one.wait)
+
+    def _store_batch(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
+        one = self.prepare_batch(received, request)
+        written = self._appends.write(one.drafts, one.sizes, [one.lane], None, received.wall_ms)
+        positions = written.positions.tolist()
+        return self.stored_batch(now_ms, received, one, written.lane_offsets[0], positions)
+
+    def prepare_batch(self, received: Received, request: SendMessage) -> PreparedBatch:
+        """Like `prepare`, for a batch."""
+        topic, queue_id, body = self._checked(received, request)
+        lane = (topic.name, queue_id)
+        drafts, sizes = self._batch(received, request, lane, body)
+        return PreparedBatch(drafts, sizes, lane)
+
+    def stored_batch(
+        self,
+        now_ms: int,
+        received: Received,
+        one: PreparedBatch,
+        offset: int,
+        positions: Sequence[int],
+    ) -> list[Effect]:
+        """Like `stored`, for a batch whose first message got this offset."""
+        self._traffic.taken_many([one.lane[0]], None, one.sizes)
+        self._confirmations.append(self._appends.end)
+        return self._answer(now_ms, received, one.lane[1], offset, positions, wait=True)
+
+    def _checked(self, received: Received, request: SendMessage) -> tuple[TopicConfig, int, bytes]:
+        """Return the topic, which may have been created, the queue, and the body."""
+        topic = self._sending.topic_for_send(
+            request.topic, request.default_topic, request.default_topic_queue_nums, received
+        )
+        queues = topic.write_queue_nums
+        if request.queue_id >= max(queues, topic.read_queue_nums):
+            raise BadRequest(
+                f"queue ID {request.queue_id} is out of range: topic {topic.name} has "
+                f"{queues} write queues"
+            )
+        queue_id = request.queue_id
+        if queue_id < 0 and queues <= 0:  # possible in an imported topic table
+            raise NoPermission(f"topic {topic.name} has no write queues")
+        if queue_id < 0:
+            self._turn += 1
+            queue_id = self._turn % queues
+        body = b"".join(received.body)
+        if len(body) > self._policy.body_size_max:
+            raise MessageIllegal(
+                f"the body has {len(body)} bytes; maxMessageSize is {self._policy.body_size_max}"
+            )
+        return topic, queue_id, body
+
+    def _answer(
+        self,
+        now_ms: int,
+        received: Received,
+        queue_id: int,
+        offset: int,
+        positions: Sequence[int],
+        wait: bool,
+    ) -> list[Effect]:
+        header = SendResponse(
+            msg_id=",".join([f"{self._host_id}{at:016X}" for at in positions]),
+            queue_id=queue_id,
+            queue_offset=offset,
+            region_id=self._policy.region_id,
+            trace_on=_text(self._policy.trace_on),
+        )
+        reply = Reply(received.to, Code.SUCCESS, "", header)
+        return self._confirmations.owe(now_ms, self._appends.end, reply, wait=wait)
+
+    def _batch(
+        self, received: Received, request: SendMessage, lane: Lane, body: bytes
+    ) -> tuple[bytearray, Numbers]:
+        """Return the messages of a batch as drafts back to back, and their sizes."""
+        raw = (request.properties or "").encode()
+        if request.sys_flag & SysFlag.TRANSACTION_MASK:
+            raise MessageIllegal("a batch cannot be part of a transaction; nothing was stored")
+        shared = kernel.edit(raw, self._cluster)
+        born_host, sys_flag = _origin(received, request)
+        try:
+            drafts, sizes, moves, problem, number = kernel.batch(
+                body,
+                shared,
+                lane[0].encode(),
+                lane[1],
+                sys_flag,
+                request.born_timestamp,
+                born_host,
+                request.reconsume_times or 0,
+                BATCH_MESSAGES_MAX,
+                BATCH_RECORD_BYTES_MAX,
+            )
+        except OverflowError as error:
+            raise MessageIllegal(f"a number does not fit into its field: {error}") from error
+        if problem or 1 in moves or not number:
+            refuse_batch(body, shared, problem, number)
+        told = array("q")
+        told.frombytes(sizes)
+        return drafts, told
+
+    def _draft(
+        self,
+        received: Received,
+        request: SendMessage,
+        lane: Lane,
+        body: bytes,
+        properties: bytes,
+    ) -> bytes:
+        _check_length(properties)
+        born_host, sys_flag = _origin(received, request)
+        return encode_draft(
+            topic=lane[0].encode(),
+            queue_id=lane[1],
+            body=body,
+            properties=properties,
+            flag=request.flag,
+            sys_flag=sys_flag,
+            born_timestamp=request.born_timestamp,
+            born_host=born_host,
+            reconsume_times=request.reconsume_times or 0,
+        )
+
+
+def _origin(received: Received, request: SendMessage) -> tuple[bytes, int]:
+    """Return the born host and the flags that a message is stored with."""
+    host = encode_host(received.to.peer.address)
+    sys_flag = request.sys_flag & ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+    return host, sys_flag | int(SysFlag.BORN_HOST_V6) if len(host) > 8 else sys_flag
+
+
+def _check_length(properties: bytes) -> None:
+    if len(properties) > PROPERTIES_SIZE_BYTES_MAX:
+        raise MessageIllegal(
+            f"the properties have {len(properties)} bytes; at most "
+            f"{PROPERTIES_SIZE_BYTES_MAX} are allowed"
+        )
+
+
+def refuse_batch(body: bytes, shared: bytes, problem: int, number: int) -> None:
+    """Raise MessageIllegal with what is wrong with a batch, if anything is.
+
+    The kernel found that `number` of its messages are well formed, and `problem` with the next one.
+    Messages that may be delayed or part of a transaction are refused if they are.
+    """
+    if not number and not problem:
+        raise MessageIllegal("the batch is empty")
+    for index, (_, _, own) in enumerate(split_batch(body)):
+        joined = own + (b"\x02" if own and not own.endswith(b"\x02") else b"") + shared
+        if may_go_elsewhere(joined) and _goes_elsewhere(joined):
+            raise MessageIllegal(
+                "messages of a batch cannot be delayed or part of a transaction; nothing "
+                "was stored",
+                hint="send such messages separately",
+            )
+        if index < number or not problem:
+            continue
+        if problem == TOO_MANY:
+            raise MessageIllegal(
+                f"a batch can have at most {BATCH_MESSAGES_MAX} messages; nothing was stored"
+            )
+        if problem == LONG_PROPERTIES:
+            _check_length(joined)
+        raise MessageIllegal(
+            "the messages of the batch, with their shared properties, have more than "
+            f"{BATCH_RECORD_BYTES_MAX} bytes; nothing was stored",
+            hint="send smaller batches, or share fewer properties",
+        )
+
+
+def _goes_elsewhere(properties: bytes) -> bool:
+    return delay_level(properties) > 0 or is_transactional(properties)
+
+
+def _text(flag: bool) -> str:
+    return "true" if flag else "false"

@@ -1,0 +1,262 @@
+"""The requests of batch transactions: prepare, decide, resolve, abort.
+
+State: soft: the time of the last cleanup. A request to resolve or abort does a bounded part of the
+work and returns how much is left, so that other requests are not delayed.
+
+Half messages that arrive when their batch is resolved already (from a task that was slow or ran
+twice) are accepted, and discarded at a tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Effect
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.retention.disk_pressure import DiskPressure
+from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.recorder import Recorder
+from kourou.engine.transactions import batches as rules
+from kourou.engine.transactions.batch_ends import BatchEnds
+from kourou.engine.transactions.batch_halves import BatchPart
+from kourou.engine.transactions.transaction_handler import Transactions
+from kourou.errors import BadRequest, KourouError, Rejected
+from kourou.events.control_events import Cause, Event
+from kourou.model.batch import NONE, BatchQuery, check_attempt, check_query
+from kourou.model.limits import BATCH_STEP_MESSAGES_MAX
+from kourou.protocol.bodies.batch_bodies import decode_attempts, decode_decision, encode_decision
+from kourou.protocol.messages.batches import (
+    AbortBatch,
+    BatchStateResponse,
+    BatchStepResponse,
+    DecideBatch,
+    GetBatchState,
+    PrepareBatch,
+    ResolveBatch,
+)
+from kourou.protocol.request import Request
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Received
+
+LOOK_MS = 1_000
+"""The time between two cleanups."""
+
+_HOUR_MS = 3_600_000
+
+
+class BatchDesk:
+    """Handles the requests about batches of one broker."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        transactions: Transactions,
+        ends: BatchEnds,
+        owing: Owing,
+        recorder: Recorder,
+        pressure: DiskPressure,
+        policy: BrokerPolicy,
+    ) -> None:
+        self._control = control
+        self._transactions = transactions
+        self._ends = ends
+        self._owing = owing
+        self._recorder = recorder
+        self._pressure = pressure
+        self._policy = policy
+        self._next_look_ms = 0
+        self._troubled = False
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """Return the handler of each request type."""
+        return {
+            GetBatchState: self.state,
+            PrepareBatch: self.prepare,
+            DecideBatch: self.decide,
+            ResolveBatch: self.resolve,
+            AbortBatch: self.abort,
+        }
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def state(self, now_ms: int, received: Received, request: GetBatchState) -> list[Effect]:
+        """Reply with the state of a query (30030) as soon as that state is committed."""
+        query = check_query(request.query)
+        known = self._known(query)
+        return self._owing.decided(
+            now_ms, received, [], header=lambda: self._told(query), body=_winners(known)
+        )
+
+    def prepare(self, now_ms: int, received: Received, request: PrepareBatch) -> list[Effect]:
+        """Record that this broker has what is to be committed, and waits for the decision (30031).
+
+        Raises Rejected if messages are missing, or if there are more than were sent.
+        """
+        query, batch = _named(request.query, request.batch)
+        attempts = decode_attempts(b"".join(received.body))
+        batches = self._control.batches
+        messages = sum(count for _, count in attempts.values())
+        # The half messages of a resolved batch are gone, and need not be there.
+        if batches.resolved(query) < batch:
+            halves = self._transactions.halves.batches
+            for partition, (attempt, count) in attempts.items():
+                held = halves.held(query, (batch, partition, check_attempt(attempt)))
+                if held != count:
+                    raise Rejected(
+                        f"this broker has {held} messages of partition {partition} of batch "
+                        f"{batch}, but {count} were sent",
+                        hint="write the batch again",
+                    )
+        if not request.coordinator:
+            raise BadRequest(
+                "the coordinator is missing: name the broker that decides about the batch"
+            )
+        events = rules.decide_prepare(batches, query, batch, request.coordinator, messages)
+        return self._owing.decided(now_ms, received, events, header=lambda: self._told(query))
+
+    def decide(self, now_ms: int, received: Received, request: DecideBatch) -> list[Effect]:
+        """Commit a batch (30032). If it was decided before, the reply repeats that decision."""
+        query, batch = _named(request.query, request.batch)
+        wanted = decode_decision(b"".join(received.body))
+        for attempt in wanted.winners.values():
+            check_attempt(attempt)
+        events = rules.decide_winners(
+            self._control.batches,
+            self._policy.broker_name,
+            query,
+            batch,
+            wanted.winners,
+            wanted.counts,
+        )
+        known = BatchQuery("", decided=batch, winners=wanted.winners, counts=wanted.counts)
+        told = known if events else self._known(query)
+        return self._owing.decided(
+            now_ms, received, events, header=lambda: self._told(query), body=_winners(told)
+        )
+
+    def resolve(self, now_ms: int, received: Received, request: ResolveBatch) -> list[Effect]:
+        """Store the winners and discard the rest, up to and including this batch (30033)."""
+        query, batch = _named(request.query, request.batch)
+        batches, broker = self._control.batches, self._policy.broker_name
+        rules.check_resolve(batches, broker, query, batch)
+        decision = decode_decision(b"".join(received.body))
+        done = batches.resolved(query) >= batch
+
+        def wins(part: BatchPart) -> bool:
+            number, partition, attempt = part.key
+            return not done and number == batch and decision.winners.get(partition) == attempt
+
+        parts = [
+            part
+            for part in self._transactions.halves.batches.of_query(query)
+            if part.batch <= batch
+        ]
+        header = self._step(parts, wins, received.wall_ms)
+        events: list[Event] = []
+        if not header.left:
+            events = rules.decide_resolved(batches, broker, query, batch, last=request.last)
+        return self._owing.decided(now_ms, received, events, header=header)
+
+    def abort(self, now_ms: int, received: Received, request: AbortBatch) -> list[Effect]:
+        """Discard the half messages of attempts that their writers gave up (30034)."""
+        query, attempts = check_query(request.query), check_attempt(request.attempts)
+        parts = [
+            part
+            for part in self._transactions.halves.batches.of_query(query)
+            if part.key[2].startswith(attempts)
+            and not self._control.batches.waits(query, part.batch)
+        ]
+        header = self._step(parts, lambda _: False, received.wall_ms)
+        return self._owing.decided(now_ms, received, [], header=header)
+
+    # -- cleanup ----------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
+        """Discard half messages that are late or timed out, and forget unused queries."""
+        if now_ms < self._next_look_ms or self._pressure.refusing:
+            return []
+        self._next_look_ms = now_ms + LOOK_MS
+        try:
+            warnings = self._discard_unwanted(now_ms, wall_ms)
+            before_ms = wall_ms - self._policy.batch_memory_hours * _HOUR_MS
+            forgotten = rules.decide_forget(self._control.batches, before_ms)
+            self._recorder.record(forgotten, Cause("broker", "no longer used"), wall_ms)
+        except KourouError as error:
+            # Nothing is lost: the next cleanup retries it.
+            told = f"the remains of batches cannot be discarded: {error}"
+            warnings = [] if self._troubled else [LogWarning(told)]
+            self._troubled = True
+            return warnings
+        self._troubled = False
+        return warnings
+
+    def _discard_unwanted(self, now_ms: int, wall_ms: int) -> list[Effect]:
+        halves, batches = self._transactions.halves.batches, self._control.batches
+        warnings: list[Effect] = []
+        unwanted: list[BatchPart] = []
+        for query in halves.queries():
+            resolved = batches.resolved(query)
+            for part in halves.of_query(query):
+                late = part.batch <= resolved
+                age_ms = now_ms - part.since_ms
+                silent = age_ms > self._policy.batch_timeout_ms
+                if late or (silent and not batches.waits(query, part.batch)):
+                    unwanted.append(part)
+                if silent and not late and unwanted and unwanted[-1] is part:
+                    warnings.append(
+                        LogWarning(
+                            f"batch {part.batch} of query {query}: {len(part)} half messages are "
+                            f"discarded, because they were not committed within {age_ms // 1000} s"
+                        )
+                    )
+        self._step(unwanted, lambda _: False, wall_ms)
+        return warnings
+
+    # -- a bounded part of the work ---------------------------------------------------------------
+
+    def _step(
+        self, parts: list[BatchPart], wins: Callable[[BatchPart], bool], wall_ms: int
+    ) -> BatchStepResponse:
+        """End a bounded number of half messages; parts for which `wins` is true are stored."""
+        room = BATCH_STEP_MESSAGES_MAX
+        committed = discarded = 0
+        for part in parts:
+            if room <= 0:
+                break
+            if wins(part):
+                done = self._ends.commit(part, room, wall_ms)
+                committed += done
+                room = room - done if not len(part) else 0  # its bytes may have filled the step
+            else:
+                done = self._ends.discard(part, room, wall_ms)
+                discarded += done
+                room -= done
+        left = sum(map(len, parts))
+        return BatchStepResponse(committed=committed, discarded=discarded, left=left)
+
+    def _known(self, query: str) -> BatchQuery:
+        return self._control.batches.table.get(query) or BatchQuery("")
+
+    def _told(self, query: str) -> BatchStateResponse:
+        known = self._known(query)
+        return BatchStateResponse(
+            broker_name=self._policy.broker_name,
+            coordinator=known.coordinator,
+            prepared=known.prepared,
+            decided=known.decided,
+            resolved=known.resolved,
+        )
+
+
+def _named(query: str, batch: int) -> tuple[str, int]:
+    if batch <= NONE:
+        raise BadRequest(f"{batch} is not a batch number")
+    return check_query(query), batch
+
+
+def _winners(known: BatchQuery) -> list[bytes]:
+    if known.decided <= known.resolved:
+        return []
+    return [encode_decision(known.winners, known.counts)]

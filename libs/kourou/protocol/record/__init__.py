@@ -1,0 +1,1 @@
+"""Stored messages, byte for byte, alone and in batches."""

@@ -1,0 +1,347 @@
+"""Many records as columns: one numpy array per field, made by the record kernel.
+
+Invariants:  every index in `RecordColumns` is inside its blob, for any bytes
+             IPv4, IPv6 and mixed batches give the same columns
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from kourou.errors import Corrupt
+from kourou.model.limits import RECORD_FIXED_BYTES
+from kourou.protocol import kernel
+from kourou.protocol.kernel_python import FIELDS
+from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC, Buffer, parts_of
+
+Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Marks = npt.NDArray[np.bool_]
+
+_SIZE_MAGIC = struct.Struct(">II")
+(
+    _START,
+    _SIZE,
+    _CRC,
+    _QUEUE_ID,
+    _FLAG,
+    _QUEUE_OFFSET,
+    _POSITION,
+    _SYS_FLAG,
+    _BORN,
+    _STORED,
+    _RECONSUMED,
+    _PREPARED,
+    _BODY_AT,
+    _BODY_END,
+    _TOPIC_END,
+) = range(len(FIELDS))
+
+
+def sliding(blob: Bytes, dtype: np.dtype[np.void] | str) -> npt.NDArray[Any]:
+    """A view whose element i is the value that begins at byte i, to gather and scatter at once."""
+    kind = np.dtype(dtype)
+    room = len(blob) - kind.itemsize + 1
+    return np.ndarray((max(room, 0),), kind, blob, 0, (1,))
+
+
+class ScanStop(Enum):
+    """Why a scan of records ended."""
+
+    END = "the buffer ends with a record's end"
+    CUT = "the next record is not wholly in the buffer"
+    BLANK = "a filler closes the segment"
+    ZERO = "nothing is written here yet"
+    BAD = "there is no record at this position"
+
+
+class RecordColumns:
+    """Fields of many records. `*_at` and `starts` are indexes into `blob`; times are ms.
+
+    `base` is the log position of byte 0 of the blob, or None if it has none. `stop` and `next_at`
+    say why and where a scan ended. `elsewhere` has the checked drafts that may have to be stored in
+    another topic first (kernel_python.check_drafts). Arrays must not be written to.
+    """
+
+    __slots__ = (
+        "_blob",
+        "_count",
+        "_rows",
+        "base",
+        "elsewhere",
+        "next_at",
+        "raw",
+        "raw_table",
+        "stop",
+    )
+
+    def __init__(
+        self, raw: Buffer | Bytes, raw_table: bytearray | Longs, base: int | None = None
+    ) -> None:
+        """`raw_table` has a row for each of the kernel's FIELDS, a column for each record."""
+        self.raw = raw
+        self.raw_table = raw_table
+        self.base = base
+        self.stop = ScanStop.END
+        self.next_at = len(raw)
+        self.elsewhere: Sequence[int] = ()
+        self._blob: Bytes | None = None
+        self._rows: Longs | None = None
+        nbytes = raw_table.nbytes if isinstance(raw_table, np.ndarray) else len(raw_table)
+        self._count = nbytes // (8 * len(FIELDS))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def blob(self) -> Bytes:
+        """The bytes that contain the records."""
+        if self._blob is None:
+            self._blob = as_array(self.raw)
+        return self._blob
+
+    @property
+    def table(self) -> Longs:
+        """A row for each of the kernel's FIELDS, a column for each record."""
+        rows = self._rows
+        if rows is None:
+            table = self.raw_table
+            rows = table if isinstance(table, np.ndarray) else as_table(table)
+            self._rows = rows
+        return rows
+
+    def _row(self, field: int) -> Longs:
+        row: Longs = self.table[field]
+        return row
+
+    @property
+    def starts(self) -> Longs:
+        """Starts of the records."""
+        return self._row(_START)
+
+    @property
+    def sizes(self) -> Longs:
+        """Sizes of the records in bytes."""
+        return self._row(_SIZE)
+
+    @property
+    def body_crcs(self) -> Longs:
+        """BODYCRC: checksums of the stored bodies."""
+        return self._row(_CRC)
+
+    @property
+    def queue_ids(self) -> Longs:
+        """Queue IDs."""
+        return self._row(_QUEUE_ID)
+
+    @property
+    def flags(self) -> Longs:
+        """The applications' own flags."""
+        return self._row(_FLAG)
+
+    @property
+    def queue_offsets(self) -> Longs:
+        """Offsets in their queues."""
+        return self._row(_QUEUE_OFFSET)
+
+    @property
+    def positions(self) -> Longs:
+        """The log positions in the records."""
+        return self._row(_POSITION)
+
+    @property
+    def sys_flags(self) -> Longs:
+        """SYSFLAG bits."""
+        return self._row(_SYS_FLAG)
+
+    @property
+    def born_timestamps(self) -> Longs:
+        """When the producers created them, in ms."""
+        return self._row(_BORN)
+
+    @property
+    def store_timestamps(self) -> Longs:
+        """When a broker stored them, in ms."""
+        return self._row(_STORED)
+
+    @property
+    def reconsume_times(self) -> Longs:
+        """How often consumption had failed before."""
+        return self._row(_RECONSUMED)
+
+    @property
+    def prepared_offsets(self) -> Longs:
+        """PREPARED_TRANSACTION_OFFSET: position of the half message, else 0."""
+        return self._row(_PREPARED)
+
+    @property
+    def body_at(self) -> Longs:
+        """Starts of the bodies."""
+        return self._row(_BODY_AT)
+
+    @property
+    def body_len(self) -> Longs:
+        """Sizes of the stored bodies in bytes."""
+        return self._row(_BODY_END) - self._row(_BODY_AT)
+
+    @property
+    def topic_at(self) -> Longs:
+        """Starts of the topics."""
+        return self._row(_BODY_END) + 1
+
+    @property
+    def topic_len(self) -> Longs:
+        """Sizes of the topics in bytes."""
+        return self._row(_TOPIC_END) - self._row(_BODY_END) - 1
+
+    @property
+    def props_at(self) -> Longs:
+        """Starts of the properties."""
+        return self._row(_TOPIC_END) + 2
+
+    @property
+    def props_len(self) -> Longs:
+        """Sizes of the properties in bytes: they extend to the record's end."""
+        return self.starts + self.sizes - self._row(_TOPIC_END) - 2
+
+    @property
+    def _numbers(self) -> memoryview:
+        """The table as plain integers: cheaper than an array for a few of them."""
+        return memoryview(cast("Buffer", self.raw_table)).cast("B").cast("q")
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The start of the first record and the end of the last one, as positions."""
+        numbers, count = self._numbers, self._count
+        ends = numbers[(_POSITION + 1) * count - 1] + numbers[(_SIZE + 1) * count - 1]
+        return numbers[_POSITION * count], ends
+
+    @property
+    def newest_ms(self) -> int:
+        """When a broker stored the last record."""
+        return self._numbers[(_STORED + 1) * self._count - 1]
+
+    def record(self, index: int) -> memoryview:
+        """The bytes of one record."""
+        numbers, count = self._numbers, self._count
+        start = numbers[index]
+        return memoryview(cast("Buffer", self.raw))[start : start + numbers[count + index]]
+
+    def topics(self) -> tuple[list[bytes], Longs | None]:
+        """The distinct topics, and each record's index into them; None if there is only one."""
+        topics, topic_of = kernel.topics(self.raw, self.raw_table)
+        return topics, None if topic_of is None else np.frombuffer(topic_of, np.int64)
+
+    def topic(self, index: int) -> bytes:
+        """The topic of one record."""
+        at = int(self._row(_BODY_END)[index]) + 1
+        return self.blob[at : int(self._row(_TOPIC_END)[index])].tobytes()
+
+    def properties(self, index: int) -> bytes:
+        """The encoded properties of one record."""
+        at = int(self._row(_TOPIC_END)[index]) + 2
+        return self.blob[at : int(self.starts[index]) + int(self.sizes[index])].tobytes()
+
+    def records(self) -> list[memoryview]:
+        """The bytes of each record."""
+        numbers, count = self._numbers, self._count
+        view = memoryview(cast("Buffer", self.raw))
+        places = zip(numbers[:count], numbers[count : 2 * count], strict=True)
+        return [view[start : start + size] for start, size in places]
+
+    def select(self, which: npt.NDArray[np.intp] | Marks | slice) -> RecordColumns:
+        """The records chosen by indexes, marks or a slice, over the same blob."""
+        return RecordColumns(self.blob, np.ascontiguousarray(self.table[:, which]), self.base)
+
+
+# -- structure ------------------------------------------------------------------------------------
+
+
+def as_table(table: bytearray) -> Longs:
+    """A table of the kernel as rows of numbers, one per field."""
+    return np.frombuffer(table, np.int64).reshape(len(FIELDS), -1)
+
+
+def as_longs(numbers: Longs) -> Longs:
+    """These numbers as the kernel reads them: contiguous, 64 bits each."""
+    return np.ascontiguousarray(numbers, np.int64)
+
+
+def as_array(buf: Buffer | Bytes) -> Bytes:
+    """The buffer as a numpy array of bytes, not copied."""
+    return buf if isinstance(buf, np.ndarray) else np.frombuffer(buf, dtype=np.uint8)
+
+
+def problem_of(blob: Bytes, start: int, size: int) -> str:
+    """The problem of the bytes at this place, which are not a record of this size."""
+    if start < 0 or size < 0 or start + size > len(blob):
+        return "it is outside the given bytes"
+    try:
+        parts = parts_of(blob.data, start, start + size)
+    except Corrupt as error:
+        return error.message
+    return f"size: the record has {parts.size} bytes, but {size} are present"
+
+
+def columns(
+    buf: Buffer | Bytes, starts: Longs, sizes: Longs, base_position: int | None = None
+) -> RecordColumns:
+    """Columns of stored records at known places. Raises Corrupt that names the first bad one.
+
+    Only the structure is checked; `verify_batch` checks checksums and positions.
+    """
+    blob = as_array(buf)
+    starts, sizes = as_longs(starts), as_longs(sizes)
+    table, bad = kernel.read(blob, starts, sizes)
+    if bad >= 0:
+        start = int(starts[bad])
+        problem = problem_of(blob, start, int(sizes[bad]))
+        raise Corrupt(f"record {bad} of {len(sizes)} at byte {start}: {problem}")
+    return RecordColumns(blob, table, base_position)
+
+
+def scan(
+    buf: Buffer | Bytes,
+    base_position: int | None = None,
+    starts: Sequence[int] | Longs | None = None,
+    *,
+    strict: bool = True,
+) -> RecordColumns:
+    """Columns of the adjacent records from byte 0, up to a filler, zeros or the end.
+
+    `stop` says why the scan ended and `next_at` where. `strict` raises Corrupt if that is a damaged
+    or cut record; otherwise the records before it are returned. With `starts` the records at those
+    places are read instead. Only the structure is checked.
+    """
+    blob = as_array(buf)
+    if starts is not None:
+        at = np.asarray(starts, dtype=np.int64)
+        if len(at) and (int(at.min()) < 0 or int(at.max()) > len(blob) - 4):
+            raise Corrupt("a record is outside the given bytes")
+        return columns(blob, at, sliding(blob, ">i4")[at].astype(np.int64), base_position)
+    table, next_at = kernel.scan(blob)
+    found = RecordColumns(blob, table, base_position)
+    found.next_at = next_at
+    if next_at < len(blob):
+        found.stop = _stop(blob, next_at)
+        if strict and found.stop in (ScanStop.CUT, ScanStop.BAD):
+            raise Corrupt(f"byte {next_at} of {len(blob)}: {found.stop.value}")
+    return found
+
+
+def _stop(blob: Bytes, at: int) -> ScanStop:
+    """What is at `at`, where no whole record begins."""
+    if len(blob) - at < _SIZE_MAGIC.size:
+        return ScanStop.CUT if blob[at:].any() else ScanStop.ZERO
+    size, magic = _SIZE_MAGIC.unpack_from(blob.data, at)
+    if magic == MAGIC and max(RECORD_FIXED_BYTES, len(blob) - at + 1) <= size < 2**31:
+        return ScanStop.CUT
+    if magic == BLANK_MAGIC:
+        return ScanStop.BLANK
+    return ScanStop.ZERO if size == 0 and magic == 0 else ScanStop.BAD

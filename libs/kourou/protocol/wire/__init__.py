@@ -1,0 +1,1 @@
+"""Frames and headers of both wire protocols."""

@@ -1,0 +1,145 @@
+"""The `config` directory: tables that a RocketMQ broker reads, and may have written.
+
+State: projection of the control events in the log. What another broker wrote cannot be derived from
+them; `<root>/kourou/config_hashes.json` detects it.
+
+`consumerFilter.json` and any other file in the directory is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kourou.errors import Corrupt, DecodeError
+from kourou.model.limits import CONFIG_FILE_BYTES_MAX
+from kourou.store.config.config_json import (
+    GroupTable,
+    Offsets,
+    TopicTable,
+    decode_delays,
+    decode_groups,
+    decode_offsets,
+    decode_topics,
+    encode_delays,
+    encode_groups,
+    encode_offsets,
+    encode_topics,
+)
+from kourou.store.config.shared_files import SharedFiles
+from kourou.store.disk import Disk
+from kourou.store.paths import StorePaths
+
+TOPICS = "topics.json"
+GROUPS = "subscriptionGroup.json"
+OFFSETS = "consumerOffset.json"
+DELAYS = "delayOffset.json"
+FILTERS = "consumerFilter.json"
+
+OURS = (TOPICS, GROUPS, OFFSETS)
+"""Files whose change is a sign that another broker ran here.
+
+delayOffset.json is not among them: stores created before Kourou wrote it have RocketMQ's.
+"""
+
+
+_HASHES = "config_hashes.json"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """A table as read. `note` describes problems with the file itself, "" if there are none."""
+
+    value: T
+    note: str = ""
+
+
+class ConfigFiles:
+    """The tables of one store. Thread-safe."""
+
+    def __init__(self, disk: Disk, paths: StorePaths) -> None:
+        self._directory = paths.config
+        self._files = SharedFiles(disk, paths.config, paths.kourou / _HASHES, CONFIG_FILE_BYTES_MAX)
+
+    # -- the tables -------------------------------------------------------------------------------
+
+    def load_topics(self) -> Loaded[TopicTable] | None:
+        """The topics; None if there is no file. Raises Corrupt if neither it nor its backup is
+        readable.
+        """
+        return self._load(TOPICS, decode_topics)
+
+    def save_topics(self, table: TopicTable) -> bool:
+        """Write the topics; False if the file already has them. Raises OSError if writing fails."""
+        return self._files.save(TOPICS, encode_topics(table), decode_topics)
+
+    def load_groups(self) -> Loaded[GroupTable] | None:
+        """The consumer groups; see `load_topics`."""
+        return self._load(GROUPS, decode_groups)
+
+    def save_groups(self, table: GroupTable) -> bool:
+        """Write the consumer groups; see `save_topics`."""
+        return self._files.save(GROUPS, encode_groups(table), decode_groups)
+
+    def load_offsets(self) -> Loaded[Offsets] | None:
+        """The progress of consumer groups; see `load_topics`."""
+        return self._load(OFFSETS, decode_offsets)
+
+    def save_offsets(self, offsets: Offsets) -> bool:
+        """Write the progress of consumer groups; see `save_topics`."""
+        return self._files.save(OFFSETS, encode_offsets(offsets), decode_offsets)
+
+    def load_delays(self) -> Loaded[dict[int, int]] | None:
+        """The progress of the delay levels; see `load_topics`."""
+        return self._load(DELAYS, decode_delays)
+
+    def save_delays(self, offsets: dict[int, int]) -> bool:
+        """Write the progress of the delay levels; see `save_topics`."""
+        return self._files.save(DELAYS, encode_delays(offsets), decode_delays)
+
+    def consumer_filters(self) -> bytes | None:
+        """RocketMQ's consumerFilter.json, unparsed; None if there is none."""
+        return self._files.read(FILTERS)
+
+    # -- external changes -------------------------------------------------------------------------
+
+    def foreign_changes(self) -> list[str]:
+        """Names of files that another program wrote or removed since this broker wrote them."""
+        return self._files.foreign(OURS)
+
+    def delays_are_foreign(self) -> bool:
+        """True if another program wrote or removed the delay levels' progress since this broker
+        wrote it.
+        """
+        return bool(self._files.foreign([DELAYS]))
+
+    def acknowledge(self, names: list[str]) -> None:
+        """The contents of these files were imported: treat them as written by this broker from now
+        on.
+        """
+        self._files.acknowledge(names)
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def _load(self, name: str, decode: Callable[[bytes], T]) -> Loaded[T] | None:
+        problems: list[str] = []
+        for candidate in (name, name + ".bak"):
+            data = self._files.read(candidate)
+            if data is None:
+                continue
+            if not data.strip():
+                problems.append(f"{self._directory / candidate} is empty")
+                continue
+            try:
+                return Loaded(decode(data), "; ".join(problems))
+            except DecodeError as error:
+                problems.append(f"{self._directory / candidate}: {error}")
+        if not problems or all(problem.endswith(" is empty") for problem in problems):
+            return None
+        raise Corrupt(
+            "; ".join(problems),
+            hint="repair or remove the file; the log and the event store restore its content",
+        )

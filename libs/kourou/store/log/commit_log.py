@@ -1,0 +1,487 @@
+"""The commit log: every record of every topic, in one sequence of bytes.
+
+State: log.
+
+Invariants:  start <= flushed <= written <= end <= allocated_end     (positions)
+             written == end unless appended bytes are staged (kourou.store.log.staging)
+             segments have one size, are adjacent, and are fully reserved on disk before use
+             after the first failed write or sync nothing is written or acknowledged any more, and
+             readers see only what is below `flushed`; a failed fdatasync is never repeated, because
+             Linux would then report success for data that never reached the disk
+
+One thread appends. `write_out`, `flush` and `allocate_next` may run in other threads concurrently.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
+from kourou.store.disk import FULL, Buffer, Disk
+from kourou.store.log.segment import Segment
+from kourou.store.log.staging import Staging
+from kourou.store.paths import StorePaths, start_of
+from kourou.store.recovery.fault_note import note_fault
+
+_UNMAPPED_BYTES_MAX = 32 * 1024 * 1024
+
+
+class CommitLog:
+    """Opening it changes nothing on disk: only `allocate_next` and later calls do."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: StorePaths,
+        segment_size: int,
+        segments: Iterable[Segment],
+        *,
+        mapped: bool,
+        staging_buffers: int = 0,
+    ) -> None:
+        self._disk = disk
+        self._paths = paths
+        self.mapped = mapped
+        self._segments = {segment.start: segment for segment in segments}
+        self.segment_size = segment_size
+        self.start = min(self._segments, default=0)
+        self.allocated_end = max(self._segments, default=-segment_size) + segment_size
+        self.end = self.start
+        self.written = self.start
+        self.flushed = self.start
+        self._staging = Staging(staging_buffers, segment_size) if staging_buffers else None
+        self._dirty: dict[int, Segment] = {}
+        self._fault: str | None = None
+        self._state_lock = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self._allocate_lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        paths: StorePaths,
+        segment_size: int,
+        *,
+        mapped: bool = True,
+        staging_buffers: int = 0,
+    ) -> CommitLog:
+        """Open the existing segments; recovery sets `end` later.
+
+        `mapped`: read through memory mappings (False: with pread). `staging_buffers`: the number of
+        buffers that hold appended bytes until `write_out`; 0: bytes are written at once. Raises
+        ConfigError if a file's length differs from `segment_size`, Corrupt if a segment is missing
+        in the middle.
+        """
+        segments: list[Segment] = []
+        try:
+            for name in disk.list_dir(paths.commit_log):
+                start = start_of(name)
+                if start is None:
+                    continue
+                path = paths.commit_log / name
+                file = disk.open(path)
+                try:
+                    _check_segment(path, start, file.size(), segment_size)
+                    if segments and segments[-1].end != start:
+                        raise Corrupt(
+                            f"the commit log has a hole: no segment starts at {segments[-1].end}, "
+                            f"the next is {name}",
+                            hint="restore the missing file",
+                        )
+                    segments.append(Segment(file, start, segment_size, mapped=mapped))
+                except BaseException:
+                    file.close()
+                    raise
+        except BaseException:
+            for segment in segments:
+                segment.close()
+            raise
+        return cls(
+            disk, paths, segment_size, segments, mapped=mapped, staging_buffers=staging_buffers
+        )
+
+    # -- positions --------------------------------------------------------------------------------
+
+    @property
+    def fault(self) -> str | None:
+        """Why this log accepts no more writes; None while it works."""
+        return self._fault
+
+    @property
+    def readable_end(self) -> int:
+        """Readers may see bytes below this: written ones, or flushed ones once the log failed."""
+        return self.written if self._fault is None else self.flushed
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes written and not yet flushed."""
+        return self.written - self.flushed
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes appended and not yet written; they are lost if the process is killed. 0 without
+        staging.
+        """
+        return self.end - self.written
+
+    @property
+    def staged(self) -> bool:
+        """True if appended bytes wait in memory for `write_out`."""
+        return self._staging is not None
+
+    @property
+    def staging_full(self) -> bool:
+        """True if the next segment would have to wait for a buffer that a finished segment still
+        has.
+        """
+        staging = self._staging
+        return staging is not None and not staging.free_count and staging.lent_count > 1
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, oldest first, spare ones included."""
+        return [self._segments[start] for start in sorted(self._segments)]
+
+    @property
+    def spare_wanted(self) -> bool:
+        """True while no unused whole segment is reserved after the one that is being written."""
+        return self.allocated_end - self.end < self.segment_size
+
+    def adopt_end(self, end: int, flushed: int) -> None:
+        """Set the end that recovery found. The next `flush` syncs the bytes above `flushed`."""
+        assert self.start <= flushed <= end <= self.allocated_end
+        self.end = self.written = end
+        self.flushed = flushed
+        first = flushed - flushed % self.segment_size
+        for segment in self.segments:
+            if first <= segment.start < end:
+                self._dirty[segment.start] = segment
+
+    def start_at(self, position: int) -> None:
+        """Start an empty log at the segment that holds `position`."""
+        assert not self._segments
+        self.start = self.allocated_end = position - position % self.segment_size
+        self.end = self.written = self.flushed = self.start
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def allocate_next(self) -> int:
+        """Reserve one more segment after the last and return the new `allocated_end`.
+
+        Thread-safe. Raises DiskFull if there is no space (a later call may succeed), StoreFaulted
+        if the disk fails.
+        """
+        with self._allocate_lock:
+            self._check_fault()
+            start = self.allocated_end
+            path = self._paths.segment(start)
+            try:
+                file = self._disk.open(path, create_size=self.segment_size, allocate=True)
+                self._disk.sync_dir(self._paths.commit_log)
+            except OSError as error:
+                if error.errno in FULL:
+                    raise DiskFull(
+                        f"no space for the next log segment of {self.segment_size} bytes",
+                        hint="free space; reads continue",
+                    ) from error
+                raise self._fail(f"creating {path} failed: {error}") from error
+            self._segments[start] = Segment(file, start, self.segment_size, mapped=self.mapped)
+            self.allocated_end = start + self.segment_size
+            return self.allocated_end
+
+    def append(self, data: Buffer, at: int) -> None:
+        """Append bytes to the log; they must not cross the end of a segment.
+
+        Raises DiskFull if the segment is not reserved yet (nothing was written) and StoreFaulted if
+        the write fails, after which nothing is written any more.
+        """
+        self._append(data, at, at + len(data))
+
+    def close_segment(self, header: Buffer, at: int) -> None:
+        """Append a filler's header, after which the log continues at the next segment."""
+        self._append(header, at, at - at % self.segment_size + self.segment_size)
+
+    def append_copied(self, data: Buffer, at: int, end: int) -> None:
+        """Append a leader's bytes, after which the log continues at `end`.
+
+        `end` is the end of `data`, or the end of the segment if the last bytes are a filler's
+        header.
+        """
+        assert self._staging is None, "what is copied is written at once"
+        self._append(data, at, end)
+
+    def adopt_segment(self, incoming: Path, start: int) -> None:
+        """Append a whole segment fetched from another replica; it replaces a spare one.
+
+        Its bytes are already on disk; its name is durable when this returns. Raises StoreFaulted.
+        """
+        assert start == self.end, (start, self.end)
+        assert self._staging is None, "what is copied is written at once"
+        with self._allocate_lock:
+            self._check_fault()
+            path = self._paths.segment(start)
+            try:
+                self._disk.rename(incoming, path)
+                self._disk.sync_dir(self._paths.commit_log)
+                self._disk.sync_dir(incoming.parent)
+                file = self._disk.open(path)
+            except OSError as error:
+                raise self._fail(f"taking over {incoming} failed: {error}") from error
+            spare = self._segments.get(start)
+            segment = Segment(file, start, self.segment_size, mapped=self.mapped)
+            self._segments[start] = segment
+            self.allocated_end = max(self.allocated_end, segment.end)
+        if spare is not None:
+            spare.close()
+        with self._state_lock:
+            self._dirty[start] = segment
+            self.end = self.written = segment.end
+
+    def _append(self, data: Buffer, at: int, end: int) -> None:
+        self._check_fault()
+        assert at == self.end, (at, self.end)
+        segment = self._segments.get(at - at % self.segment_size)
+        if segment is None:
+            raise DiskFull(f"no log segment is reserved at position {at}")
+        if self._staging is not None:
+            self._stage(self._staging, segment, data, at)
+            self.end = end
+            return
+        try:
+            segment.write(data, at)
+        except OSError as error:
+            raise self._fail(f"writing the log at {at} failed: {error}") from error
+        # Both are set together, after the write: a concurrent flush either covers these bytes and
+        # syncs the segment, or does neither.
+        with self._state_lock:
+            self._dirty[segment.start] = segment
+            self.end = self.written = end
+
+    def _stage(self, staging: Staging, segment: Segment, data: Buffer, at: int) -> None:
+        try:
+            if not staging.lend(segment.start):
+                # All buffers wait to be written: write them here, which frees all but the newest
+                # one.
+                self.write_out()
+                lent = staging.lend(segment.start)
+                assert lent, (segment.start, staging.lent_count)
+        except (OSError, MemoryError) as error:
+            raise self._fail(f"no memory for what is appended at {at}: {error}") from error
+        assert at + len(data) <= segment.end, (at, len(data))
+        staging.put(data, at)
+
+    def write_out(self) -> int:
+        """Write the staged bytes to the files; returns the position up to which everything is
+        written.
+
+        Thread-safe; concurrent callers wait for one another. Written bytes are not flushed yet.
+        Raises StoreFaulted if the disk fails, and on every later call.
+        """
+        with self._write_lock:
+            self._check_fault()
+            end, at, staging = self.end, self.written, self._staging
+            if staging is None:
+                return at
+            touched: dict[int, Segment] = {}
+            while at < end:
+                segment = self._segments[at - at % self.segment_size]
+                try:
+                    segment.write(staging.take(at, end), at)
+                except OSError as error:
+                    raise self._fail(f"writing the log at {at} failed: {error}") from error
+                touched[segment.start] = segment
+                at = min(segment.end, end)
+            with self._state_lock:
+                self._dirty.update(touched)
+                self.written = end
+            staging.give_back(end)
+            return end
+
+    def flush(self) -> int:
+        """Sync everything written before the call; returns the position up to which the log is
+        synced.
+
+        Thread-safe; concurrent callers wait for one another. The first failure fences the log
+        permanently: this call and every later one raise StoreFaulted.
+        """
+        with self._flush_lock:
+            self._check_fault()
+            with self._state_lock:
+                end = self.written
+                dirty, self._dirty = self._dirty, {}
+            for start in sorted(dirty):
+                try:
+                    dirty[start].fdatasync()
+                except OSError as error:
+                    raise self._fail(f"flushing log segment {start} failed: {error}") from error
+            self._check_fault()
+            self.flushed = max(self.flushed, end)
+            return self.flushed
+
+    def fail(self, reason: str) -> StoreFaulted:
+        """Fence the log because another part of the store failed; returns the error to raise."""
+        return self._fail(reason)
+
+    def mend(self, data: Buffer, position: int) -> None:
+        """Write good bytes over damaged ones, durably. Raises StoreFaulted."""
+        self._check_fault()
+        segment = self._segments[position - position % self.segment_size]
+        try:
+            segment.write(data, position)
+            segment.fdatasync()
+        except OSError as error:
+            raise self._fail(f"repairing the log at {position} failed: {error}") from error
+
+    def truncate(self, position: int) -> None:
+        """Remove everything from `position` on, durably.
+
+        Later segments that were written to are removed, and the rest of this one is zeroed; both
+        are durable on return. Used for a tail without a readable record: if a power loss interrupts
+        the truncation, recovery finds the tail torn again and truncates it again.
+        """
+        assert self.start <= position <= self.allocated_end
+        self._check_fault()
+        try:
+            later = [segment for segment in self.segments if segment.start >= position]
+            while later and later[-1].next_data(later[-1].start) is None:
+                later.pop()  # nothing was written to it: it stays as the spare segment
+            if later:
+                doomed = [segment for segment in self.segments if segment.start >= position]
+                self._drop(doomed[1:] if self._is_birthplace(doomed[0]) else doomed)
+            last = self._segments.get(position - position % self.segment_size)
+            if last is not None and last.wipe(position):
+                last.fdatasync()
+        except OSError as error:
+            raise self._fail(f"truncating the log at {position} failed: {error}") from error
+        self.allocated_end = max(self._segments, default=position - self.segment_size)
+        self.allocated_end += self.segment_size
+        self.end = self.written = position
+        self.flushed = min(self.flushed, position)
+
+    def delete_segments_before(self, position: int) -> int:
+        """Remove segments entirely below `position`, never the last used one; returns how many."""
+        doomed = self.detach_before(position)
+        for segment in doomed:
+            self.remove_detached(segment)
+        return len(doomed)
+
+    def detach_before(self, position: int) -> list[Segment]:
+        """Detach the segments entirely below `position`; returns them, oldest first.
+
+        Only flushed segments, so never the last used one. Their files stay until `remove_detached`.
+        """
+        doomed = [
+            segment
+            for segment in self.segments
+            if segment.end <= position and segment.end <= self.flushed
+        ]
+        if doomed:
+            self.start = doomed[-1].end
+        for segment in doomed:
+            self._segments.pop(segment.start)
+            self._dirty.pop(segment.start, None)
+        return doomed
+
+    def remove_detached(self, segment: Segment) -> None:
+        """Remove the file of a detached segment, durably; callable from any thread. Raises OSError.
+
+        Callers remove them one by one, oldest first, so that a power loss leaves no hole.
+        """
+        self._disk.unlink(self._paths.segment(segment.start))
+        self._disk.sync_dir(self._paths.commit_log)
+        segment.close()
+
+    def drop_spare(self) -> None:
+        """Remove segments that nothing was written to, as RocketMQ does at a clean stop."""
+        self._drop(
+            [
+                segment
+                for segment in self.segments
+                if segment.start >= self.end and not self._is_birthplace(segment)
+            ]
+        )
+        self.allocated_end = max(self._segments, default=self.start - self.segment_size)
+        self.allocated_end += self.segment_size
+
+    def _is_birthplace(self, segment: Segment) -> bool:
+        """True if this segment, though empty, is the only record of where the log starts."""
+        return segment.start == self.start > 0
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """Remove segments from the log's end, durably one by one: a crash leaves no hole."""
+        for segment in reversed(segments):
+            self._segments.pop(segment.start, None)
+            self._dirty.pop(segment.start, None)
+            segment.close()
+            self._disk.unlink(self._paths.segment(segment.start))
+            self._disk.sync_dir(self._paths.commit_log)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def view(self, position: int, size: int) -> memoryview:
+        """`size` bytes from `position`, inside one segment and below the readable end.
+
+        Raises Rejected if the range is not readable.
+        """
+        segment = self._segments.get(position - position % self.segment_size)
+        if (
+            segment is None
+            or size < 0
+            or position < self.start
+            or position + size > min(segment.end, self.readable_end)
+        ):
+            raise Rejected(
+                f"positions {position} to {position + size} are not in the log "
+                f"({self.start} to {self.readable_end})"
+            )
+        return segment.view(position, size)
+
+    def view_segment(self, position: int) -> memoryview:
+        """The bytes from `position` to the end of its segment or of the log, whichever is first."""
+        end = position - position % self.segment_size + self.segment_size
+        return self.view(position, min(end, self.readable_end) - position)
+
+    def raw_view(self, position: int) -> memoryview | None:
+        """The bytes from `position` to the end of its segment, whatever they are; None without a
+        segment.
+
+        If the log is not mapped, 32 MiB at most, which is more than any record.
+        """
+        segment = self._segments.get(position - position % self.segment_size)
+        if segment is None:
+            return None
+        size = segment.end - position
+        return segment.view(position, size if self.mapped else min(size, _UNMAPPED_BYTES_MAX))
+
+    def segment_at(self, position: int) -> Segment | None:
+        """The segment that holds `position`, spare ones included."""
+        return self._segments.get(position - position % self.segment_size)
+
+    def close(self) -> None:
+        """Close the files; views already handed out stay readable."""
+        for segment in self._segments.values():
+            segment.close()
+        self._segments = {}
+
+    def _check_fault(self) -> None:
+        if self._fault is not None:
+            raise StoreFaulted(self._fault, hint="restart the broker; it recovers from the log")
+
+    def _fail(self, reason: str) -> StoreFaulted:
+        with self._state_lock:
+            if self._fault is None:
+                self._fault = reason
+                note_fault(self._disk, self._paths, reason)
+        return StoreFaulted(self._fault, hint="restart the broker; it recovers from the log")
+
+
+def _check_segment(path: Path, start: int, size: int, segment_size: int) -> None:
+    if size != segment_size or start % segment_size:
+        raise ConfigError(
+            f"log segment {path} has {size} bytes, but mappedFileSizeCommitLog is {segment_size}",
+            hint="set the size with which this store was written",
+        )

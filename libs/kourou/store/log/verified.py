@@ -1,0 +1,92 @@
+"""Checks that stored bytes are a whole record, and the one that a queue's unit refers to.
+
+RocketMQ 4.9 writes a checksum of the body only, not of the whole record. So a record without one
+may be sound, or may be a Kourou record whose last bytes were overwritten. It passes only if its
+properties are well formed to the end, which a torn or damaged sector does not leave them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kourou.errors import Corrupt
+from kourou.model.limits import CRC_PROPERTY_BYTES
+from kourou.protocol import kernel
+from kourou.protocol.kernel_python import BODY
+from kourou.protocol.record.columns import RecordColumns, as_longs
+from kourou.protocol.record.layout import CRC_MARK, parts_of
+from kourou.protocol.record.message_record import Blank, CheckedRecord, check_record
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def check_stored(view: memoryview, at: int, end: int, position: int) -> CheckedRecord:
+    """Check the record at `at`, which must end by `end`, as strictly as possible.
+
+    Raises Corrupt that names the problem; a filler is not a record.
+    """
+    found = check_record(view, at, end, position)
+    if isinstance(found, Blank):
+        raise Corrupt(f"filler at {position} instead of a record")
+    mark = at + found.size - CRC_PROPERTY_BYTES
+    if view[mark : mark + len(CRC_MARK)] != CRC_MARK:
+        parts = parts_of(view, at, end)
+        properties = bytes(view[parts.props_at : at + found.size])
+        if not properties_are_sound(properties):
+            raise Corrupt(f"the properties of the record at {position} are damaged")
+    return found
+
+
+def properties_are_sound(properties: bytes) -> bool:
+    """True if these are name-value pairs in UTF-8 up to the last byte, without a zero byte."""
+    if not properties:
+        return True
+    if b"\0" in properties:
+        return False
+    try:
+        properties.decode()
+    except UnicodeDecodeError:
+        return False
+    pairs = properties.removesuffix(b"\x02").split(b"\x02")
+    return all(pair.find(b"\x01") > 0 for pair in pairs)
+
+
+def sound(found: RecordColumns, positions: Longs) -> Flags:
+    """Which of these stored records pass every check; `positions` are their log positions."""
+    verdicts = kernel.verify(found.blob, found.starts, found.sizes, as_longs(positions))
+    return _judged(found.blob.data, found.starts, found.sizes, verdicts)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the records must contain. `topic` None: records of any queue are accepted."""
+
+    topic: bytes | None
+    queue_id: int
+    offsets: Longs
+
+
+def verify(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wanted) -> Flags:
+    """Which records at `starts` in `view`, which begins at position `base`, are the wanted ones."""
+    starts, sizes = as_longs(starts), as_longs(sizes)
+    offsets = as_longs(wanted.offsets)
+    verdicts = kernel.verify(
+        view, starts, sizes, starts + base, wanted.topic, wanted.queue_id, offsets
+    )
+    return _judged(view, starts, sizes, verdicts)
+
+
+def _judged(view: memoryview, starts: Longs, sizes: Longs, verdicts: bytearray) -> Flags:
+    """Good records; those without their own checksum only if their properties are sound."""
+    good: Flags = np.frombuffer(verdicts, np.uint8) != 0
+    if BODY in verdicts:
+        for index in [row for row, verdict in enumerate(verdicts) if verdict == BODY]:
+            start = int(starts[index])
+            end = start + int(sizes[index])
+            parts = parts_of(view, start, end)
+            good[index] = properties_are_sound(bytes(view[parts.props_at : end]))
+    return good

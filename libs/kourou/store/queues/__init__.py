@@ -1,0 +1,1 @@
+"""Consume queues: the offset of a message leads to its log position."""

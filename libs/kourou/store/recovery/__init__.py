@@ -1,0 +1,1 @@
+"""Opening a store after a crash or a clean stop."""

@@ -1,0 +1,1 @@
+"""What replicas read from and write to a log."""

@@ -1,0 +1,115 @@
+"""The epoch of each part of the log: `<root>/kourou/epochs`.
+
+State: projection of the records in the log that open an epoch. If it is lost, it is rebuilt from
+those that the log still has. Everything before the oldest of them then counts as epoch 0, whose end
+matches no other replica's; at worst this replica must restart its log at another position. Format:
+docs/formats/replication.md.
+
+Invariant:  pairs ascend strictly in epoch and in position; an epoch without data has no pair
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from kourou.engine.ports import StoreView
+from kourou.errors import Corrupt
+from kourou.model.names import CONTROL_TOPIC
+from kourou.store.config.sealed_file import SealedFile
+from kourou.store.disk import Disk
+from kourou.store.paths import StorePaths
+
+_log = logging.getLogger("kourou.store")
+
+MAGIC = b"KRE1"
+_PAIR = struct.Struct(">qq")
+_HINT = (
+    "remove both to make them again from the log; or remove the whole store of this member, which "
+    "then copies the log from another one"
+)
+_READ_RECORDS = 256
+_READ_BYTES = 1024 * 1024
+
+Pair = tuple[int, int]
+"""An epoch, and the position of its first byte."""
+
+
+def load_epochs(disk: Disk, paths: StorePaths) -> list[Pair] | None:
+    """The pairs, oldest first; None if there is no file. Raises Corrupt if it cannot be read."""
+    body = _file(disk, paths).load(_HINT)
+    if body is None:
+        return None
+    if len(body) % _PAIR.size:
+        raise Corrupt(f"{paths.epochs} has {len(body)} bytes of pairs", hint=_HINT)
+    pairs = [(epoch, start) for epoch, start in _PAIR.iter_unpack(body)]
+    if not _ascend(pairs):
+        raise Corrupt(f"the epochs of {paths.epochs} do not ascend", hint=_HINT)
+    return pairs
+
+
+def save_epochs(disk: Disk, paths: StorePaths, pairs: Sequence[Pair]) -> None:
+    """Replace the pairs, durably. Raises OSError."""
+    assert _ascend(pairs), pairs
+    _file(disk, paths).save(b"".join(_PAIR.pack(epoch, start) for epoch, start in pairs))
+
+
+def trim_epochs(disk: Disk, paths: StorePaths, end: int) -> None:
+    """Remove, durably, the epochs that begin at or after `end`. Raises OSError.
+
+    A file that cannot be read is removed; it is rebuilt from the log.
+    """
+    try:
+        pairs = load_epochs(disk, paths)
+    except Corrupt as error:
+        _log.warning("%s; it is made again from the log", error.message)
+        remove_epochs(disk, paths)
+        return
+    if pairs and pairs[-1][1] >= end:
+        save_epochs(disk, paths, [pair for pair in pairs if pair[1] < end])
+
+
+def remove_epochs(disk: Disk, paths: StorePaths) -> None:
+    """Remove the file, durably. Raises OSError."""
+    _file(disk, paths).remove()
+
+
+def epochs_in_log(view: StoreView, epoch_of: Callable[[memoryview], Pair | None]) -> list[Pair]:
+    """The epochs that the log's control records open, oldest first.
+
+    `epoch_of` returns the epoch that a control record opens and its start, or None if it opens
+    none. An epoch starts at the end that the log had then: at its record, or at the filler before
+    it. Damaged control records are skipped.
+    """
+    pairs: list[Pair] = []
+    low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
+    end = view.log_range()[1]
+    while low < high:
+        read = view.read_queue(
+            CONTROL_TOPIC,
+            0,
+            low,
+            max_messages=_READ_RECORDS,
+            max_bytes=_READ_BYTES,
+            codes=None,
+            below=end,
+        )
+        for record in read.records:
+            pair = epoch_of(record)
+            if pair is not None and (not pairs or _ascend([pairs[-1], pair])):
+                pairs.append(pair)
+        if read.next_offset <= low:
+            break
+        low = read.next_offset
+    return pairs
+
+
+def _file(disk: Disk, paths: StorePaths) -> SealedFile:
+    return SealedFile(disk, paths.epochs, MAGIC)
+
+
+def _ascend(pairs: Sequence[Pair]) -> bool:
+    ascending = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
+    return ascending and all(epoch > 0 and start >= 0 for epoch, start in pairs)

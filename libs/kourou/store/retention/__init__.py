@@ -1,0 +1,1 @@
+"""Deletion of old segments."""

@@ -1,0 +1,247 @@
+"""Groups and their progress, as an operator handles them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
+from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound, Unavailable
+from kourou.model.group import GroupConfig
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
+from kourou.model.topic import DataVersion
+from kourou.protocol.all_bodies import (
+    BrokerConsumeStats,
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    ProducerConnection,
+    decode_group_config,
+    encode_broker_consume_stats,
+    encode_consumer_connection,
+    encode_correction_offsets,
+    encode_group_configs,
+    encode_offset_table,
+    encode_producer_connection,
+    encode_time_spans,
+    time_span,
+)
+from kourou.protocol.messages.groups import (
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroupConfig,
+    GetBrokerConsumeStats,
+    QueryConsumeTimeSpan,
+    UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.membership import (
+    GetConsumerConnectionList,
+    GetProducerConnectionList,
+)
+from kourou.protocol.messages.offsets import (
+    CloneGroupOffset,
+    InvokeBrokerToResetOffset,
+    QueryCorrectionOffset,
+)
+from kourou_rigs.wire_broker import Answer
+
+
+@pytest.fixture
+async def mq(broker, producing):
+    async with producing() as mq:
+        yield mq
+
+
+def answering(broker, table):
+    """Let the broker answer requests of these types so; collects them."""
+    seen = []
+
+    def intercept(request):
+        answer = table.get(type(request))
+        if answer is not None:
+            seen.append(request)
+        return answer
+
+    broker.intercept = intercept
+    return seen
+
+
+async def test_creating_and_deleting(broker, mq):
+    seen = answering(
+        broker, {UpdateAndCreateSubscriptionGroup: Answer(), DeleteSubscriptionGroup: Answer()}
+    )
+    await mq.admin.groups.create("g")
+    await mq.admin.groups.create(GroupConfig("h", retry_max_times=3))
+    await mq.admin.groups.delete("g", remove_offsets=True)
+    assert len(seen) == 3
+    assert (seen[2].group_name, seen[2].remove_offset) == ("g", True)
+    assert decode_group_config  # the body is the broker's to read
+
+
+async def test_listing_joins_brokers(cluster, broker, mq):
+    other = cluster.broker("broker-b")
+    for one, names in ((broker, ["h", "g"]), (other, ["g", "i"])):
+        body = encode_group_configs([GroupConfig(name) for name in names], DataVersion())
+        answering(one, {GetAllSubscriptionGroupConfig: Answer(body=body)})
+    assert [group.name for group in await mq.admin.groups.list()] == ["g", "h", "i"]
+
+
+@pytest.mark.feature("F363")
+async def test_who_is_there(cluster, broker, mq):
+    other = cluster.broker("broker-b")
+    me = Connection(client_id="me", client_addr="1.1.1.1:5", language="PYTHON", version=401)
+    you = Connection(client_id="you", client_addr="1.1.1.2:5", language="JAVA", version=401)
+    for one, found in ((broker, [you, me]), (other, [me])):
+        consumers = ConsumerConnection(
+            connections=found,
+            subscriptions={},
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=MessageModel.CLUSTERING,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        )
+        answering(
+            one,
+            {
+                GetConsumerConnectionList: Answer(body=encode_consumer_connection(consumers)),
+                GetProducerConnectionList: Answer(
+                    body=encode_producer_connection(ProducerConnection(found))
+                ),
+            },
+        )
+    assert [one.client_id for one in await mq.admin.groups.members("g")] == ["me", "you"]
+    assert [one.client_id for one in await mq.admin.groups.producers("p")] == ["me", "you"]
+    for one in (broker, other):
+        answering(one, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    with pytest.raises(KourouError):
+        await mq.admin.groups.members("g")
+
+
+async def test_progress_and_lag(broker, mq):
+    await mq.send_many("T", [b"x"] * 8)
+    broker.committed["g", "T", 0] = 2
+    progress = await mq.admin.offsets.of("g", "T")
+    first = progress[MessageQueue("T", "broker-a", 0)]
+    assert (first.broker_offset, first.consumer_offset) == (2, 2)
+    assert await mq.admin.offsets.lag("g", "T") == 6
+    assert set(await mq.admin.offsets.of("g")) == set(progress)
+
+
+@pytest.mark.feature("F267", "F364")
+async def test_resetting(broker, mq):
+    await mq.send_many("T", [b"x"] * 8)
+    queues = [MessageQueue("T", "broker-a", n) for n in range(4)]
+    moved = await mq.admin.offsets.reset("g", "T", 1_000_001)
+    assert moved == dict.fromkeys(queues, 1)
+    assert await mq.admin.offsets.reset("g", "T", TO_THE_END_MS) == dict.fromkeys(queues, 2)
+    seen = answering(
+        broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({queues[0]: 1}))}
+    )
+    await mq.admin.offsets.reset("g", "T", 5, force=False)
+    assert (seen[0].timestamp, seen[0].is_force) == (5, False)
+
+
+async def test_resetting_what_is_not_there(broker, mq):
+    with pytest.raises(TopicNotFound):
+        await mq.admin.offsets.reset("g", "Nobody", 0)
+    answering(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
+    with pytest.raises(GroupNotFound):
+        await mq.admin.offsets.reset("g", "T", 0)
+
+
+async def test_cloning(broker, mq):
+    seen = answering(broker, {CloneGroupOffset: Answer()})
+    await mq.admin.offsets.clone("g", "h", "T")
+    await mq.admin.offsets.clone("g", "h")
+    assert [(one.src_group, one.dest_group, one.topic) for one in seen] == [
+        ("g", "h", "T"),
+        ("g", "h", None),
+    ]
+
+
+async def test_connections_over_all_brokers(cluster, broker, mq):
+    second = cluster.broker("broker-b")
+    wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
+    for one, name in ((broker, "c1"), (second, "c2")):
+        told = ConsumerConnection([Connection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
+        answering(one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(told))})
+    found = await mq.admin.groups.connections("g")
+    assert [one.client_id for one in found.connections] == ["c1", "c2"]
+    assert found.subscriptions["T"].expression == "a"
+    answering(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    answering(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    with pytest.raises(KourouError):
+        await mq.admin.groups.connections("g")
+
+
+async def test_committing_for_a_group(broker, mq):
+    await mq.admin.offsets.commit("g", {QUEUE: 7})
+    assert broker.committed["g", "T", 0] == 7
+    with pytest.raises(Unavailable):
+        await mq.admin.offsets.commit("g", {MessageQueue("T", "broker-z", 0): 7})
+
+
+async def test_time_spans_and_the_lowest_progress(broker, mq):
+    span = time_span(QUEUE, first_ms=1, last_ms=5, consumed_ms=3, delay_ms=9)
+    seen = answering(
+        broker,
+        {
+            QueryConsumeTimeSpan: Answer(body=encode_time_spans([span])),
+            QueryCorrectionOffset: Answer(body=encode_correction_offsets({0: 4})),
+        },
+    )
+    (found,) = (await mq.admin.offsets.time_spans("g", "T")).items()
+    assert found[0] == QUEUE
+    assert (found[1].consume_time_stamp, found[1].delay_time) == (3, 9)
+    lowest = await mq.admin.offsets.lowest("T", compared_with="g", without="x,y")
+    assert lowest == {"broker-a": {0: 4}}
+    assert seen[1] == QueryCorrectionOffset(topic="T", compare_group="g", filter_groups="x,y")
+
+
+async def test_all_groups_of_one_broker(broker, mq):
+    stats = BrokerConsumeStats("1.2.3.4:5", {"g": [ConsumeStats()]}, 7)
+    seen = answering(
+        broker, {GetBrokerConsumeStats: Answer(body=encode_broker_consume_stats(stats))}
+    )
+    assert await mq.admin.offsets.everywhere("broker-a", ordered_only=True) == stats
+    assert seen == [GetBrokerConsumeStats(is_order=True)]
+    with pytest.raises(Unavailable):
+        await mq.admin.offsets.everywhere("broker-z")
+
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def test_previews_say_where_a_reset_and_a_clone_go(kourou_broker):
+    topic = kourou_broker.create_topic(queues=2)
+    with kourou_broker.client() as mq:
+        offsets, one, two = mq.admin.offsets, *(MessageQueue(topic, "broker-a", n) for n in (0, 1))
+        mq.admin.groups.create("mover")
+        for queue in (one, one, one, two):
+            mq.send(topic, "x", queue=queue)
+        offsets.commit("mover", {one: 1})
+        assert offsets.committed("mover") == {one: 1}
+        ahead = offsets.preview_reset("mover", topic, TO_THE_END_MS)
+        assert ahead == {one: OffsetMove(1, 3), two: OffsetMove(None, 1)}
+        assert [(move.skipped, move.repeated) for move in ahead.values()] == [(2, 0), (0, 0)]
+        back = offsets.preview_reset("mover", topic, 0)
+        assert [(move.skipped, move.repeated) for move in back.values()] == [(0, 1), (0, 0)]
+        held = offsets.preview_reset("mover", topic, TO_THE_END_MS, force=False)
+        assert held[one] == OffsetMove(1, 1)
+        assert offsets.committed("mover") == {one: 1}  # a preview moves nobody
+        done = offsets.reset("mover", topic, TO_THE_END_MS, reason="skip it")
+        assert done == {queue: move.after for queue, move in ahead.items()}
+        assert offsets.preview_clone("mover", "other", topic) == {
+            one: OffsetMove(None, 3),
+            two: OffsetMove(None, 1),
+        }
+        newest = mq.admin.history.of("progress/mover", types=["OffsetsReset"]).decisions[0]
+        assert newest.reason == "skip it"
+
+
+def test_progress_at_one_broker(kourou_broker):
+    topic = kourou_broker.create_topic(queues=1)
+    with kourou_broker.client() as mq:
+        mq.admin.groups.create("somebody")
+        mq.admin.offsets.commit("somebody", {MessageQueue(topic, "broker-a", 0): 0})
+        assert mq.admin.offsets.at("broker-a", "somebody") == mq.admin.offsets.of("somebody")
+        with pytest.raises(GroupNotFound):
+            mq.admin.offsets.at("broker-a", "nobody")

@@ -1,0 +1,176 @@
+"""History, states and undo, as an operator's program asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from kourou.client.admin.history import Decision, HistoryPage, StateAt
+from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
+from kourou.protocol.bodies.history_body import ToldEvent, encode_told_events
+from kourou.protocol.messages.history import (
+    GetHistory,
+    GetHistoryResponse,
+    GetStateAt,
+    GetStateAtResponse,
+    Undo,
+    UndoResponse,
+)
+from kourou.sync import Client as SyncClient
+from kourou_rigs.wire_broker import Answer
+
+EVENT = ToldEvent(
+    offset=7,
+    at_ms=1_000,
+    actor="ann",
+    reason="too many",
+    trace_id="0af7",
+    aggregate="setting/traceOn",
+    event=msgspec.Raw(b'{"type":"SettingChanged","name":"traceOn","value":true,"before":false}'),
+    undoes=5,
+)
+DECISION = Decision(
+    "broker-a",
+    7,
+    1_000,
+    "setting/traceOn",
+    "SettingChanged",
+    {"name": "traceOn", "value": True, "before": False},
+    "ann",
+    "too many",
+    "0af7",
+    5,
+)
+REPLIES = {
+    GetHistory: Answer(
+        header=GetHistoryResponse(before_offset=7, begin_offset=3, end_offset=9),
+        body=encode_told_events([EVENT]),
+    ),
+    GetStateAt: Answer(header=GetStateAtResponse(next_offset=8, at_ms=1_000), body=b'{"a":1}'),
+    Undo: Answer(
+        header=UndoResponse(first_offset=7, next_offset=8), body=encode_told_events([EVENT])
+    ),
+}
+
+
+@pytest.fixture
+async def admin(broker, producing):
+    async with producing() as mq:
+        yield mq.admin
+
+
+@pytest.fixture
+def asked(broker) -> list:
+    """What reaches the broker; it answers as a broker does."""
+    seen: list = []
+
+    def answer(request):
+        if type(request) in REPLIES:
+            seen.append(request)
+            return REPLIES[type(request)]
+        return None
+
+    broker.intercept = answer
+    return seen
+
+
+async def test_a_page_of_history(admin, asked):
+    page = await admin.history.of(
+        "topic/orders", before=9, until_ms=5, types={"TopicPut", "TopicDeleted"}, count_max=2
+    )
+    assert page == HistoryPage([DECISION], 7, 3)
+    assert asked == [
+        GetHistory(
+            aggregate="topic/orders",
+            before_offset=9,
+            until_ms=5,
+            types=["TopicDeleted", "TopicPut"],
+            max_count=2,
+        )
+    ]
+    await admin.history.of()
+    assert asked[1] == GetHistory(max_count=100)
+
+
+async def test_a_state(admin, asked):
+    state = await admin.history.state_at("topic/orders", at_ms=5)
+    assert state == StateAt("broker-a", "topic/orders", {"a": 1}, 8, 1_000)
+    await admin.history.state_at(offset=4, broker="broker-a")
+    assert asked == [
+        GetStateAt(aggregate="topic/orders", at_ms=5),
+        GetStateAt(offset=4),
+    ]
+
+
+async def test_an_undo(admin, asked):
+    assert await admin.history.undo(5, reason="too many") == [DECISION]
+    await admin.history.undo(5, force=True)
+    assert asked == [Undo(offset=5, reason="too many"), Undo(offset=5, force=True)]
+
+
+async def test_the_blocking_face_has_the_same_names(cluster, broker, asked):
+    def ask() -> None:
+        with SyncClient("127.0.0.1:9876", group="p", dial=cluster.dial) as mq:
+            history = mq.admin.history
+            assert history.of("setting/traceOn").decisions == [DECISION]
+            assert history.state_at().value == {"a": 1}
+            assert history.undo(5) == [DECISION]
+
+    await asyncio.to_thread(ask)
+    assert [type(each) for each in asked] == [GetHistory, GetStateAt, Undo]
+
+
+async def test_wrong_arguments_reach_no_broker(admin, asked):
+    for call in (
+        admin.history.of("orders"),
+        admin.history.of("topic/"),
+        admin.history.of(count_max=0),
+        admin.history.of(count_max=1_001),
+        admin.history.of(types=["a b"]),
+        admin.history.state_at("log/retention"),
+        admin.history.state_at(at_ms=1, offset=1),
+        admin.history.undo(-1),
+        admin.history.undo(1, reason="x" * 1_025),
+    ):
+        with pytest.raises(BadRequest):
+            await call
+    assert asked == []
+
+
+async def test_which_broker_is_meant(cluster, admin, asked):
+    cluster.broker("broker-b")
+    with pytest.raises(
+        BadRequest,
+        match=r"its own history.*choose one of broker-a, broker-b",
+    ):
+        await admin.history.of()
+    with pytest.raises(BadRequest, match=r"broker 'broker-x' is unknown.*broker-a, broker-b"):
+        await admin.history.undo(1, broker="broker-x")
+    assert asked == []
+    assert (await admin.history.of(broker="broker-a")).decisions == [DECISION]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(Code.METADATA_UNAVAILABLE, MetadataUnavailable), (Code.SYSTEM_ERROR, Rejected)],
+)
+async def test_what_the_broker_refuses_is_raised(broker, admin, code, error):
+    def answer(request):
+        return Answer(code, remark="so it is") if type(request) in REPLIES else None
+
+    broker.intercept = answer
+    for call in (admin.history.of(), admin.history.state_at(), admin.history.undo(1)):
+        with pytest.raises(error, match="so it is"):
+            await call
+
+
+async def test_an_answer_that_is_none_is_a_decode_error(broker, admin):
+    def answer(request):
+        return Answer() if type(request) in REPLIES else None
+
+    broker.intercept = answer
+    for call in (admin.history.of(), admin.history.state_at(), admin.history.undo(1)):
+        with pytest.raises(DecodeError):
+            await call

@@ -1,0 +1,495 @@
+"""Runners call the handler and report once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+
+import pytest
+
+from kourou.client.consumer import handlers
+from kourou.client.consumer.handlers import CoroutineRunner, ThreadRunner
+from kourou.client.consumer.outcomes import ConsumeResult
+from kourou.client.introspection.consume_log import ConsumeLog
+from kourou.clock import SystemClock
+
+
+class Reports:
+    """Collects reports and says when enough have come; thread-safe by the GIL's appends."""
+
+    def __init__(self, expected: int) -> None:
+        self.done: list = []
+        self.errors: list = []
+        self.unwanted: set = set()
+        self.expected = expected
+        self.complete = threading.Event()
+
+    def finished(self, item):
+        self.done.append(item)
+        self._count()
+
+    def failed(self, item, error):
+        self.errors.append((item, str(error)))
+        self._count()
+
+    def wanted(self, item):
+        return item not in self.unwanted
+
+    def _count(self):
+        if len(self.done) + len(self.errors) == self.expected:
+            self.complete.set()
+
+    async def wait(self):
+        assert await asyncio.get_running_loop().run_in_executor(None, self.complete.wait, 10)
+
+
+def consume_log():
+    return ConsumeLog(SystemClock(), logging.DEBUG)
+
+
+async def coroutine_runner(handler, reports, concurrency=4):
+    return CoroutineRunner(
+        asyncio.get_running_loop(), handler, reports, consume_log(), concurrency=concurrency
+    )
+
+
+def thread_runner(handler, reports, threads_min=1, threads_max=3):
+    return ThreadRunner(
+        handler,
+        reports,
+        consume_log(),
+        threads_min=threads_min,
+        threads_max=threads_max,
+        name="test",
+    )
+
+
+@pytest.mark.feature("F306", "F186")
+async def test_coroutines_are_awaited_on_the_applications_loop():
+    loops = set()
+
+    async def handler(item):
+        loops.add(asyncio.get_running_loop())
+        if item % 3 == 0:
+            raise ValueError(f"no {item}")
+
+    reports = Reports(200)
+    runner = await coroutine_runner(handler, reports)
+    threading.Thread(target=runner.hand, args=(list(range(200)),)).start()
+    await reports.wait()
+    assert loops == {asyncio.get_running_loop()}
+    assert sorted(reports.done) == [n for n in range(200) if n % 3]
+    assert (0, "no 0") in reports.errors
+    assert await runner.close(1000)
+
+
+async def test_not_more_coroutines_than_allowed_run_at_once():
+    running, most = 0, 0
+    gate = asyncio.Event()
+
+    async def handler(_item):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if most == 3:
+            gate.set()
+        await gate.wait()
+        running -= 1
+
+    reports = Reports(10)
+    runner = await coroutine_runner(handler, reports, concurrency=3)
+    runner.hand(range(10))
+    await reports.wait()
+    assert most == 3
+    await runner.close(1000)
+
+
+async def test_an_item_does_not_wait_behind_a_handler_that_does():
+    gate = asyncio.Event()
+
+    async def handler(item):
+        if item == 0:
+            await gate.wait()
+        else:
+            gate.set()
+
+    reports = Reports(2)
+    runner = await coroutine_runner(handler, reports, concurrency=2)
+    runner.hand([0])
+    await asyncio.sleep(0)
+    runner.hand([1])
+    await reports.wait()
+    assert reports.done == [1, 0]
+    await runner.close(1000)
+
+
+async def test_items_that_come_as_the_last_worker_ends_are_not_forgotten():
+    loop = asyncio.get_running_loop()
+
+    async def handler(item):
+        if item < 5:
+            # Runs after this worker has found nothing more to do, before it is known to be done.
+            loop.call_soon(runner._take, [item + 1])
+
+    reports = Reports(6)
+    runner = await coroutine_runner(handler, reports)
+    runner.hand([0])
+    await reports.wait()
+    assert reports.done == [0, 1, 2, 3, 4, 5]
+    await runner.close(1000)
+
+
+async def test_a_handler_that_never_waits_leaves_the_loop_to_others():
+    seen_at_turn = []
+    done = 0
+
+    async def handler(_item):
+        nonlocal done
+        done += 1
+
+    async def other():
+        while done < 1000:
+            seen_at_turn.append(done)
+            await asyncio.sleep(0)
+
+    reports = Reports(1000)
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand(range(1000))
+    await other()
+    await reports.wait()
+    assert len(seen_at_turn) > 5
+    await runner.close(1000)
+
+
+async def test_closing_waits_for_running_coroutines_and_starts_no_more():
+    started, gate = asyncio.Event(), asyncio.Event()
+    calls = []
+
+    async def handler(item):
+        calls.append(item)
+        started.set()
+        await gate.wait()
+
+    reports = Reports(1)
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand([1, 2, 3])
+    await started.wait()
+    closing = asyncio.ensure_future(runner.close(10_000))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await closing is True
+    assert calls == [1]
+    assert reports.done == [1]
+
+
+async def test_closing_gives_up_on_a_stuck_coroutine():
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(_item):
+        started.set()
+        await gate.wait()
+
+    reports = Reports(1)
+    runner = await coroutine_runner(handler, reports)
+    runner.hand([1])
+    await started.wait()
+    assert await runner.close(1) is False
+    gate.set()
+    await reports.wait()
+
+
+async def test_items_of_lost_queues_are_passed_over():
+    calls = []
+
+    async def handler(item):
+        calls.append(item)
+
+    reports = Reports(2)
+    reports.unwanted = {2}
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand([1, 2, 3])
+    await reports.wait()
+    assert calls == [1, 3]
+    await runner.close(1000)
+
+
+@pytest.mark.feature("F308", "F309")
+async def test_functions_run_in_threads_between_the_two_numbers():
+    gate, all_in = threading.Event(), threading.Barrier(4)
+
+    def handler(_item):
+        if not gate.is_set():
+            all_in.wait(60)
+
+    reports = Reports(30)
+    runner = thread_runner(handler, reports, threads_min=1, threads_max=3)
+    assert runner.threads == 1
+    for number in range(3):
+        runner.hand(range(number * 10, number * 10 + 10))
+    assert runner.threads == 3
+    gate.set()
+    all_in.abort()
+    await reports.wait()
+    assert runner.threads == 3
+    assert await runner.close(5000)
+
+
+async def test_an_item_does_not_wait_behind_a_function_that_does():
+    gate, inside = threading.Event(), threading.Event()
+
+    def handler(item):
+        if item == 0:
+            inside.set()
+            gate.wait(60)
+        else:
+            gate.set()
+
+    reports = Reports(2)
+    runner = thread_runner(handler, reports, threads_min=1, threads_max=2)
+    runner.hand([0])
+    assert inside.wait(60)
+    runner.hand([1])
+    await reports.wait()
+    assert reports.done == [1, 0]
+    assert await runner.close(5000)
+
+
+async def test_the_most_threads_win_over_the_least():
+    runner = thread_runner(print, Reports(1), threads_min=3, threads_max=2)
+    assert runner.threads == 2
+    assert await runner.close(5000)
+
+
+async def test_a_function_that_gives_a_coroutine_has_failed():
+    async def work(item):
+        return item
+
+    reports = Reports(1)
+    runner = thread_runner(lambda item: work(item), reports)
+    runner.hand([1])
+    await reports.wait()
+    assert reports.done == []
+    assert "the handler returned a coroutine, which is never awaited" in reports.errors[0][1]
+    assert await runner.close(5000)
+
+
+def test_whose_calls_must_be_awaited():
+    class Called:
+        async def __call__(self, item):
+            return item
+
+        async def method(self, item):
+            return item
+
+    called = Called()
+    for handler in (called, called.method, functools.partial(called.method)):
+        assert handlers.is_coroutine_handler(handler)
+    assert not handlers.is_coroutine_handler(print)
+    assert not handlers.is_coroutine_handler(Called)
+
+
+async def test_a_function_that_raises_is_reported():
+    def handler(item):
+        raise RuntimeError(f"bad {item}")
+
+    reports = Reports(1)
+    runner = thread_runner(handler, reports)
+    runner.hand([7])
+    await reports.wait()
+    assert reports.errors == [(7, "bad 7")]
+    assert await runner.close(5000)
+
+
+async def test_closing_threads_waits_for_the_running_call():
+    started, gate = threading.Event(), threading.Event()
+    calls = []
+
+    def handler(item):
+        calls.append(item)
+        started.set()
+        gate.wait(60)
+
+    reports = Reports(1)
+    runner = thread_runner(handler, reports, threads_max=1)
+    runner.hand([1, 2])
+    await asyncio.get_running_loop().run_in_executor(None, started.wait, 10)
+    assert await runner.close(1) is False
+    gate.set()
+    assert await runner.close(5000) is True
+    assert calls == [1]
+
+
+# -- handlers that leave by other ways than an Exception ------------------------------------------
+
+
+class Odd(BaseException):
+    """What an application's library may raise."""
+
+
+WAYS_OUT = [
+    pytest.param(asyncio.CancelledError("gone"), id="cancelled"),
+    pytest.param(SystemExit("gone"), id="exit"),
+    pytest.param(Odd("gone"), id="odd"),
+]
+
+
+@pytest.mark.parametrize("error", WAYS_OUT)
+async def test_a_coroutine_that_leaves_in_any_way_is_reported(error):
+    async def handler(item):
+        if item % 2:
+            raise error
+
+    reports = Reports(100)
+    runner = await coroutine_runner(handler, reports, concurrency=2)
+    runner.hand(range(100))
+    await reports.wait()
+    assert sorted(reports.done) == list(range(0, 100, 2))
+    assert sorted(reports.errors) == [(item, "gone") for item in range(1, 100, 2)]
+    assert await runner.close(1000)
+
+
+@pytest.mark.parametrize("error", [*WAYS_OUT, pytest.param(KeyboardInterrupt("gone"), id="ctrl-c")])
+async def test_a_function_that_leaves_in_any_way_is_reported_and_its_thread_lives(error):
+    def handler(item):
+        if item % 2:
+            raise error
+
+    reports = Reports(100)
+    runner = thread_runner(handler, reports, threads_min=2, threads_max=2)
+    runner.hand(range(100))
+    await reports.wait()
+    assert sorted(reports.done) == list(range(0, 100, 2))
+    assert sorted(reports.errors) == [(item, "gone") for item in range(1, 100, 2)]
+    assert all(thread.is_alive() for thread in runner._threads)
+    assert await runner.close(5000)
+
+
+async def test_a_worker_whose_task_was_cancelled_is_replaced(monkeypatch):
+    monkeypatch.setattr(handlers, "REPLACE_AFTER_S", 0)
+
+    async def handler(item):
+        if item == 0:
+            asyncio.current_task().cancel("by itself")
+            await asyncio.Event().wait()
+
+    reports = Reports(3)
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand(range(3))
+    await reports.wait()
+    assert reports.errors == [(0, "by itself")]
+    assert reports.done == [1, 2]
+    assert await runner.close(1000)
+
+
+async def test_a_generators_end_in_a_coroutine_is_reported_too(monkeypatch):
+    monkeypatch.setattr(handlers, "REPLACE_AFTER_S", 0)
+
+    async def handler(item):
+        if item == 0:
+            raise GeneratorExit("gone")
+
+    reports = Reports(2)
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand(range(2))
+    await reports.wait()
+    assert (reports.errors, reports.done) == ([(0, "gone")], [1])
+    assert await runner.close(1000)
+
+
+async def test_a_coroutine_cancelled_while_closing_is_not_reported():
+    started = asyncio.Event()
+
+    async def handler(_item):
+        started.set()
+        await asyncio.Event().wait()
+
+    reports = Reports(1)
+    runner = await coroutine_runner(handler, reports)
+    runner.hand([1])
+    await started.wait()
+    closing = asyncio.ensure_future(runner.close(10_000))
+    await asyncio.sleep(0)  # closing has begun
+    assert runner._closing
+    (worker,) = runner._workers
+    worker.cancel()
+    assert await closing is True
+    assert worker.cancelled()
+    assert (reports.done, reports.errors) == ([], []), "it comes again elsewhere"
+
+
+def test_ctrl_c_in_a_coroutine_is_reported_and_reaches_the_application(monkeypatch):
+    monkeypatch.setattr(handlers, "REPLACE_AFTER_S", 0)
+
+    async def handler(item):
+        if item == 0:
+            raise KeyboardInterrupt("ctrl-c")
+
+    async def start():
+        runner = await coroutine_runner(handler, reports, concurrency=1)
+        runner.hand([0, 1])
+        return runner
+
+    loop = asyncio.new_event_loop()
+    reports = Reports(2)
+    try:
+        runner = loop.run_until_complete(start())
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(reports.wait())
+        assert reports.errors == [(0, "ctrl-c")]
+        loop.run_until_complete(reports.wait())
+        assert reports.done == [1], "an application that goes on gets the others"
+        loop.run_until_complete(runner.close(1000))
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
+async def test_what_runs_is_told_while_it_runs(threads):
+    begun, gate = threading.Semaphore(0), threading.Event()
+
+    def handle(_item):
+        begun.release()
+        assert gate.wait(60)
+
+    async def handle_async(item):
+        await asyncio.to_thread(handle, item)
+
+    reports = Reports(3)
+    if threads:
+        runner = thread_runner(handle, reports, threads_max=2)
+    else:
+        runner = await coroutine_runner(handle_async, reports, concurrency=2)
+    assert runner.running() == []
+    runner.hand(["a", "b", "c"])
+    for _ in range(2):
+        await asyncio.to_thread(begun.acquire)
+    assert sorted(runner.running()) == ["a", "b"]
+    gate.set()
+    await reports.wait()
+    await runner.close(1000)
+    assert runner.running() == []
+    assert 1 <= len(runner.times()) <= 3, "not every call is measured"
+    assert runner.times() == []
+
+
+@pytest.mark.feature("F213")
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
+async def test_a_word_for_later_is_a_failure(threads):
+    def handle(item):
+        return item
+
+    async def handle_async(item):
+        return item
+
+    reports = Reports(3)
+    runner = (
+        thread_runner(handle, reports) if threads else await coroutine_runner(handle_async, reports)
+    )
+    runner.hand([ConsumeResult.RECONSUME_LATER, ConsumeResult.CONSUME_SUCCESS, False])
+    await reports.wait()
+    assert reports.errors == [
+        (ConsumeResult.RECONSUME_LATER, "the handler returned RECONSUME_LATER")
+    ]
+    await runner.close(1000)

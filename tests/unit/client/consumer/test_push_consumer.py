@@ -1,0 +1,508 @@
+"""A group's members get every message at least once, and commit only what is done."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kourou import Client, ClientSettings, ConsumerSettings
+from kourou.errors import BadRequest, Code
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import ConsumeFromWhere, MessageModel
+from kourou.protocol.all_bodies import encode_consumer_ids
+from kourou.protocol.messages.membership import (
+    GetConsumerListByGroup,
+    NotifyConsumerIdsChanged,
+)
+from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
+from kourou_rigs.wire_broker import Answer
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+
+@pytest.mark.feature("F193", "F194", "F303")
+async def test_first_start(broker, consuming, tools):
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(3)
+    async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
+        for body in (b"a", b"b", b"c"):
+            await mq.send("T", body)
+        await inbox.full.wait()
+    assert sorted(inbox.bodies) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.feature("F193")
+async def test_from_a_time_on(broker, consuming, tools):
+    async with consuming() as mq:
+        for number in range(6):
+            await mq.send("T", b"%d" % number, queue=MessageQueue("T", "broker-a", 0))
+    # The fake stores one message a millisecond from 1,000,000 ms on; local time has seconds.
+    inbox = tools.Inbox(6)
+    settings = {
+        "consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+        "consume_timestamp": "19700101000000",
+    }
+    async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
+        await inbox.full.wait()
+    assert len(inbox.bodies) == 6
+    late = tools.Inbox(1)
+    settings["consume_timestamp"] = "20300101000000"
+    async with consuming(**settings) as mq, mq.listen("T", late.handle, group="other"):
+        await mq.send("T", b"new")
+        await late.full.wait()
+    assert late.bodies == [b"new"]
+
+
+@pytest.mark.feature("F194", "F195")
+async def test_later_starts_go_on_from_the_progress(broker, consuming, tools):
+    await tools.fill(consuming, 20)
+    first = tools.Inbox(20)
+    async with consuming() as mq, mq.listen("T", first.handle):
+        await first.full.wait()
+    second = tools.Inbox(1)
+    async with consuming() as mq, mq.listen("T", second.handle):
+        await mq.send("T", b"new")
+        await second.full.wait()
+    assert second.bodies == [b"new"]
+
+
+async def test_a_first_start_is_committed_even_if_nothing_came(broker, consuming, tools):
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(1)
+    async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
+        pass
+    assert [broker.committed["g", "T", n] for n in range(4)] == [2, 2, 2, 2]
+
+
+@pytest.mark.feature("F195", "F289")
+async def test_progress_is_committed_in_intervals(broker, consuming, tools):
+    await tools.fill(consuming, 40)
+    inbox, committed = tools.Inbox(40), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def watch(_request):
+        if sum(broker.committed.get(("g", "T", n), 0) for n in range(4)) == 40:
+            loop.call_soon_threadsafe(committed.set)
+
+    broker.intercept = watch
+    async with consuming(interval_ms=10) as mq, mq.listen("T", inbox.handle) as listener:
+        await inbox.full.wait()
+        await listener.commit()
+        await mq.send("T", b"more")  # anything that reaches the broker lets the watch look
+        await committed.wait()
+
+
+@pytest.mark.feature("F228", "F196")
+async def test_a_failed_message_comes_again_and_holds_the_offset(broker, consuming, caplog, tools):
+    await tools.fill(consuming, 4)
+    inbox, attempts = tools.Inbox(4), {}
+
+    async def handler(message):
+        attempts[message.body] = message.attempt
+        if message.body == b"2" and message.attempt < 3:
+            raise ValueError("not yet")
+        await inbox.handle(message)
+
+    async with consuming(local_redelivery_delay_ms=10) as mq, mq.listen("T", handler) as listener:
+        await inbox.full.wait()
+        assert listener.counts.failed == 2
+    assert attempts == {b"0": 1, b"1": 1, b"2": 3, b"3": 1}
+    assert "not yet" in caplog.text
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 4
+
+
+def refused(request):
+    """An intercept: no message is taken back."""
+    if isinstance(request, ConsumerSendMsgBack | SendMessage):
+        return Answer(Code.SYSTEM_ERROR, remark="not now")
+    return None
+
+
+@pytest.mark.feature("F196", "F197")
+async def test_what_was_not_finished_is_not_committed(broker, consuming, tools):
+    queue = MessageQueue("T", "broker-a", 0)
+    async with consuming() as mq:
+        for number in range(5):
+            await mq.send("T", b"%d" % number, queue=queue)
+    inbox = tools.Inbox(4)
+
+    async def handler(message):
+        if message.body == b"2":
+            raise ValueError("never")
+        await inbox.handle(message)
+
+    # Nobody takes it back, so it has to wait here, and the offset with it.
+    broker.intercept = refused
+    async with consuming(local_redelivery_delay_ms=30_000) as mq, mq.listen("T", handler):
+        await inbox.full.wait()
+    assert broker.committed["g", "T", 0] == 2
+    again = tools.Inbox(3)
+    async with consuming() as mq, mq.listen("T", again.handle):
+        await again.full.wait()
+    assert sorted(again.bodies) == [b"2", b"3", b"4"]
+
+
+async def test_a_body_of_the_wrong_type_is_a_failure(broker, consuming):
+    async with consuming() as mq:
+        await mq.send("T", b"no number")
+        failed = asyncio.Event()
+
+        async def handler(message):
+            try:
+                return message.body
+            finally:
+                failed.set()
+
+        listening = mq.listen("T", handler, body_type=int)
+        async with listening as listener:
+            await failed.wait()
+            await listener.commit()
+            await listener.commit()
+            assert listener.counts.failed >= 1
+    [first, *_] = broker.stored("%RETRY%g")
+    assert first.body == b"no number"
+
+
+async def test_one_thread_one_queue_keeps_the_order(broker, consuming, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 200)
+    inbox = tools.Inbox(200)
+    settings = {"consume_threads_max": 1, "consume_threads_min": 1}
+    async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
+        await inbox.full.wait()
+    assert inbox.bodies == [b"%d" % number for number in range(200)]
+
+
+@pytest.mark.feature("F007", "F202", "F203", "F201", "F015", "F191")
+async def test_members_share_the_queues_and_take_over(broker, consuming, tools):
+    await tools.fill(consuming, 40)
+    async with consuming() as first_mq:
+        first = tools.Inbox(1_000)
+        async with first_mq.listen("T", first.handle) as one:
+            assert len(one.assigned) == 4
+            async with consuming() as second_mq:
+                second = tools.Inbox(1_000)
+                async with second_mq.listen("T", second.handle) as two:
+                    await tools.until(broker, lambda: len(one.assigned) == len(two.assigned) == 2)
+                    assert not set(one.assigned) & set(two.assigned)
+            await tools.until(broker, lambda: len(one.assigned) == 4)
+            await first_mq.send_many("T", [b"n%d" % n for n in range(8)])
+            everything = set(tools.numbers(40)) | {b"n%d" % n for n in range(8)}
+            await tools.until(broker, lambda: everything <= set(first.bodies) | set(second.bodies))
+
+
+def rarely_balancing(cluster, interval_ms: int) -> Client:
+    """A client that shares queues out again so seldom, unless something tells it to."""
+    return Client(
+        "127.0.0.1:9876",
+        settings=ClientSettings(rebalance_interval_ms=interval_ms),
+        consumer=ConsumerSettings(consumer_group="g"),
+        dial=cluster.dial,
+    )
+
+
+@pytest.mark.feature("F202")
+async def test_queues_are_shared_out_again_from_time_to_time(broker, cluster, tools):
+    """A notice may get lost: here nobody tells of the new member."""
+    async with (
+        rarely_balancing(cluster, 10) as mq,
+        mq.listen("T", tools.Inbox(1).handle) as listener,
+    ):
+        assert len(listener.assigned) == 4
+        broker.members["g"]["another"] = broker.members["g"][mq.client_id]
+        await tools.until(broker, lambda: len(listener.assigned) == 2)
+
+
+@pytest.mark.feature("F202")
+async def test_a_changed_route_shares_queues_out_again_at_once(broker, cluster, tools):
+    """Not only when the interval is over, which here is an hour."""
+    async with (
+        rarely_balancing(cluster, 3_600_000) as mq,
+        mq.listen("T", tools.Inbox(1).handle) as listener,
+    ):
+        for count in (6, 1):
+            cluster.topics["T"] = (count, count)
+            await (mq._client._twin or mq._client).io.run(
+                (mq._client._twin or mq._client).session.routes.refresh("T")
+            )
+            await tools.until(broker, lambda n=count: len(listener.assigned) == n)
+
+
+@pytest.mark.feature("F205")
+async def test_more_members_than_queues(broker, consuming, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    async with consuming() as a, consuming() as b:
+        inbox = tools.Inbox(1)
+        async with a.listen("T", inbox.handle) as one, b.listen("T", inbox.handle) as two:
+            await tools.until(broker, lambda: len(one.assigned) + len(two.assigned) == 1)
+
+
+@pytest.mark.feature("F202")
+async def test_a_change_during_a_rebalance_is_not_lost(broker, cluster, tools):
+    """A member comes while the list of members is being answered."""
+    async with (
+        rarely_balancing(cluster, 3_600_000) as mq,
+        mq.listen("T", tools.Inbox(1).handle) as listener,
+    ):
+        wire = broker.members["g"][mq.client_id]
+        answered = []
+
+        def comes_meanwhile(request):
+            if isinstance(request, GetConsumerListByGroup) and not answered:
+                answered.append(request)
+                ids = list(broker.members["g"])
+                broker.members["g"]["another"] = wire
+                wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
+                return Answer(body=encode_consumer_ids(ids))
+            return None
+
+        broker.intercept = comes_meanwhile
+        (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(
+            listener._started.rebalance_soon
+        )
+        while len(listener.assigned) != 2:  # noqa: ASYNC110 - nothing else tells of it
+            await asyncio.sleep(0)
+
+
+async def test_any_thread_may_ask_what_is_assigned_while_that_changes(consuming, tools):
+    class Changing(str):
+        def startswith(self, *_):
+            queues.popitem()
+            return False
+
+    async with consuming() as mq, mq.listen("T", tools.Inbox(1).handle) as listener:
+        true = listener._started._queues
+        queues = {MessageQueue(Changing("T"), "b", number): None for number in range(4)}
+        asked, listener._started._queues = list(queues), queues
+        assert listener.assigned == asked
+        listener._started._queues = true
+
+
+async def test_a_queue_whose_pulling_ended_by_itself_is_begun_anew(
+    broker, consuming, tools, caplog
+):
+    await tools.fill(consuming, 4)
+    inbox = tools.Inbox(5)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await tools.until(broker, lambda: listener.counts.consumed == 4)
+        consumer = listener._started
+
+        async def end_one():
+            consumed = consumer._queues[MessageQueue("T", "broker-a", 2)]
+            consumed._task.cancel()
+            await asyncio.sleep(0)
+            consumer.rebalance_soon()
+
+        await (mq._client._twin or mq._client).io.run(end_one())
+        await mq.send("T", b"new", queue=MessageQueue("T", "broker-a", 2))
+        await inbox.full.wait()
+    assert sorted(inbox.bodies) == [b"0", b"1", b"2", b"3", b"new"]
+
+
+async def test_a_member_tells_of_itself(broker, consuming, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 3)
+    inbox = tools.Inbox(3)
+    async with consuming() as mq, mq.listen("T", inbox.handle, "*") as listener:
+        await tools.until(broker, lambda: listener.counts.consumed == 3)
+        consumer = listener._started
+
+        async def told():
+            consumer.look()
+            return consumer.status("T"), consumer.running_info()
+
+        status, info = await (mq._client._twin or mq._client).io.run(told())
+    queue = MessageQueue("T", "broker-a", 0)
+    assert status == {queue: 3}
+    assert [one.topic for one in info.subscriptions] == ["T", "%RETRY%g"]
+    assert info.queues[queue].commit_offset == 3
+    assert info.properties["consumerGroup"] == "g"
+    assert info.statuses.keys() >= {"T"}
+    assert info.started_ms > 0
+
+
+async def test_a_topic_that_appears_later(broker, consuming, cluster, tools):
+    del cluster.topics["T"]
+    inbox = tools.Inbox(1)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        assert listener.assigned == []
+        cluster.topics["T"] = (2, 2)
+        await mq.send("T", b"x")
+        await (mq._client._twin or mq._client).io.run(
+            (mq._client._twin or mq._client).session.routes.refresh("T")
+        )
+        await inbox.full.wait()
+
+
+async def test_a_lost_queue_commits_and_forgets(broker, consuming, cluster, tools):
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(8)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await inbox.full.wait()
+        cluster.topics["T"] = (1, 1)
+        await (mq._client._twin or mq._client).io.run(
+            (mq._client._twin or mq._client).session.routes.refresh("T")
+        )
+        lost = [("g", "T", number) for number in (1, 2, 3)]
+        await tools.until(broker, lambda: [broker.committed.get(key) for key in lost] == [2] * 3)
+        assert len(listener.assigned) == 1
+
+
+async def test_one_client_is_one_member(broker, consuming, tools):
+    async with consuming() as mq, mq.listen("T", tools.Inbox(1).handle):
+        with pytest.raises(BadRequest, match="this client already has a consumer in group"):
+            await mq.listen("T", tools.Inbox(1).handle).start()
+
+
+async def test_leaving_is_told(broker, consuming, tools):
+    async with consuming() as mq:
+        async with mq.listen("T", tools.Inbox(1).handle):
+            assert mq.client_id in broker.members["g"]
+        assert (mq.client_id, "g") in broker.left
+
+
+@pytest.mark.feature("F267", "F364")
+async def test_an_operator_moves_an_online_group(broker, consuming, tools):
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(8)
+    async with consuming() as mq, mq.listen("T", inbox.handle):
+        await inbox.full.wait()
+        again = tools.Inbox(16)
+        again.bodies = inbox.bodies
+        inbox.wanted, inbox.full = 16, asyncio.Event()
+        moved = await mq.admin.offsets.reset("g", "T", 0)
+        assert set(moved.values()) == {0}
+        await inbox.full.wait()
+    assert sorted(inbox.bodies) == sorted(tools.numbers(8) * 2)
+    assert [broker.committed["g", "T", n] for n in range(4)] == [2, 2, 2, 2]
+
+
+@pytest.mark.fault
+async def test_a_broker_that_comes_back(broker, consuming, cluster, tools):
+    inbox = tools.Inbox(2)
+    async with consuming(pull_pause_ms_when_exception=5) as mq, mq.listen("T", inbox.handle):
+        await mq.send("T", b"before")
+        await tools.until(broker, lambda: len(inbox.bodies) == 1)
+        # The connection ends under the held pulls, and the broker forgets its members.
+        broker.members.clear()
+        broker.holds.clear()
+        for wire in cluster.wires_to(broker):
+            wire.lose()
+        await mq.send("T", b"after")
+        await inbox.full.wait()
+        await tools.until(broker, lambda: mq.client_id in broker.members.get("g", {}))
+
+
+@pytest.mark.feature("F014", "F190", "F192", "F302")
+async def test_broadcasting_gives_everything_to_everyone(broker, consuming, tmp_path, tools):
+    await tools.fill(consuming, 10)
+    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
+    async with consuming(**settings) as a, consuming(**settings) as b:
+        first, second = tools.Inbox(10), tools.Inbox(10)
+        async with a.listen("T", first.handle), b.listen("T", second.handle):
+            await asyncio.gather(first.full.wait(), second.full.wait())
+    assert sorted(first.bodies) == sorted(second.bodies) == sorted(tools.numbers(10))
+    assert broker.committed == {}, "progress stays with the clients"
+    assert len(list(tmp_path.glob("*/g/offsets.json"))) == 2
+
+
+@pytest.mark.feature("F192", "F214")
+async def test_broadcasting_passes_failed_messages_over(broker, consuming, tools, tmp_path):
+    await tools.fill(consuming, 4)
+    inbox = tools.Inbox(3)
+
+    async def handler(message):
+        if message.body == b"2":
+            raise ValueError("no")
+        await inbox.handle(message)
+
+    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
+    async with consuming(**settings) as mq, mq.listen("T", handler) as listener:
+        await inbox.full.wait()
+        await tools.until(broker, lambda: listener.counts.consumed == 4)
+        assert listener.counts.failed == 1
+    assert sorted(inbox.bodies) == [b"0", b"1", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"), [(asyncio.CancelledError, 2), (SystemExit, 1)], ids=["stopped", "failed"]
+)
+async def test_broadcasting_repeats_what_was_stopped_and_not_what_failed(
+    broker, consuming, tools, tmp_path, error, attempts
+):
+    await tools.fill(consuming, 1)
+    seen = []
+
+    async def handler(message):
+        seen.append(message.attempt)
+        if message.attempt == 1:
+            raise error
+
+    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
+    async with (
+        consuming(local_redelivery_delay_ms=10, **settings) as mq,
+        mq.listen("T", handler) as listener,
+    ):
+        await tools.until(broker, lambda: listener.counts.consumed == 1)
+    assert seen == [1, 2][:attempts]
+
+
+# -- an application's own parts -------------------------------------------------------------------
+
+
+class BrokenStore:
+    """An offset store that works from the third call on."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.saved: dict = {}
+
+    def _call(self):
+        self.calls += 1
+        if self.calls < 3:
+            raise RuntimeError("the database is away")
+
+    async def load(self, queue):
+        self._call()
+        return self.saved.get(queue)
+
+    async def save(self, offsets):
+        self._call()
+        self.saved.update(offsets)
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F307")
+async def test_an_offset_store_that_fails_is_asked_again(broker, consuming, tools, caplog):
+    await tools.fill(consuming, 8)
+    inbox, store = tools.Inbox(8), BrokenStore()
+    async with consuming() as mq, mq.listen("T", inbox.handle, offsets=store):
+        await inbox.full.wait()
+    assert "the database is away" in caplog.text
+    assert {offset for queue, offset in store.saved.items() if queue.topic == "T"} == {2}
+    assert broker.committed == {}
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+async def test_an_allocation_that_fails_keeps_what_there_is(
+    broker, consuming, tools, caplog, error
+):
+    class Broken:
+        name = "BROKEN"
+
+        def __call__(self, queues, clients, client):
+            raise error
+
+    async with consuming(allocation=Broken()) as mq, mq.listen("T", print) as listener:
+        assert listener.assigned == []
+    assert error.__name__ in caplog.text
+
+
+async def test_a_broken_topic_name_leaves_nothing_behind(broker, consuming, tools):
+    async with consuming() as mq:
+        with pytest.raises(BadRequest):
+            await mq.listen("no topic!", tools.Inbox(1).handle).start()
+        async with mq.listen("T", tools.Inbox(1).handle):
+            pass

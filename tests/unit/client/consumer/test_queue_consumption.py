@@ -1,0 +1,229 @@
+"""One queue: pulls pause at the limits, and go on where a broker says."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from kourou.client.settings.client_settings import CorruptPolicy
+from kourou.errors import Code
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import ConsumeFromWhere
+from kourou.protocol.messages.pulling import PullMessage, PullResponse
+from kourou_rigs.wire_broker import Answer
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+@pytest.mark.feature("F199", "F310", "F311")
+async def test_full_windows_pause_the_pulls(broker, consuming, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 50)
+    gate, started, inbox = asyncio.Event(), asyncio.Event(), tools.Inbox(50)
+
+    async def handler(message):
+        started.set()
+        await gate.wait()
+        await inbox.handle(message)
+
+    settings = {"pull_threshold_for_queue": 5, "consume_threads_max": 1, "consume_threads_min": 1}
+    async with consuming(**settings) as mq, mq.listen("T", handler) as listener:
+        await started.wait()
+        await listener.commit()
+        pulled = listener.counts.pulled
+        assert pulled <= 10, "one pull beyond the limit at most"
+        await tools.until(broker, lambda: listener.counts.paused_by_count == 1)
+        gate.set()
+        await inbox.full.wait()
+    assert inbox.bodies == [b"%d" % number for number in range(50)]
+
+
+async def test_an_offset_below_the_queue_is_corrected(broker, consuming, caplog, tools):
+    await tools.fill(consuming, 40)
+    broker.min_offsets["T", 0] = 4
+    broker.committed.update({("g", "T", n): 0 for n in range(4)})
+    inbox = tools.Inbox(36)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await inbox.full.wait()
+        assert listener.counts.corrected == 1
+    assert broker.committed["g", "T", 0] == 10
+    assert "outside the queue" in caplog.text
+
+
+async def test_an_offset_beyond_the_queue_is_corrected_downwards(broker, consuming, tools):
+    await tools.fill(consuming, 4)
+    broker.committed["g", "T", 0] = 99
+    inbox = tools.Inbox(3)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await inbox.full.wait()
+        await tools.until(broker, lambda: listener.counts.corrected == 1)
+    assert broker.committed["g", "T", 0] == 1
+
+
+@pytest.mark.fault
+async def test_a_refusal_is_news_once_and_again_when_it_is_another(
+    broker, consuming, caplog, cluster, tools
+):
+    cluster.topics["T"] = (1, 1)
+    says = [*["no reading"] * 3, *["no such group"] * 2, None, "no such group"]
+
+    def refuses(request):
+        if not isinstance(request, PullMessage) or request.topic != "T":
+            return None
+        remark = says.pop(0) if says else None
+        return Answer(Code.NO_PERMISSION, remark=remark) if remark else None
+
+    broker.intercept = refuses
+    await tools.fill(consuming, 1)
+    inbox = tools.Inbox(2)
+    caplog.set_level("DEBUG", "kourou.client.consume")
+    settings = {"pull_pause_ms_when_exception": 1, "pull_batch_size": 1}
+    async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
+        await tools.until(broker, lambda: not says)
+        await mq.send("T", b"after all")
+        await inbox.full.wait()
+    told = [one for one in caplog.records if ": pull refused with code" in one.getMessage()]
+    assert [(one.levelname, one.args[-1]) for one in told] == [
+        ("WARNING", "no reading"), ("DEBUG", "no reading"), ("DEBUG", "no reading"),
+        ("WARNING", "no such group"), ("DEBUG", "no such group"), ("WARNING", "no such group"),
+    ]  # fmt: skip
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("policy", list(CorruptPolicy))
+async def test_unreadable_messages(broker, consuming, caplog, policy, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 6)
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def damaged(request):
+        if not isinstance(request, PullMessage) or request.queue_offset >= 3:
+            return None
+        if request.topic != "T":  # the group's retry topic
+            return None
+        loop.call_soon_threadsafe(asked.set)
+        place = PullResponse(
+            suggest_which_broker_id=0, next_begin_offset=3, min_offset=0, max_offset=6
+        )
+        return Answer(Code.MESSAGE_CORRUPT, place, remark="unreadable offsets: 0, 1, 2")
+
+    broker.intercept = damaged
+    inbox = tools.Inbox(3)
+    settings = {"on_corrupt": policy, "pull_pause_ms_when_exception": 5}
+    async with consuming(**settings) as mq, mq.listen("T", inbox.handle) as listener:
+        await asked.wait()
+        if policy is CorruptPolicy.SKIP:
+            await inbox.full.wait()
+            assert listener.counts.unreadable == 1
+    assert "unreadable offsets: 0, 1, 2" in caplog.text
+    assert broker.committed["g", "T", 0] == (6 if policy is CorruptPolicy.SKIP else 0)
+
+
+@pytest.mark.feature("F199")
+@pytest.mark.parametrize(
+    ("settings", "counter"),
+    [
+        ({"pull_threshold_for_queue": 3}, "paused_by_count"),
+        ({"pull_threshold_size_for_queue_mib": 1}, "paused_by_size"),
+        ({"consume_concurrently_max_span": 3}, "paused_by_span"),
+    ],
+)
+async def test_what_paused_the_pulls_is_counted(
+    broker, consuming, cluster, settings, counter, tools
+):
+    cluster.topics["T"] = (1, 1)
+    async with consuming() as mq:
+        for number in range(8):
+            body = random.Random(number).randbytes(300_000)  # which does not compress
+            await mq.send("T", body, queue=QUEUE)
+    gate, inbox = asyncio.Event(), tools.Inbox(8)
+
+    async def handler(message):
+        await gate.wait()
+        await inbox.handle(message)
+
+    async with (
+        consuming(pull_batch_size=4, pull_size_bytes=0, **settings) as mq,
+        mq.listen("T", handler) as listener,
+    ):
+        await tools.until(broker, lambda: getattr(listener.counts, counter) == 1)
+        gate.set()
+        await inbox.full.wait()
+        counts = listener.counts
+        paused = (counts.paused_by_count, counts.paused_by_size, counts.paused_by_span)
+        assert sum(paused) == getattr(counts, counter)
+
+
+async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 5)
+    taken = []
+    async with consuming() as mq, mq.subscribe("T", auto_ack=False) as messages:
+        async for message in messages:
+            taken.append(message)
+            if len(taken) == 5:
+                break
+
+        async def info():
+            return messages._started.running_info().queues[QUEUE]
+
+        before = await (mq._client._twin or mq._client).io.run(info())
+        assert (before.commit_offset, before.cached_count) == (0, 5)
+        assert (before.cached_min_offset, before.cached_max_offset) == (0, 4)
+        assert before.cached_size_bytes == sum(message.size for message in taken)
+        assert before.last_pull_ms > 0 == before.last_consume_ms
+        taken[0].ack()
+        taken[3].ack()
+        await tools.until(broker, lambda: messages.counts.consumed == 2)
+        after = await (mq._client._twin or mq._client).io.run(info())
+        assert (after.commit_offset, after.cached_count, after.dropped) == (1, 3, False)
+        assert after.last_consume_ms > 0
+
+
+async def test_a_queue_stands_since_its_smallest_message_is_the_smallest(
+    broker, consuming, cluster, tools
+):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 3)
+    gates = [asyncio.Event() for _ in range(3)]
+    started = asyncio.Semaphore(0)
+
+    async def handler(message):
+        started.release()
+        await gates[message.offset].wait()
+
+    async with consuming() as mq, mq.listen("T", handler) as listener:
+        for _ in gates:
+            await started.acquire()
+        (queue,) = [one for of, one in listener._started._queues.items() if of.topic == "T"]
+
+        def info():
+            return queue.info()
+
+        begun = queue.info().stands_since_ms
+        assert begun > 0
+        queue.moved_ms = 5  # long ago
+        gates[1].set()
+        await tools.until(broker, lambda: info().cached_count == 2)
+        assert info().stands_since_ms == 5, "a later one finished: the smallest still stands"
+        gates[0].set()
+        await tools.until(broker, lambda: info().cached_count == 1)
+        assert info().stands_since_ms >= begun
+        gates[2].set()
+        await tools.until(broker, lambda: info().cached_count == 0)
+        assert info().stands_since_ms == 0
+
+
+@pytest.mark.feature("F278")
+async def test_a_message_tells_how_many_lie_behind_it(broker, consuming, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 20)
+    inbox = tools.Inbox(20)
+    async with consuming() as mq, mq.listen("T", inbox.handle):
+        await inbox.full.wait()
+    assert sorted(message.backlog for message in inbox.messages) == list(range(20))

@@ -1,0 +1,178 @@
+"""What brokers ask of a client is answered by whoever registered for it, and by nobody twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from kourou.client.introspection.broker_requests import Answer, Answering, Asked, Buffer
+from kourou.errors import Code, Rejected, Unavailable
+from kourou.protocol.messages.membership import GetConsumerRunningInfo, NotifyConsumerIdsChanged
+from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
+from kourou.protocol.wire.frames import Frame, Kind, decode_frame, decode_reply, encode_request
+
+ASK = GetMaxOffset(topic="t", queue_id=1)
+
+
+class Desk:
+    """An Answering, and what it sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Frame]] = []
+        self.changed = asyncio.Event()
+        self.gone = False
+        self.answering = Answering(self._send)
+
+    def _send(self, address: str, parts: Sequence[Buffer]) -> bool:
+        if self.gone:
+            raise Unavailable("the connection is closed")
+        self.sent.append((address, decode_frame(parts)))
+        self.changed.set()
+        return True
+
+    async def answer(self) -> tuple[str, Frame]:
+        await self.changed.wait()
+        (found,) = self.sent
+        return found
+
+
+def frame(request: object = ASK, *body: bytes, kind: Kind = Kind.REQUEST) -> Frame:
+    head = encode_request(request, correlation=5, deadline_ms=700, kind=kind)  # type: ignore[arg-type]  # a request
+    return decode_frame([head, *body])
+
+
+async def idle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_the_answer_of_whoever_registered_goes_back() -> None:
+    desk = Desk()
+    seen: list[Asked] = []
+
+    async def answer(asked: Asked) -> Answer:
+        seen.append(asked)
+        return Answer(0, "well", GetMaxOffsetResponse(offset=9), (b"a", b"b"))
+
+    desk.answering.on(GetMaxOffset, answer)
+    desk.answering.heard("broker:1", frame(ASK, b"q"))
+    address, reply = await desk.answer()
+    assert (address, reply.kind, reply.correlation) == ("broker:1", Kind.REPLY, 5)
+    assert decode_reply(reply, GetMaxOffsetResponse) == (0, "well", GetMaxOffsetResponse(offset=9))
+    assert [bytes(part) for part in reply.body] == [b"a", b"b"]
+    (asked,) = seen
+    assert (asked.address, asked.request, asked.timeout_ms) == ("broker:1", ASK, 700)
+    assert [bytes(part) for part in asked.body] == [b"q"]
+
+
+async def test_nothing_to_say_is_success() -> None:
+    desk = Desk()
+
+    async def answer(_asked: Asked) -> None:
+        return
+
+    desk.answering.on(GetMaxOffset, answer)
+    desk.answering.heard("broker:1", frame())
+    _, reply = await desk.answer()
+    assert reply.code == Code.SUCCESS
+
+
+async def test_a_notice_is_heard_and_not_answered() -> None:
+    desk = Desk()
+    heard = asyncio.Event()
+
+    async def listen(_asked: Asked) -> Answer:
+        heard.set()
+        return Answer(Code.SYSTEM_ERROR)
+
+    desk.answering.on(NotifyConsumerIdsChanged, listen)
+    notice = NotifyConsumerIdsChanged(consumer_group="g")
+    desk.answering.heard("broker:1", frame(notice, kind=Kind.NOTIFY))
+    await heard.wait()
+    await idle()
+    assert desk.sent == []
+
+
+async def test_what_nobody_registered_for_is_declined() -> None:
+    desk = Desk()
+
+    async def answer(_asked: Asked) -> None:
+        raise AssertionError("it was taken away")
+
+    desk.answering.on(GetConsumerRunningInfo, answer)
+    desk.answering.off(GetConsumerRunningInfo)
+    desk.answering.off(GetConsumerRunningInfo)
+    desk.answering.heard(
+        "broker:1", frame(GetConsumerRunningInfo(consumer_group="g", client_id=""))
+    )
+    _, reply = await desk.answer()
+    assert reply.code == Code.REQUEST_CODE_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "log"),
+    [
+        (Rejected("no such queue", code=Code.QUERY_NOT_FOUND), 22, "failed: no such queue"),
+        (RuntimeError("a bug"), 1, "background task failed unexpectedly:"),
+    ],
+)
+async def test_a_failure_is_told_and_logged(
+    failure: Exception, code: int, log: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk()
+
+    async def answer(_asked: Asked) -> Answer:
+        raise failure
+
+    desk.answering.on(GetMaxOffset, answer)
+    desk.answering.heard("broker:1", frame())
+    _, reply = await desk.answer()
+    await idle()
+    assert reply.code == code
+    assert str(failure) in decode_reply(reply, None)[1]
+    assert log in caplog.text
+
+
+async def test_what_cannot_be_understood_is_declined(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    malformed = frame()
+    malformed.header = memoryview(b"\x80")
+    desk.answering.heard("broker:1", malformed)
+    _, reply = await desk.answer()
+    assert reply.code == Code.SYSTEM_ERROR
+    assert "sent a request that cannot be decoded:" in caplog.text
+
+
+async def test_one_that_waits_holds_up_nobody_and_ends_with_the_client() -> None:
+    desk = Desk()
+    ended: list[str] = []
+
+    async def wait(_asked: Asked) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    async def answer(_asked: Asked) -> None:
+        return
+
+    desk.answering.on(GetMaxOffset, wait)
+    desk.answering.on(NotifyConsumerIdsChanged, answer)
+    desk.answering.heard("broker:1", frame())
+    desk.answering.heard("broker:1", frame(NotifyConsumerIdsChanged(consumer_group="g")))
+    await desk.answer()
+    desk.answering.close()
+    await idle()
+    assert ended == ["cancelled"]
+    assert len(desk.sent) == 1
+
+
+async def test_a_connection_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    desk.gone = True
+    desk.answering.heard(
+        "broker:1", frame(GetConsumerRunningInfo(consumer_group="g", client_id=""))
+    )
+    assert "reply to broker broker:1 failed" in caplog.text

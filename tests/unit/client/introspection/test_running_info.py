@@ -1,0 +1,83 @@
+"""Settings as text, for those who ask a consumer what it is."""
+
+from __future__ import annotations
+
+from kourou.client.introspection.running_info import (
+    STANDS_MS,
+    WAITS_MAX,
+    OrderedWait,
+    QueueInfo,
+    filter_properties,
+    ordered_properties,
+    ordered_waits,
+    properties_of,
+    standing_properties,
+    standing_since,
+)
+from kourou.client.settings.client_settings import ConsumerSettings
+from kourou.errors import FilterFailed
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import MessageModel
+
+
+class Store:
+    async def load(self, queue):
+        return None
+
+    async def save(self, offsets):
+        pass
+
+
+def test_every_setting_is_told_by_its_key():
+    settings = ConsumerSettings(
+        consumer_group="g",
+        message_model=MessageModel.BROADCASTING,
+        subscription={"T": "a || b", "U": "*"},
+        offset_store=Store(),
+    )
+    told = properties_of(settings)
+    assert told.keys() == ConsumerSettings.by_key().keys()
+    assert told["consumerGroup"] == "g"
+    assert told["messageModel"] == "BROADCASTING"
+    assert told["consumeThreadMax"] == "20"
+    assert told["subscription"] == "T=a || b;U=*"
+    assert told["offsetStore"] == "Store"
+    assert told["allocateMessageQueueStrategy"] == "AVG"
+    assert told["messageListener"] == ""
+    assert all(isinstance(value, str) for value in told.values())
+
+
+def test_a_filter_that_cannot_judge_is_told_and_one_that_never_failed_is_not():
+    assert filter_properties(0, {}) == {}
+    waiting = {
+        MessageQueue("T", "a", number): FilterFailed(f"T/a/{number}: it raised")
+        for number in range(WAITS_MAX + 2)
+    }
+    told = filter_properties(7, waiting)
+    assert told["PROP_FILTER_FAILURES"] == "7"
+    assert told["PROP_FILTER_WAITING_QUEUES"] == str(WAITS_MAX + 2)
+    assert told["PROP_FILTER_WAITS"].count("it raised") == WAITS_MAX
+    assert told["PROP_FILTER_WAITS"].startswith("T/a/0: it raised; T/a/1")
+    assert filter_properties(7, {})["PROP_FILTER_WAITS"] == ""
+
+
+def test_ordered_queues_that_stand_still_are_told_and_read_again():
+    assert ordered_properties({}) == {}
+    waits = {MessageQueue("T", "b-1.x", number): OrderedWait(7, 2, 9) for number in range(20)}
+    told = ordered_properties(waits)
+    found = ordered_waits({**told, "other": "x"})
+    assert len(found) == WAITS_MAX
+    assert found["T/b-1.x/3"] == OrderedWait(7, 2, 9)
+    assert ordered_waits({"PROP_ORDERED_WAITS": "T/b/1@x attempts=1 until=2; "}) == {}
+
+
+def test_queues_whose_smallest_message_stands_for_long_are_told_the_longest_first():
+    queues = {
+        MessageQueue("T", "b", number): QueueInfo(0, cached_min_offset=5, stands_since_ms=since_ms)
+        for number, since_ms in enumerate((0, 100_000, 50_000, 100_001))
+    }
+    told = standing_properties(queues, 100_000 + STANDS_MS)
+    assert told == {"PROP_STANDING_QUEUES": "T/b/2@5 since=50000; T/b/1@5 since=100000"}
+    assert standing_since(told) == {"T/b/2": 50_000, "T/b/1": 100_000}
+    assert standing_properties(queues, 60_000 - 1) == {}
+    assert standing_since({}) == {}

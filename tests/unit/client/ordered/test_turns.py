@@ -1,0 +1,219 @@
+"""A turn: a handler is called in a loop, and looks before each call whether it may go on."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from kourou.client.consumer.outcomes import ConsumeResult, RetryLater
+from kourou.client.introspection.consume_log import ConsumeLog
+from kourou.client.ordered.locks import HOLD_MS, Hold
+from kourou.client.ordered.outcomes import ConsumeOrderlyStatus, RolledBack, Suspend
+from kourou.client.ordered.turns import (
+    TURN_MS,
+    LoneTurn,
+    Turn,
+    TurnLog,
+    coroutine_turns,
+    plain_turns,
+)
+
+
+class Clock:
+    now = 0
+
+    def now_ms(self) -> int:
+        return self.now
+
+    monotonic_ms = now_ms
+
+
+class Lease:
+    def __init__(self) -> None:
+        self.window = SimpleNamespace(dropped=False)
+        self.asked: dict[int, BaseException | None] = {}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def log(clock) -> ConsumeLog:
+    return ConsumeLog(clock, logging.DEBUG)
+
+
+@pytest.fixture
+def lease() -> Lease:
+    return Lease()
+
+
+@pytest.fixture
+def turn(clock, lease) -> Turn:
+    queue = SimpleNamespace(topic="T")
+    items = [SimpleNamespace(offset=n, lease=lease, queue=queue, attempt=1) for n in range(5)]
+    return Turn(items, Hold(0), clock)
+
+
+def seen_by(turn, log, do=lambda message: None) -> list[int]:
+    seen: list[int] = []
+
+    def handler(message):
+        assert turn.calling
+        seen.append(message.offset)
+        return do(message)
+
+    try:
+        plain_turns(handler, log)(turn)
+    finally:
+        assert not turn.calling
+    return seen
+
+
+def test_all_of_it(turn, log) -> None:
+    assert seen_by(turn, log) == [0, 1, 2, 3, 4]
+    assert turn.done == 5
+
+
+def test_a_turn_that_is_stopped(turn, log) -> None:
+    def do(message):
+        turn.stopped = message.offset == 1
+
+    assert seen_by(turn, log, do) == [0, 1]
+    assert turn.done == 2
+    turn.done = 0
+    assert seen_by(turn, log) == [], "before it began"
+
+
+def test_its_time_is_over(turn, log, clock) -> None:
+    def do(message):
+        clock.now += TURN_MS // 2
+
+    assert seen_by(turn, log, do) == [0, 1]
+
+
+def test_one_item_is_consumed_however_late_it_is(turn, log, clock, monkeypatch) -> None:
+    monkeypatch.setattr("kourou.client.ordered.turns.TURN_MS", 0)
+    assert seen_by(turn, log) == [0]
+
+
+def test_the_lock_has_lapsed(turn, log, clock) -> None:
+    clock.now = HOLD_MS
+    assert seen_by(turn, log) == []
+    turn._hold.asked_ms = clock.now
+    turn._hold.lost = True
+    assert seen_by(turn, log) == []
+
+
+def test_the_queue_has_another_window(turn, log, lease) -> None:
+    lease.window.dropped = True
+    assert seen_by(turn, log) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "failure"),
+    [
+        (ConsumeOrderlyStatus.ROLLBACK, RolledBack),
+        (ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, Suspend),
+        (Suspend(50), Suspend),
+        (ConsumeResult.RECONSUME_LATER, RetryLater),
+    ],
+)
+def test_a_result_that_means_failure_is_raised(turn, log, said, failure) -> None:
+    with pytest.raises(failure):
+        seen_by(turn, log, lambda message: said if message.offset == 2 else None)
+    assert turn.done == 2
+
+
+@pytest.mark.parametrize("said", [None, True, "SUSPEND", ConsumeOrderlyStatus.SUCCESS])
+def test_anything_else_is_success(turn, log, said) -> None:
+    assert len(seen_by(turn, log, lambda message: said)) == 5
+    assert turn.committed == 0
+
+
+def test_commits(turn, log) -> None:
+    commit = ConsumeOrderlyStatus.COMMIT
+    seen_by(turn, log, lambda message: commit if message.offset == 3 else None)
+    assert (turn.done, turn.committed) == (5, 4)
+
+
+def test_what_the_handler_raises_goes_on_to_the_runner(turn, log) -> None:
+    def do(message):
+        if message.offset == 1:
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        seen_by(turn, log, do)
+    assert turn.done == 1
+
+
+def test_the_first_word_of_the_message_counts(turn, log, lease) -> None:
+    def do(message):
+        if message.offset == 1:
+            lease.asked[1] = None
+            raise ValueError("after it was acknowledged")
+        if message.offset == 3:
+            lease.asked[3] = RetryLater("later")
+
+    with pytest.raises(RetryLater):
+        seen_by(turn, log, do)
+    assert turn.done == 3
+    assert lease.asked == {}
+
+
+def test_of_a_list_all_have_to_be_acknowledged(clock, log, lease) -> None:
+    queue = SimpleNamespace(topic="T")
+    both = [SimpleNamespace(offset=n, lease=lease, queue=queue) for n in range(2)]
+    for asked, done in (({0: None, 1: None}, 1), ({0: None}, 0)):
+        turn = Turn([both], Hold(0), clock)
+        lease.asked = dict(asked)
+
+        def handler(_messages):
+            raise ValueError("no")
+
+        try:
+            plain_turns(handler, log)(turn)
+        except ValueError:
+            assert done == 0
+        assert turn.done == done
+
+
+async def test_coroutines(turn, log) -> None:
+    seen = []
+
+    async def handler(message):
+        assert turn.calling
+        seen.append(message.offset)
+        if message.offset == 3:
+            return Suspend()
+        return None
+
+    with pytest.raises(Suspend):
+        await coroutine_turns(handler, log)(turn)
+    assert seen == [0, 1, 2, 3]
+    assert (turn.done, turn.calling) == (3, False)
+
+
+def test_a_message_from_outside_is_handed_over_once(clock, log) -> None:
+    seen = []
+    turn = LoneTurn(["item"], Hold(-HOLD_MS), clock)
+
+    def handler(item):
+        seen.append(item)
+
+    plain_turns(handler, log)(turn)
+    assert seen == ["item"]
+
+
+def test_the_runner_measures_nothing_and_tells_what_turns_measured(turn, log, clock) -> None:
+    def do(message):
+        clock.now += 3
+
+    runners = TurnLog(log)
+    assert runners.begin(measured=True) < 0
+    runners.consumed(turn, 0)
+    seen_by(turn, log, do)
+    assert runners.collect() == [3]

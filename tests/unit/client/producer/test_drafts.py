@@ -1,0 +1,188 @@
+"""Drafts are records that only lack their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.client.producer.drafts import Drafting, Place, joined_keys, moved_to_queue
+from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
+from kourou.errors import BadRequest, MessageIllegal
+from kourou.model.sysflag import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.protocol.record.batch import check_drafts
+from kourou.protocol.record.message_record import decode_record, encode_host, stamp
+
+PLACE = Place(b"T", 2, "c1")
+HOST = encode_host(("127.0.0.1", 0))
+
+
+def drafting(**settings) -> Drafting:
+    return Drafting(ProducerSettings(**settings), HOST)
+
+
+def stored(draft: bytes):
+    record = bytearray(draft)
+    stamp(record, 0, queue_offset=5, position=9, store_timestamp=7, store_host=HOST)
+    return decode_record(record)
+
+
+def test_every_field_arrives():
+    draft = drafting().draft(
+        PLACE,
+        b"body",
+        "UNIQ1",
+        1_000,
+        tag="TagA",
+        keys="k1 k2",
+        properties={"own": "1"},
+        flag=3,
+    )
+    message = stored(draft)
+    assert (message.topic, message.queue_id, message.body) == ("T", 2, b"body")
+    assert (message.tag, message.keys, message.flag) == ("TagA", ("k1", "k2"), 3)
+    assert (message.born_timestamp, message.born_host) == (1_000, ("127.0.0.1", 0))
+    assert list(message.properties)[:5] == ["UNIQ_KEY", "TAGS", "KEYS", "own", "CLUSTER"]
+    assert message.properties["CLUSTER"] == "c1"
+
+
+def test_brokers_accept_drafts_in_batches():
+    import numpy as np
+
+    drafts = [drafting().draft(PLACE, b"%d" % n, f"U{n}", n) for n in range(8)]
+    found = check_drafts(b"".join(drafts), np.array([len(draft) for draft in drafts]))
+    assert found.queue_ids.tolist() == [2] * 8
+
+
+@pytest.mark.feature("F378")
+def test_an_empty_body_is_a_message():
+    assert stored(drafting().draft(PLACE, b"", "U", 1)).body == b""
+
+
+@pytest.mark.feature("F171", "F294")
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (CompressionKind.ZLIB, Compression.ZLIB),
+        (CompressionKind.LZ4, Compression.LZ4),
+        (CompressionKind.ZSTD, Compression.ZSTD),
+    ],
+)
+def test_large_bodies_are_compressed(kind, code):
+    body = b"flight " * 1_000
+    draft = drafting(compression=kind).draft(PLACE, body, "U", 1)
+    assert len(draft) < len(body) // 4
+    message = stored(draft)
+    assert message.body == body
+    assert message.sys_flag & SysFlag.COMPRESSED
+    assert (message.sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT == code
+
+
+@pytest.mark.feature("F294")
+def test_the_size_from_which_on_bodies_are_compressed():
+    small = drafting().draft(PLACE, b"x" * 4095, "U", 1)
+    assert not stored(small).sys_flag & SysFlag.COMPRESSED
+    large = drafting().draft(PLACE, b"x" * 4096, "U", 1)
+    assert stored(large).sys_flag & SysFlag.COMPRESSED
+
+
+def test_what_does_not_shrink_is_not_compressed():
+    import random
+
+    body = random.Random(1).randbytes(5_000)
+    message = stored(drafting().draft(PLACE, body, "U", 1))
+    assert message.body == body
+    assert not message.sys_flag & SysFlag.COMPRESSED
+
+
+@pytest.mark.feature("F172", "F296")
+def test_too_large_bodies_are_refused_before_they_travel():
+    with pytest.raises(MessageIllegal, match="4194305"):
+        drafting().draft(PLACE, b"x" * (4 * 1024 * 1024 + 1), "U", 1)
+    with pytest.raises(MessageIllegal, match="at most 10"):
+        drafting(message_size_bytes_max=10).draft(PLACE, b"x" * 11, "U", 1)
+
+
+@pytest.mark.parametrize("name", ["KEYS", "UNIQ_KEY", "REAL_TOPIC", "__CRC32#", "WAIT"])
+def test_reserved_property_names_are_refused(name):
+    with pytest.raises(BadRequest, match=name):
+        drafting().draft(PLACE, b"", "U", 1, properties={name: "x"})
+
+
+def test_trace_context_is_the_applications():
+    draft = drafting().draft(PLACE, b"", "U", 1, properties={"traceparent": "00-1-2-01"})
+    assert stored(draft).properties["traceparent"] == "00-1-2-01"
+
+
+@pytest.mark.parametrize("bad", [{"properties": {"a": ""}}, {"keys": "a\x02"}])
+def test_what_properties_cannot_hold(bad):
+    with pytest.raises(MessageIllegal):
+        drafting().draft(PLACE, b"", "U", 1, **bad)
+
+
+@pytest.mark.parametrize("more", [{}, {"keys": "k"}])
+@pytest.mark.parametrize("tag", ["a || b", "||", " paid", "paid\t", "a\x01b", "a\nb", 5])
+def test_a_tag_that_nobody_could_subscribe_to_is_refused(tag, more):
+    with pytest.raises(BadRequest, match="the tag"):
+        drafting().draft(PLACE, b"", "U", 1, tag=tag, **more)
+
+
+@pytest.mark.parametrize("more", [{}, {"keys": "k"}])
+@pytest.mark.parametrize("tag", ["a b", "a|b", "R&D", "*", "主题", "a,b", "x" * 200])
+def test_every_other_tag_of_rocketmq_is_sent(tag, more):
+    assert stored(drafting().draft(PLACE, b"", "U", 1, tag=tag, **more)).tag == tag
+
+
+def test_an_empty_tag_is_none():
+    assert stored(drafting().draft(PLACE, b"", "U", 1, tag="")).tag is None
+
+
+def test_a_broker_with_an_ipv6_address():
+    draft = bytearray(drafting().draft(Place(b"T", 0, "", store_host_v6=True), b"", "U", 1))
+    host = encode_host(("::1", 10911))
+    stamp(draft, 0, queue_offset=0, position=0, store_timestamp=1, store_host=host)
+    assert decode_record(draft).store_host == ("::1", 10911)
+
+
+@pytest.mark.feature("F013", "F367")
+def test_keys():
+    assert joined_keys("a") == "a"
+    assert joined_keys("  a   b ") == "a b"
+    assert joined_keys(["a", "b"]) == "a b"
+    for bad in (["a b"], [""], ["a\t"]):
+        with pytest.raises(BadRequest):
+            joined_keys(bad)
+    for no_text in (5, b"ab", [5], [b"ab"]):
+        with pytest.raises(BadRequest, match="; it must be a string or a list of strings"):
+            joined_keys(no_text)
+
+
+def test_a_draft_moves_to_another_queue():
+    draft = drafting().draft(PLACE, b"body", "U", 1)
+    moved = moved_to_queue(draft, 7)
+    assert stored(moved).queue_id == 7
+    assert stored(moved).body == b"body"
+
+
+def test_tags_flags_and_keys_of_any_number_are_kept_apart():
+    """Places remember encoded properties and must not mix up whose they are."""
+    place = Place(b"T", 2, "c1")
+    made = drafting()
+    for turn in range(200):
+        tag, flag = (None if turn % 3 == 0 else f"tag{turn % 150}"), turn % 4
+        message = stored(
+            made.draft(place, b"body", f"U{turn:07d}"[: 2 + turn % 7], 1, tag, "", None, flag)
+        )
+        assert (message.tag, message.flag) == (tag, flag)
+        assert message.properties["UNIQ_KEY"] == f"U{turn:07d}"[: 2 + turn % 7]
+        assert message.properties["CLUSTER"] == "c1"
+    assert len(place.endings) <= 64
+
+
+def test_hosts_of_ipv6_go_the_general_way():
+    v6 = Drafting(ProducerSettings(), encode_host(("::1", 0)))
+    place = Place(b"T", 2, "c1", store_host_v6=True)
+    record = bytearray(v6.draft(place, b"body", "U", 1, "tag"))
+    stamp(
+        record, 0, queue_offset=5, position=9, store_timestamp=7, store_host=encode_host(("::2", 1))
+    )
+    message = decode_record(record)
+    assert (message.born_host[0], message.store_host[0], message.tag) == ("::1", "::2", "tag")

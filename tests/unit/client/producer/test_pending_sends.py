@@ -1,0 +1,164 @@
+"""Messages cross once a turn, and outcomes once a reply."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kourou.client.producer.drafts import Place
+from kourou.client.producer.pending_sends import (
+    CallbackPort,
+    Gathering,
+    Lane,
+    LoopPort,
+    Slot,
+    Terms,
+    ThreadPort,
+    Unsent,
+)
+from kourou.errors import MessageIllegal
+from kourou.model.message import SendResult, SendStatus
+from kourou.model.queue import MessageQueue
+
+QUEUE = MessageQueue("T", "b", 0)
+LANE = Lane(QUEUE, "a:1", Place(b"T", 0, "c"), Terms(1_000, 3))
+RESULT = SendResult(SendStatus.SEND_OK, "id", QUEUE, 7)
+
+
+class Outgoing:
+    """The near end of a handover."""
+
+    def __init__(self) -> None:
+        self.bursts: list[list[Unsent]] = []
+
+    def put(self, burst):
+        self.bursts.append(burst)
+        return True
+
+
+def unsent(port, waiter=None, size=10):
+    return Unsent(bytes(size), "id", LANE, port, waiter, 0)
+
+
+def loop_port(outgoing, count_max=100, size_bytes_max=10_000):
+    return LoopPort(
+        asyncio.get_running_loop(),
+        outgoing.put,
+        here=False,
+        count_max=count_max,
+        size_bytes_max=size_bytes_max,
+    )
+
+
+async def test_the_first_crosses_at_once_and_the_rest_of_the_turn_together():
+    outgoing = Outgoing()
+    port = loop_port(outgoing)
+    for _ in range(5):
+        port.add(unsent(port))
+    assert [len(burst) for burst in outgoing.bursts] == [1]
+    await asyncio.sleep(0)
+    assert [len(burst) for burst in outgoing.bursts] == [1, 4]
+
+
+async def test_several_at_once_join_the_turn():
+    outgoing = Outgoing()
+    port = loop_port(outgoing)
+    port.add_all([unsent(port), unsent(port)])
+    port.add(unsent(port))
+    port.add_all([])
+    await asyncio.sleep(0)
+    assert [len(burst) for burst in outgoing.bursts] == [3]
+
+
+async def test_crossing_may_be_forced_and_then_happens_once():
+    outgoing = Outgoing()
+    port = loop_port(outgoing)
+    port.add_all([unsent(port)])
+    port.cross()
+    await asyncio.sleep(0)
+    assert [len(burst) for burst in outgoing.bursts] == [1]
+
+
+async def test_outcomes_reach_their_futures():
+    port = loop_port(Outgoing())
+    loop = asyncio.get_running_loop()
+    good, bad, gone = (loop.create_future() for _ in range(3))
+    for waiter in (good, bad, gone, None):
+        port.add(unsent(port, waiter))
+    gone.cancel()
+    error = MessageIllegal("no")
+    port.deliver([(good, RESULT, 10), (bad, error, 10), (gone, RESULT, 10), (None, None, 10)])
+    assert await good is RESULT
+    with pytest.raises(MessageIllegal):
+        await bad
+    assert (port.count, port.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("limits", [{"count_max": 2}, {"size_bytes_max": 20}])
+async def test_a_full_port_makes_senders_wait_in_their_order(limits):
+    port = loop_port(Outgoing(), **limits)
+    port.add(unsent(port))
+    port.add(unsent(port))
+    assert port.full
+    order = []
+
+    async def send(number):
+        await port.room()
+        order.append(number)
+        port.add(unsent(port))
+
+    tasks = [asyncio.ensure_future(send(number)) for number in range(3)]
+    await asyncio.sleep(0)
+    assert order == []
+    port.deliver([(None, RESULT, 10)])
+    await tasks[0]
+    assert order == [0]
+    tasks[1].cancel()
+    port.deliver([(None, RESULT, 10), (None, RESULT, 10)])
+    await tasks[2]
+    assert order == [0, 2], "a sender that gave up takes no room"
+
+
+async def test_a_gathering_completes_once_in_order():
+    completed = []
+    gathering = Gathering(3, completed.append)
+    for index in (2, 0, 1):
+        assert completed == []
+        Slot(gathering, index).settle(index)
+    assert completed == [[0, 1, 2]]
+
+
+def test_threads_are_settled_directly():
+    class Waiter:
+        def settle(self, outcome):
+            self.outcome = outcome
+
+    outgoing, waiter = Outgoing(), Waiter()
+    port = ThreadPort(outgoing)
+    port.add_all([unsent(port, waiter)])
+    assert len(outgoing.bursts) == 1
+    port.deliver([(waiter, RESULT, 10), (None, None, 10)])
+    assert waiter.outcome is RESULT
+
+
+@pytest.mark.feature("F165", "F286")
+def test_callbacks_run_in_the_pool_and_free_room():
+    import threading
+
+    outcomes, threads = [], set()
+
+    class Waiter:
+        def settle(self, outcome):
+            outcomes.append(outcome)
+            threads.add(threading.current_thread().name)
+
+    outgoing = Outgoing()
+    with ThreadPoolExecutor(1, thread_name_prefix="callbacks") as pool:
+        port = CallbackPort(outgoing, pool, count_max=1)
+        for _ in range(3):  # each takes the only room, so delivering must free it
+            port.add(unsent(port, Waiter()))
+            port.deliver([(Waiter(), RESULT, 10)])
+    assert outcomes == [RESULT] * 3
+    assert all(name.startswith("callbacks") for name in threads)

@@ -1,0 +1,89 @@
+"""Where messages go."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kourou.client.producer.fault_latency import FaultLatency
+from kourou.client.producer.selectors import RoundRobin, chosen_queue, queue_of_key, require_queues
+from kourou.errors import BadRequest, Unavailable
+from kourou.model.message import Message
+from kourou.model.queue import MessageQueue
+
+A = [MessageQueue("T", "a", number) for number in range(3)]
+B = [MessageQueue("T", "b", number) for number in range(3)]
+
+
+@pytest.mark.feature("F162")
+def test_round_robin_spreads_evenly_over_queues_and_brokers():
+    robin = RoundRobin(start=41)
+    picked = Counter(robin.next(A + B) for _ in range(60))
+    assert picked == Counter(dict.fromkeys(A + B, 10))
+
+
+@pytest.mark.feature("F162")
+def test_the_start_decides_the_first_queue():
+    firsts = {RoundRobin(start).next(A) for start in range(3)}
+    assert firsts == set(A)
+
+
+@pytest.mark.feature("F168")
+def test_a_retry_leaves_out_the_last_broker():
+    robin = RoundRobin(0)
+    assert {robin.next_elsewhere(A + B, "a").broker_name for _ in range(20)} == {"b"}
+
+
+def test_a_retry_with_one_broker_uses_it_again():
+    assert RoundRobin(0).next_elsewhere(A, "a") in A
+
+
+def test_avoided_brokers_are_left_out():
+    faults = FaultLatency()
+    faults.record("a", 5_000, now_ms=0, failed=False)
+    robin = RoundRobin(0)
+    assert {robin.next_available(A + B, faults, 1).broker_name for _ in range(20)} == {"b"}
+
+
+def test_when_all_are_avoided_the_better_half_is_used():
+    faults = FaultLatency()
+    faults.record("a", 16_000, now_ms=0, failed=False)
+    faults.record("b", 700, now_ms=0, failed=False)
+    robin = RoundRobin(0)
+    assert {robin.next_available(A + B, faults, 1).broker_name for _ in range(20)} == {"b"}
+
+
+def test_avoidance_and_retry_together():
+    faults = FaultLatency()
+    faults.record("b", 700, now_ms=0, failed=True)
+    queue = RoundRobin(0).next_available(A + B, faults, 1, last_broker_name="a")
+    assert queue in A, "b is avoided, so the last broker is still the better one"
+
+
+def test_one_key_one_queue():
+    assert queue_of_key(A, "order-7") is queue_of_key(A, "order-7")
+    spread = {queue_of_key(A, f"order-{number}") for number in range(50)}
+    assert spread == set(A)
+
+
+def test_the_key_whose_hash_is_the_smallest_integer_has_a_queue():
+    assert queue_of_key(A, "polygenelubricants") in A
+
+
+@pytest.mark.feature("F163")
+def test_the_application_selects():
+    message = Message("T", b"x")
+    picked = chosen_queue(A, lambda queues, _message, argument: queues[argument], message, 2)
+    assert picked == A[2]
+
+
+@pytest.mark.feature("F163")
+def test_a_selector_may_not_invent_queues():
+    with pytest.raises(BadRequest, match=", which is not a writable queue of the topic"):
+        chosen_queue(A, lambda *_: B[0], Message("T", b"x"), None)
+
+
+def test_no_queues_is_unavailable():
+    with pytest.raises(Unavailable, match="'T'"):
+        require_queues([], "T")

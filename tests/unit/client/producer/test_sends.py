@@ -1,0 +1,185 @@
+"""Sending, from `await` to the broker and back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kourou import SendStatus
+from kourou.errors import BadRequest, Unavailable
+from kourou.model.queue import MessageQueue
+from kourou.protocol.wire.frames import Kind
+
+
+@pytest.mark.feature("F164", "F001")
+async def test_one_message(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics["T"] = (4, 4)
+    async with producing() as mq:
+        result = await mq.send("T", "hello", tag="A", keys=["k"], properties={"own": "1"}, flag=2)
+    [stored] = broker.stored("T")
+    assert (stored.body, stored.tag, stored.keys, stored.flag) == (b"hello", "A", ("k",), 2)
+    assert stored.properties["CLUSTER"] == "c1"
+    assert result.status is SendStatus.SEND_OK
+    assert result.queue == MessageQueue("T", "broker-a", stored.queue_id)
+    assert (result.offset, result.message_id) == (stored.offset, stored.message_id)
+    assert broker.frames[0].producer_group == "p"
+
+
+async def test_what_is_sent_in_one_turn_travels_in_few_frames(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics.update(T=(2, 2), U=(2, 2))
+    async with producing() as mq:
+        await mq.send("T", b"")
+        await mq.send("U", b"")
+        before = len(broker.frames)
+        results = await asyncio.gather(
+            *(mq.send("TU"[number % 2], b"%d" % number) for number in range(40))
+        )
+    # The first one leaves at once since nothing is under way, of the others 32 before the turn is
+    # over, but together where the reply to an earlier one took long.
+    carried = [len(frame.sizes) // 4 for frame in broker.frames[before:]]
+    assert carried in ([1, 32, 7], [1, 39])
+    assert len({(one.queue, one.offset) for one in results}) == 40
+
+
+async def test_a_message_that_its_sender_named_goes_to_its_names_queue(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics["T"] = (8, 8)
+    name = "0123456789ABCDEF" * 2
+    async with producing() as mq:
+        for _ in range(3):
+            assert (await mq.send("T", b"x", message_id=name)).message_id == name
+        results = await mq.send_batch("T", [b"a", b"b"], message_ids=[name, name[::-1]])
+        await mq.send("T", b"y")
+        with pytest.raises(BadRequest, match="use 32 hexadecimal digits in upper case"):
+            await mq.send("T", b"x", message_id=name.lower())
+        with pytest.raises(BadRequest, match="1 message IDs for 2"):
+            await mq.send_batch("T", [b"a", b"b"], message_ids=[name])
+    assert [one.message_id for one in results] == [name, name[::-1]]
+    named = [one.queue_id for one in broker.stored("T") if one.message_id == name]
+    assert len(set(named)) == 1
+    assert [frame.attempt for frame in broker.frames] == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.feature("F178")
+@pytest.mark.parametrize("used", [False, True])
+async def test_messages_of_one_key_stay_in_order(cluster, producing, used):
+    broker = cluster.broker()
+    cluster.topics["T"] = (4, 4)
+    async with producing() as mq:
+        if used:
+            await mq.send("T", b"first", order_key="same")
+        await asyncio.gather(*(mq.send("T", b"%d" % n, order_key="same") for n in range(200)))
+    bodies = [stored.body for stored in broker.stored("T")]
+    assert bodies[used:] == [b"%d" % n for n in range(200)]
+
+
+async def queues_of_keys(mq, keys: range) -> list[MessageQueue | None]:
+    """Where messages of these keys go; None for those that cannot be sent."""
+    queues: list[MessageQueue | None] = []
+    for key in keys:
+        try:
+            queues.append((await mq.send("T", b"x", order_key=f"key {key}")).queue)
+        except Unavailable:
+            queues.append(None)
+    return queues
+
+
+@pytest.mark.feature("F016", "F181", "F182", "F183")
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_broker_goes_and_comes_back(cluster, producing, strict):
+    """Normally a key goes to another queue meanwhile, in strict order it cannot be sent."""
+    cluster.broker()
+    other = cluster.broker("broker-b")
+    cluster.topics["T"] = (4, 4)
+    if strict:
+        cluster.order["T"] = "broker-a:4;broker-b:4"
+    async with producing() as mq:
+
+        async def refreshed() -> list[MessageQueue | None]:
+            await mq._client.io.run(mq._client.session.routes.refresh("T"))
+            return await queues_of_keys(mq, range(40))
+
+        before = await refreshed()
+        assert {queue.broker_name for queue in before} == {"broker-a", "broker-b"}
+        del cluster.brokers[other.address]
+        during = await refreshed()
+        cluster.brokers[other.address] = other
+        assert await refreshed() == before
+    if strict:
+        assert during == [q if q.broker_name == "broker-a" else None for q in before]
+    else:
+        assert None not in during
+        assert {queue.broker_name for queue in during} == {"broker-a"}
+
+
+@pytest.mark.feature("F166")
+async def test_oneway_does_not_wait_for_an_answer(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics["T"] = (1, 1)
+    async with producing() as mq:
+        await mq.send("T", b"first")
+        assert await mq.send_oneway("T", b"x") is None
+        await mq.send("T", b"last")
+    assert [stored.body for stored in broker.stored("T")] == [b"first", b"x", b"last"]
+    kinds = [kind for wire in cluster.wires for kind in wire.kinds]
+    assert kinds.count(Kind.ONEWAY) == 1
+
+
+@pytest.mark.feature("F165")
+async def test_async_send_gives_a_future(cluster, producing):
+    broker = cluster.broker()
+    async with producing() as mq:
+        futures = [await mq.send_async("T", b"%d" % n) for n in range(10)]
+        results = await asyncio.gather(*futures)
+    assert len(broker.stored("T")) == len(results) == 10
+
+
+async def test_a_full_window_makes_senders_wait(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics["T"] = (1, 1)
+    async with producing(unsent_count_max=3) as mq:
+        await mq.send("T", b"")
+        results = await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(20)))
+    assert len(results) == 20
+    assert max(len(frame.sizes) // 4 for frame in broker.frames) <= 3
+
+
+async def test_a_cancelled_send_does_not_disturb_the_others(cluster, producing):
+    broker = cluster.broker()
+    async with producing() as mq:
+        await mq.send("T", b"")
+        tasks = [asyncio.ensure_future(mq.send("T", b"x")) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(outcomes[1], asyncio.CancelledError)
+    assert len(broker.stored("T")) == 4
+
+
+async def test_waiting_for_room_keeps_the_order(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics["T"] = (1, 1)
+    async with producing(unsent_count_max=7) as mq:
+        await mq.send("T", b"first")
+        await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(100)))
+    assert [one.body for one in broker.stored("T")][1:] == [b"%d" % n for n in range(100)]
+
+
+@pytest.mark.parametrize("way", ["refused", "cancelled"])
+async def test_all_who_wait_for_a_route_are_told(cluster, producing, way):
+    cluster.broker()
+    del cluster.topics["TBW102"]
+    async with producing() as mq:
+        sends = [asyncio.ensure_future(mq.send("New", b"x")) for _ in range(3)]
+        await asyncio.sleep(0)
+        if way == "cancelled":
+            sends[0].cancel()
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        kinds = [type(one).__name__ for one in outcomes]
+        first = "CancelledError" if way == "cancelled" else "TopicNotFound"
+        assert kinds == [first, "TopicNotFound", "TopicNotFound"]
+        cluster.topics["New"] = (1, 1)
+        assert (await mq.send("New", b"x")).offset == 0, "the next one asks again"

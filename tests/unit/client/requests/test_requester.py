@@ -1,0 +1,102 @@
+"""Handlers that reply by what they return, on a loop and in threads."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kourou.client.consumer.outcomes import ConsumeResult
+from kourou.client.requests.replies import ReplyTimedOut
+from kourou.client.requests.requester import replying
+from kourou.errors import BadRequest, Code
+from kourou.protocol.messages.reply import SendReplyMessage
+from kourou_rigs.wire_broker import Answer
+
+
+@pytest.fixture
+def asked(cluster, broker):
+    cluster.topics["c1_REPLY_TOPIC"] = (1, 1)
+    return broker
+
+
+async def test_what_a_handler_returns_is_the_reply(asked, producing, consuming) -> None:
+    async def handler(message):
+        return {"re": message.body.decode()}
+
+    async with producing() as mq, consuming() as other, other.listen("T", handler, replies=True):
+        reply = await mq.request("T", b"ping", body_type=dict)
+        assert reply.body == {"re": "ping"}
+
+
+async def test_a_plain_handler_replies_from_its_thread(asked, producing, consuming) -> None:
+    def handler(message):
+        return b"re " + message.body
+
+    async with producing() as mq, consuming() as other, other.listen("T", handler, replies=True):
+        replies = await asyncio.gather(*(mq.request("T", b"%d" % n) for n in range(8)))
+        assert [one.body for one in replies] == [b"re %d" % n for n in range(8)]
+
+
+async def test_without_replies_the_result_means_nothing(asked, producing, consuming, tools) -> None:
+    async def handler(message):
+        return b"unheard"
+
+    async with producing() as mq, consuming() as other, other.listen("T", handler) as listener:
+        tools.no_reply_in_time(mq, asked)
+        with pytest.raises(ReplyTimedOut):
+            await mq.request("T", b"ping")
+        await tools.until(asked, lambda: listener.counts.consumed == 1)
+        assert asked.replies == []
+
+
+async def test_none_and_plain_messages_get_no_reply(asked, producing, consuming, tools) -> None:
+    inbox = tools.Inbox(2)
+
+    async def handler(message):
+        await inbox.handle(message)
+        return None if message.body == b"silent" else b"reply"
+
+    async with producing() as mq, consuming() as other:
+        async with other.listen("T", handler, replies=True):
+            await mq.send("T", b"plain")
+            tools.no_reply_in_time(mq, asked)
+            with pytest.raises(ReplyTimedOut):
+                await mq.request("T", b"silent")
+            await inbox.full.wait()
+        assert asked.replies == []
+
+
+async def test_a_result_that_means_a_failure_is_none_either() -> None:
+    def never():
+        raise AssertionError("nothing is sent")
+
+    async def handler(_message):
+        return ConsumeResult.RECONSUME_LATER
+
+    assert await replying(handler, never)(object()) is ConsumeResult.RECONSUME_LATER
+    plain = replying(lambda _message: ConsumeResult.RECONSUME_LATER, never)
+    assert plain(object()) is ConsumeResult.RECONSUME_LATER
+    with pytest.raises(BadRequest, match="a batch handler"):
+        replying(lambda _message: b"reply", never)([object()])
+
+
+async def test_a_reply_that_nobody_takes_does_not_fail_the_message(
+    asked, producing, consuming, tools, caplog
+) -> None:
+    async def handler(message):
+        return b"reply"
+
+    def refuse(request):
+        refused = isinstance(request, SendReplyMessage)
+        return Answer(Code.SYSTEM_ERROR, remark="channel not found") if refused else None
+
+    asked.intercept = refuse
+    async with producing() as mq, consuming() as other:
+        async with other.listen("T", handler, replies=True) as listener:
+            tools.no_reply_in_time(mq, asked)
+            with pytest.raises(ReplyTimedOut):
+                await mq.request("T", b"ping")
+            await tools.until(asked, lambda: listener.counts.consumed == 1)
+            assert listener.counts.failed == 0
+        assert "was not accepted" in caplog.text

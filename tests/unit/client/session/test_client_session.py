@@ -1,0 +1,169 @@
+"""What a client's producers and consumers share, and what brokers tell it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kourou.client.session.heartbeats import Membership
+from kourou.errors import Code, Unavailable
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
+from kourou.protocol.all_bodies import encode_offset_table
+from kourou.protocol.messages.membership import (
+    GetConsumerListByGroup,
+    HeartBeat,
+    NotifyConsumerIdsChanged,
+)
+from kourou.protocol.messages.offsets import ResetConsumerClientOffset
+from kourou.protocol.messages.topics import GetAllTopicConfig
+from kourou.protocol.wire.frames import Kind
+from kourou_rigs.wire_broker import Answer
+
+
+class Member:
+    def __init__(self, group="g") -> None:
+        self.group = group
+        self.changes = 0
+        self.resets: list = []
+        self.heard = asyncio.Event()
+
+    @property
+    def membership(self):
+        return Membership(
+            self.group,
+            ConsumeType.CONSUME_PASSIVELY,
+            MessageModel.CLUSTERING,
+            ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            (),
+        )
+
+    def rebalance_soon(self):
+        self.changes += 1
+        self.heard.set()
+
+    async def reset(self, offsets):
+        self.resets.append(offsets)
+        self.heard.set()
+
+
+@pytest.fixture
+async def session(cluster, broker, producing):
+    """An open session; the test runs on its loop's thread by `on_io`."""
+    async with producing() as mq:
+        yield mq._client.session
+
+
+async def on_io(session, work):
+    return await session.io.run(work())
+
+
+async def test_members_are_asked_of_any_broker_that_answers(cluster, broker, session):
+    other = cluster.broker("broker-b")
+    cluster.down.add(other.address)
+
+    async def work():
+        await session.join(Member())
+        known = await session.routes.find("T")
+        return [await session.members("g", known) for _ in range(6)]
+
+    assert all(ids == [session.client_id] for ids in await on_io(session, work))
+
+
+async def test_a_broker_that_does_not_know_us_is_told(cluster, broker, session):
+    async def work():
+        await session.join(Member())
+        known = await session.routes.find("T")
+        await session.heartbeats.reach(known.addresses())
+        broker.members.clear()
+        with pytest.raises(Exception, match="no consumer is connected"):
+            await session.members("g", known)
+        broker.members["g"] = {"somebody else": None}
+        broker.members["g"].clear()
+        broker.intercept = lambda request: (
+            Answer(body=b'{"consumerIdList":["x"]}')
+            if isinstance(request, GetConsumerListByGroup)
+            else None
+        )
+        with pytest.raises(Unavailable, match="does not know this consumer yet"):
+            await session.members("g", known)
+        broker.intercept = None
+        told = asyncio.Event()
+        broker.intercept = lambda _: told.set()
+        await told.wait()
+        assert isinstance(broker.seen[-1], HeartBeat)
+
+    await on_io(session, work)
+
+
+@pytest.mark.feature("F202")
+async def test_a_notice_reaches_its_group(cluster, broker, session):
+    async def work():
+        mine, others = Member("g"), Member("h")
+        await session.join(mine)
+        await session.join(others)
+        await session.routes.find("T")
+        session.connections.to(broker.address)
+        [wire] = cluster.wires_to(broker)
+        wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
+        wire.hear(NotifyConsumerIdsChanged(consumer_group="nobody"))
+        await mine.heard.wait()
+        assert (mine.changes, others.changes) == (1, 0)
+
+    await on_io(session, work)
+
+
+async def test_a_reset_reaches_its_group(cluster, broker, session):
+    async def work():
+        member = Member()
+        await session.join(member)
+        session.connections.to(broker.address)
+        [wire] = cluster.wires_to(broker)
+        table = {MessageQueue("T", "broker-a", 1): 5}
+        notice = ResetConsumerClientOffset(topic="T", group="g")
+        wire.hear(notice, encode_offset_table(table))
+        await member.heard.wait()
+        assert member.resets == [table]
+
+    await on_io(session, work)
+
+
+async def test_requests_a_client_does_not_answer_are_declined(cluster, broker, session):
+    async def work():
+        member = Member()
+        await session.join(member)
+        session.connections.to(broker.address)
+        [wire] = cluster.wires_to(broker)
+        wire.hear(GetAllTopicConfig(), kind=Kind.REQUEST)
+        wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
+        await member.heard.wait()
+        return wire.replies[0]
+
+    reply = await on_io(session, work)
+    assert (reply.kind, reply.code) == (Kind.REPLY, Code.REQUEST_CODE_NOT_SUPPORTED)
+
+
+async def test_nonsense_from_a_broker_is_logged_and_survived(cluster, broker, session, caplog):
+    async def work():
+        member = Member()
+        await session.join(member)
+        session.connections.to(broker.address)
+        [wire] = cluster.wires_to(broker)
+        wire.hear(ResetConsumerClientOffset(topic="T", group="g"), b"no json")
+        wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
+        await member.heard.wait()
+        assert member.resets == []
+
+    await on_io(session, work)
+    assert "sent a request that cannot be decoded:" in caplog.text
+
+
+async def test_introducing_tells_new_brokers_first(broker, session):
+    async def work():
+        await session.join(Member())
+        assert broker.members == {}, "no route was known when it joined"
+        await session.introduce("T")
+        assert session.client_id in broker.members["g"]
+
+    await on_io(session, work)

@@ -1,0 +1,132 @@
+"""One connection to each server, opened when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kourou.client.session import connections as connections_module
+from kourou.client.session import io_thread
+from kourou.client.session.connections import HURRIED_MS, Connections, body_of, header_of, zmq_dial
+from kourou.clock import SystemClock
+from kourou.errors import Code, DecodeError, NoPermission, Unavailable
+from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
+from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
+from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
+from kourou_rigs.wire_broker import Answer
+
+ASK = GetMaxOffset(topic="T", queue_id=0)
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+@pytest.fixture
+async def connections(cluster, heard):
+    connections = Connections(cluster.dial, lambda address, frame: heard.append((address, frame)))
+    yield connections
+    connections.close()
+
+
+@pytest.mark.feature("F041")
+async def test_one_connection_a_server(cluster, broker, connections):
+    assert connections.to(broker.address) is connections.to(broker.address)
+    assert connections.to("other:20911") is not connections.to(broker.address)
+    assert len(cluster.wires) == 2
+
+
+async def test_name_servers_are_dialled_at_their_zmq_port(cluster, connections):
+    wire = connections.to_name_server("10.0.0.1:9876")
+    assert wire.address == "10.0.0.1:19876"
+    reply = await wire.request(GetRouteInfoByTopic(topic="TBW102"), timeout_ms=100)
+    assert reply.code == 0
+
+
+async def test_error_codes_are_raised_as_their_class(broker, connections):
+    reply = await connections.ask(broker.address, ASK, timeout_ms=100)
+    assert header_of(reply, GetMaxOffsetResponse).offset == 0
+    broker.intercept = lambda _: Answer(Code.NO_PERMISSION, remark="not you")
+    with pytest.raises(NoPermission, match="not you"):
+        await connections.ask(broker.address, ASK, timeout_ms=100)
+    wanted = {int(Code.NO_PERMISSION)}
+    reply = await connections.ask(broker.address, ASK, timeout_ms=100, also=wanted)
+    assert (reply.code, reply.remark) == (Code.NO_PERMISSION, "not you")
+    with pytest.raises(DecodeError, match="GetMaxOffsetResponse"):
+        header_of(reply, GetMaxOffsetResponse)
+    assert bytes(body_of(reply)) == b""
+
+
+async def test_a_hurried_question_goes_only_where_a_connection_stands(cluster, broker, connections):
+    with pytest.raises(Unavailable, match="not connected to"):
+        await connections.ask(broker.address, ASK, timeout_ms=100, hurried=True)
+    assert cluster.wires == [], "none is opened for it"
+    wire = connections.to(broker.address)
+    await connections.ask(broker.address, ASK, timeout_ms=60_000, hurried=True)
+    await connections.ask(broker.address, ASK, timeout_ms=100, hurried=True)
+    assert [left for _, left in wire.deadlines] == [HURRIED_MS, 100]
+    cluster.down.add(broker.address)
+    with pytest.raises(Unavailable, match="not connected to"):
+        await connections.ask(broker.address, ASK, timeout_ms=100, hurried=True)
+    assert len(wire.deadlines) == 2, "it is not even asked"
+
+
+async def test_servers_without_a_route_are_dropped_but_never_name_servers(
+    cluster, broker, connections
+):
+    namesrv = connections.to_name_server("127.0.0.1:9876")
+    kept, dropped = connections.to(broker.address), connections.to("gone:20911")
+    connections.retain_routes({broker.address})
+    assert (namesrv.closed, kept.closed, dropped.closed) == (False, False, True)
+    assert connections.to("gone:20911") is not dropped
+
+
+async def test_a_connection_is_lost_only_if_it_stood(cluster, broker, connections):
+    wire = connections.to(broker.address)
+    cluster.down.add(broker.address)
+    assert not connections.lost(broker.address)
+    wire.on_connected()
+    assert connections.lost(broker.address)
+    cluster.down.clear()
+    assert not connections.lost(broker.address)
+    assert not connections.lost("never dialled:20911")
+
+
+async def test_after_closing_nothing_is_opened(broker, connections):
+    wire = connections.to(broker.address)
+    connections.close()
+    assert wire.closed
+    with pytest.raises(Unavailable, match="closing"):
+        connections.to(broker.address)
+
+
+async def test_what_servers_say_is_heard_with_their_address(broker, connections, heard, tools):
+    import asyncio
+
+    wire = connections.to(broker.address)
+    wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
+    await asyncio.sleep(0)
+    [(address, frame)] = heard
+    assert (address, frame.code) == (broker.address, NotifyConsumerIdsChanged.code)
+
+
+async def test_only_on_an_applications_own_loop_replies_are_looked_for(monkeypatch):
+    """A thread that looks would take the interpreter from those who wait for it."""
+    dialled = []
+    monkeypatch.setattr(
+        connections_module, "ZmqConnection", lambda *_, patience, **__: dialled.append(patience)
+    )
+    dial = zmq_dial(SystemClock(), busy_poll_us=123)
+
+    async def there():
+        dial("127.0.0.1:1", print)
+
+    await there()
+    thread = io_thread.acquire("busy poll")
+    try:
+        await asyncio.wrap_future(thread.submit(there()))
+    finally:
+        io_thread.release(thread)
+    assert [one.busy_poll_us for one in dialled] == [123, 0]

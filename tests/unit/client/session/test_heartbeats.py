@@ -1,0 +1,242 @@
+"""Brokers are told of groups: at once, and again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from kourou.client.session.connections import Connections
+from kourou.client.session.discovery import NameServers
+from kourou.client.session.heartbeats import Heartbeats, Membership
+from kourou.client.session.name_servers import NameServerChoice
+from kourou.client.session.route_table import RouteTable
+from kourou.errors import Code
+from kourou.filtering.tags import parse_tags
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
+from kourou.protocol.messages.membership import HeartBeat
+from kourou_rigs.wire_broker import Answer
+
+GROUP = Membership(
+    "g",
+    ConsumeType.CONSUME_PASSIVELY,
+    MessageModel.CLUSTERING,
+    ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    (parse_tags("T", "a || b", version=7),),
+)
+
+
+@pytest.fixture
+async def hearts(cluster, broker):
+    made = []
+
+    def make(memberships=(GROUP,), interval_ms=60_000):
+        connections = Connections(cluster.dial, lambda *_: None)
+        choice = NameServerChoice(
+            NameServers(("127.0.0.1:19876",), "test"),
+            connections,
+            timeout_ms=100,
+            list_interval_ms=1_000,
+            chance=random.Random(1),
+        )
+        routes = RouteTable(choice, interval_ms=60_000, chance=random.Random(1))
+        hearts = Heartbeats(
+            "me@1",
+            connections,
+            routes,
+            lambda: memberships,
+            interval_ms=interval_ms,
+            timeout_ms=100,
+        )
+        made.append((hearts, connections, routes))
+        hearts.routes, hearts.connections = routes, connections
+        return hearts
+
+    yield make
+    for hearts, connections, routes in made:
+        hearts.close()
+        routes.close()
+        connections.close()
+
+
+def beats(broker):
+    return sum(isinstance(request, HeartBeat) for request in broker.seen)
+
+
+@pytest.mark.feature("F026", "F005")
+async def test_every_broker_of_every_route_is_told(cluster, broker, hearts):
+    other = cluster.broker("broker-b")
+    heart = hearts()
+    await heart.routes.find("T")
+    heart.add_producer_group("p")
+    await heart.beat()
+    for one in (broker, other):
+        assert one.producers == {"p"}
+        assert "me@1" in one.members["g"]
+
+
+async def test_connections_to_filter_servers_are_kept_but_hear_no_heartbeat(
+    cluster, broker, hearts
+):
+    server = cluster.filter_server(broker)
+    heart = hearts(interval_ms=1)
+    await heart.routes.find("T")
+    wires = [heart.connections.to(one) for one in (broker.address, server.address, "gone:1")]
+    gone, close = asyncio.Event(), wires[2].close
+    wires[2].close = lambda: (close(), gone.set())
+    heart.start()
+    await asyncio.wait_for(gone.wait(), 60)
+    assert [wire.closed for wire in wires] == [False, False, True]
+    await heart.beat()
+    assert server.seen == []
+
+
+async def test_a_client_without_groups_says_nothing(cluster, broker, hearts):
+    heart = hearts(memberships=())
+    await heart.routes.find("T")
+    await heart.beat()
+    assert beats(broker) == 0
+
+
+@pytest.mark.feature("F288")
+async def test_it_repeats(cluster, broker, hearts):
+    heart = hearts(interval_ms=1)
+    await heart.routes.find("T")
+    loop, thrice = asyncio.get_running_loop(), asyncio.Event()
+
+    def watch(_request):
+        if beats(broker) >= 3:
+            loop.call_soon(thrice.set)
+
+    broker.intercept = watch
+    heart.start()
+    await thrice.wait()
+
+
+async def test_a_new_broker_is_told_at_once(cluster, broker, hearts):
+    heart = hearts()
+    heart.start()
+    await heart.routes.find("T")
+    other = cluster.broker("broker-b")
+    told = asyncio.Event()
+    other.intercept = lambda _: told.set()
+    await heart.routes.refresh("T")
+    await told.wait()
+
+
+async def test_reaching_tells_only_those_who_were_not_told(cluster, broker, hearts):
+    heart = hearts()
+    await heart.routes.find("T")
+    for _ in range(3):
+        await heart.reach([broker.address])
+    assert beats(broker) == 1
+
+
+@pytest.mark.fault
+async def test_a_broker_that_does_not_hear_is_told_again(cluster, broker, hearts, caplog):
+    heart = hearts()
+    await heart.routes.find("T")
+    cluster.down.add(broker.address)
+    await heart.reach([broker.address])
+    assert "heartbeat to broker" in caplog.text
+    cluster.down.clear()
+    await heart.reach([broker.address])
+    assert "me@1" in broker.members["g"]
+
+
+@pytest.mark.fault
+async def test_a_broker_that_was_lost_is_told_as_soon_as_it_is_back(cluster, broker, hearts):
+    """A producer that is idle asks nothing, and must be known: the broker may ask it."""
+    heart = hearts()
+    await heart.routes.find("T")
+    await heart.beat()
+    heart.start()
+    [wire] = cluster.wires_to(broker)
+    wire.on_connected()
+    assert beats(broker) == 1, "it was its first connection"
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    broker.intercept = lambda _: loop.call_soon(told.set) and None
+    wire.on_connected()
+    await told.wait()
+    assert beats(broker) == 2
+
+
+async def test_leaving(cluster, broker, hearts):
+    heart = hearts()
+    await heart.routes.find("T")
+    heart.add_producer_group("p")
+    heart.add_producer_group("p")
+    await heart.beat()
+    await heart.leave(producer_group="p")
+    assert broker.left == [], "a second producer is still in the group"
+    await heart.leave(producer_group="p")
+    await heart.leave(consumer_group="g")
+    assert broker.left == [("me@1", "p"), ("me@1", "g")]
+
+
+@pytest.mark.fault
+async def test_leaving_a_broker_that_is_gone_is_no_error(cluster, broker, hearts):
+    heart = hearts()
+    await heart.routes.find("T")
+    await heart.beat()
+    cluster.down.add(broker.address)
+    [wire] = cluster.wires_to(broker)
+    told = len(wire.kinds)
+    await heart.leave(consumer_group="g")
+    assert len(wire.kinds) == told, "whoever is not there is not waited for"
+
+
+@pytest.mark.feature("F027")
+async def test_a_new_leader_is_told_although_it_was_told_as_a_follower(cluster, broker, hearts):
+    follower = cluster.follower(broker)
+    one = hearts()
+    await one.routes.find("T")
+    one.start()
+    await one.beat()
+    assert beats(follower) == 1
+    heard = asyncio.Event()
+    follower.intercept = lambda request: heard.set() if isinstance(request, HeartBeat) else None
+    cluster.nobody_leads(broker)
+    cluster.lead(follower)
+    await one.routes.refresh("T")
+    await heard.wait()
+
+
+async def test_what_brokers_say_of_other_subscriptions_is_logged_once(
+    cluster, broker, hearts, caplog
+):
+    other = cluster.broker("broker-b")
+    heart = hearts()
+    await heart.routes.find("T")
+
+    def answers(*remarks):
+        for one, remark in zip((broker, other), remarks, strict=True):
+            one.intercept = lambda _, remark=remark: Answer(Code.SUCCESS, remark=remark)
+
+    def logged():
+        return [one.message for one in caplog.records if "differ" in one.message]
+
+    answers("g: a and b differ", "g: a and b differ")
+    await heart.beat()
+    await heart.beat()
+    assert logged() == ["subscriptions differ: g: a and b differ"]
+    answers("g: a and b differ\nh: a and c differ", "")
+    await heart.beat()
+    assert logged()[1:] == ["subscriptions differ: h: a and c differ"]
+    answers("", "")
+    await heart.beat()
+    answers("g: a and b differ", "")
+    await heart.beat()
+    assert len(logged()) == 3, "it has come back"
+
+
+async def test_closing_ends_it_although_something_changed_in_the_same_turn(hearts):
+    one = hearts()
+    one.start()
+    await asyncio.sleep(0)  # it waits now
+    one.soon()
+    one.close()
+    async with asyncio.timeout(20):
+        await asyncio.wait([one._task])
+    assert one._task.cancelled()

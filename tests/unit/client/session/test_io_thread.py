@@ -1,0 +1,187 @@
+"""Where a client's conversations run: a thread, shared and counted, or the loop that opened it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from kourou import Client
+from kourou.client.session import io_thread
+from kourou.client.session.io_thread import ClientClosed, ForkedClient
+
+
+async def where() -> str:
+    return threading.current_thread().name
+
+
+@pytest.fixture
+def thread():
+    thread = io_thread.acquire("test:1")
+    yield thread
+    io_thread.release(thread)
+
+
+async def test_work_runs_there_and_its_result_comes_back(thread):
+    assert await thread.run(where()) == "kourou-io-test:1"
+    assert thread.submit(where()).result(60) == "kourou-io-test:1"
+
+
+async def test_errors_come_back(thread):
+    async def fail():
+        raise ValueError("there")
+
+    with pytest.raises(ValueError, match="there"):
+        await thread.run(fail())
+
+
+async def test_cancelling_here_cancels_there(thread):
+    started, cancelled = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def endless():
+        loop.call_soon_threadsafe(started.set)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    task = asyncio.ensure_future(thread.run(endless()))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await loop.run_in_executor(None, cancelled.wait, 5)
+
+
+@pytest.mark.feature("F285")
+def test_one_thread_for_one_set_of_name_servers(thread):
+    again = io_thread.acquire("test:1")
+    other = io_thread.acquire("test:2")
+    assert again is thread
+    assert other is not thread
+    io_thread.release(other)
+    io_thread.release(again)
+    assert other.loop.is_closed()
+    assert not thread.loop.is_closed(), "its first user still has it"
+
+
+async def test_after_the_last_user_it_is_closed():
+    thread = io_thread.acquire("test:3")
+    ended = threading.Event()
+
+    async def endless():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    thread.submit(endless())
+    await thread.run(where())
+    io_thread.release(thread)
+    assert ended.is_set(), "what still ran was cancelled"
+    with pytest.raises(ClientClosed):
+        await thread.run(where())
+
+
+@pytest.mark.fault
+def test_a_forked_child_is_told_and_gets_a_fresh_thread(thread):
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        verdict = b"nothing"
+        try:
+            try:
+                thread.submit(where())
+            except ForkedClient:
+                verdict = b"told"
+            io_thread.release(thread)
+            fresh = io_thread.acquire("test:1")
+            if fresh is not thread and fresh.submit(where()).result(60):
+                verdict += b" and fresh"
+            io_thread.release(fresh)
+        finally:
+            os.write(write_end, verdict)
+            os._exit(0)
+    os.close(write_end)
+    verdict = os.read(read_end, 100)
+    os.close(read_end)
+    os.waitpid(child, 0)
+    assert verdict == b"told and fresh"
+    assert thread.submit(where()).result(60) == "kourou-io-test:1", "the parent goes on"
+
+
+# -- the loop that opened a client ----------------------------------------------------------------
+
+ALONE = "127.0.0.1:9877"
+"""Name servers that no other test's client shares a thread with."""
+
+
+def threads_of_clients() -> list[str]:
+    return [one.name for one in threading.enumerate() if ALONE in one.name]
+
+
+async def test_a_client_that_only_sends_has_no_thread(broker, cluster):
+    async with Client(ALONE, dial=cluster.dial) as mq:
+        await asyncio.gather(*(mq.send("T", b"%d" % number) for number in range(100)))
+        await mq.send_batch("T", [b"a", b"b"])
+        assert await mq.admin.topics.list()
+        assert threads_of_clients() == []
+    assert len(broker.stored("T")) == 102
+
+
+async def test_consuming_starts_one_and_closing_ends_it(broker, cluster, tools):
+    inbox = tools.Inbox(2)
+    async with Client(ALONE, dial=cluster.dial, group="g") as mq:
+        async with mq.listen("T", inbox.handle), mq.listen("T", inbox.handle, group="h"):
+            assert len(threads_of_clients()) == 1
+            assert list(broker.members["g"]) == list(broker.members["h"]) == [mq.client_id]
+            await mq.send("T", b"x")
+            await inbox.full.wait()
+        await mq.pull_consumer("i")
+        async with mq.listen("T", inbox.handle, group="j", ordered=True):
+            assert len(threads_of_clients()) == 1
+    assert threads_of_clients() == []
+
+
+async def test_another_loop_may_send_while_that_one_runs(broker, cluster):
+    async with Client(ALONE, dial=cluster.dial) as mq:
+
+        async def send_there():
+            return [await mq.send("T", b"%d" % number) for number in range(10)]
+
+        results = await asyncio.to_thread(asyncio.run, send_there())
+        assert len({one.message_id for one in results}) == len(broker.stored("T")) == 10
+
+
+def test_when_that_loop_has_ended_calls_say_so(broker, cluster):
+    mq = Client(ALONE, dial=cluster.dial)
+    asyncio.run(mq.open())
+    for call in (lambda: mq.send("T", b"x"), lambda: mq.admin.topics.list(), mq.close):
+        with pytest.raises(ClientClosed, match="event loop that opened this client has ended"):
+            asyncio.run(call())
+
+
+@pytest.mark.fault
+async def test_a_forked_child_is_told(broker, cluster):
+    async with Client(ALONE, dial=cluster.dial) as mq:
+        await mq.send("T", b"x")
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            verdict = b"nothing"
+            try:
+                mq.send("T", b"y").send(None)
+            except ForkedClient:
+                verdict = b"told"
+            finally:
+                os.write(write_end, verdict)
+                os._exit(0)
+        os.close(write_end)
+        assert os.read(read_end, 100) == b"told"
+        os.close(read_end)
+        os.waitpid(child, 0)  # noqa: ASYNC222 - it has ended
+        await mq.send("T", b"z")

@@ -1,0 +1,212 @@
+"""Routes are asked once, kept without limit, and renewed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from kourou.client.session import route_table
+from kourou.client.session.connections import Connections
+from kourou.client.session.discovery import NameServers
+from kourou.client.session.name_servers import NameServerChoice
+from kourou.client.session.route_table import RouteTable
+from kourou.errors import TopicNotFound, UnknownOutcome
+from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
+
+NAMESRV = "127.0.0.1:19876"
+
+
+@pytest.fixture
+async def table(cluster, broker):
+    connections = Connections(cluster.dial, lambda *_: None)
+    choice = NameServerChoice(
+        NameServers((NAMESRV,), "test"),
+        connections,
+        timeout_ms=100,
+        list_interval_ms=1_000,
+        chance=random.Random(1),
+    )
+    table = RouteTable(choice, interval_ms=5, chance=random.Random(1))
+    yield table
+    table.close()
+    connections.close()
+
+
+def asked(cluster, topic):
+    return sum(
+        isinstance(request, GetRouteInfoByTopic) and request.topic == topic
+        for _, request in cluster.asked
+    )
+
+
+async def test_concurrent_callers_share_one_question(cluster, table):
+    assert table.known("T") is None
+    found = await asyncio.gather(*(table.find("T") for _ in range(5)))
+    assert len({id(one) for one in found}) == 1
+    assert table.known("T") is found[0]
+    await table.find("T")
+    assert asked(cluster, "T") == 1
+
+
+async def test_unknown_topics(cluster, table):
+    with pytest.raises(TopicNotFound):
+        await table.find("New")
+    assert await table.find_existing("New") is None
+
+
+async def test_a_producer_does_not_share_a_question_that_is_over(table, monkeypatch):
+    """A consumer's answer, "unknown", has come in the very moment in which the producer asks."""
+    asking = table._route_of
+    producer = []
+
+    def ask():
+        table._borrowing["New"] = ("TBW102", 3)
+        producer.append(table._ask_task("New"))
+
+    async def answer(topic):
+        route = await asking(topic)
+        if topic == "New" and not producer:
+            # Behind the end of this question, and before those who wait for it are told.
+            asyncio.get_running_loop().call_soon(ask)
+        return route
+
+    monkeypatch.setattr(table, "_route_of", answer)
+    with pytest.raises(TopicNotFound):
+        await table.find("New")
+    assert (await producer[0]).borrowed
+
+
+@pytest.mark.feature("F291")
+async def test_producers_borrow_the_default_route_and_consumers_do_not(cluster, table):
+    borrowed = await table.find("New", default_topic="TBW102", default_queue_nums=3)
+    assert borrowed.borrowed
+    assert len(borrowed.writable) == 3
+    with pytest.raises(TopicNotFound):
+        await table.find("New")
+    with pytest.raises(
+        TopicNotFound,
+        match="not found: no registered broker has it or creates topics automatically",
+    ):
+        await table.find("Newer", default_topic="NOT_SERVED", default_queue_nums=3)
+    cluster.topics["New"] = (2, 2)
+    own = await table.find("New")
+    assert not own.borrowed
+    assert len(own.writable) == 2
+
+
+@pytest.mark.feature("F287", "F026")
+async def test_routes_are_renewed_and_changes_are_told(cluster, table):
+    changed = asyncio.Event()
+    await table.find("T")
+    table.listen(lambda topic: changed.set() if topic == "T" else None)
+    table.start()
+    cluster.topics["T"] = (6, 6)
+    await changed.wait()
+    assert len(table.known("T").writable) == 6
+
+
+async def test_an_equal_route_changes_nothing(cluster, table):
+    changes = []
+    before = await table.find("T")
+    table.listen(changes.append)
+    assert await table.refresh("T") is before
+    table.unlisten(changes.append)
+    assert changes == []
+
+
+async def test_a_watched_topic_is_looked_for(cluster, table):
+    appeared = asyncio.Event()
+    table.listen(lambda _: appeared.set())
+    table.watch("Later")
+    table.start()
+    cluster.topics["Later"] = (1, 1)
+    await appeared.wait()
+    assert table.known("Later") is not None
+
+
+@pytest.mark.fault
+async def test_the_last_route_is_kept_while_name_servers_are_down(cluster, table):
+    known = await table.find("T")
+    cluster.down.add(NAMESRV)
+    with pytest.raises(UnknownOutcome):
+        await table.refresh("T")
+    assert table.known("T") is known
+
+
+async def test_a_stale_route_is_asked_for_once(cluster, table):
+    changed = asyncio.Event()
+    await table.find("T")
+    table.listen(lambda _: changed.set())
+    cluster.topics["T"] = (5, 5)
+    for _ in range(10):
+        table.stale("T")
+    await changed.wait()
+    assert asked(cluster, "T") == 2
+
+
+async def test_a_deleted_topic_is_forgotten(cluster, table):
+    await table.find("T")
+    table.forget("T")
+    assert table.known("T") is None
+
+
+async def test_addresses_of_all_routes(cluster, table, broker):
+    cluster.broker("broker-b")
+    await table.find("T")
+    assert table.addresses() == {"broker-a:20911", "broker-b:20911"}
+
+
+async def test_a_stale_route_is_asked_for_until_it_has_changed(
+    cluster, table, broker, monkeypatch, tools
+):
+    monkeypatch.setattr(route_table, "STALE_PAUSE_MS", 2)
+    changed = asyncio.Event()
+    await table.find("T")
+    table.listen(lambda _: changed.set())
+    table.stale("T")
+    await tools.until(broker, lambda: asked(cluster, "T") >= 3)
+    cluster.topics["T"] = (5, 5)
+    await changed.wait()
+
+
+async def test_a_stale_route_that_stays_is_not_asked_for_ever(cluster, table, monkeypatch):
+    monkeypatch.setattr(route_table, "STALE_PAUSE_MS", 1)
+    monkeypatch.setattr(route_table, "STALE_LONGEST_MS", 1)
+    await table.find("T")
+    table.stale("T")
+    while table._looking:
+        table.stale("T")
+        await asyncio.sleep(0)
+    assert asked(cluster, "T") == 1 + route_table.STALE_LOOKS
+
+
+async def test_the_next_leader_is_looked_for_and_told(cluster, table, broker, monkeypatch, tools):
+    """One topic is asked meanwhile; then the others."""
+    monkeypatch.setattr(route_table, "AWAIT_PAUSE_MS", 2)
+    follower = cluster.follower(broker)
+    cluster.topics["U"] = (1, 1)
+    led = asyncio.Queue()
+    table.listen_leaders(lambda *told: led.put_nowait(told))
+    await table.find("T")
+    await table.find("U")
+    cluster.nobody_leads(broker)
+    await table.refresh("T")
+    before = asked(cluster, "T")
+    await tools.until(broker, lambda: asked(cluster, "T") >= before + 3)
+    assert asked(cluster, "U") == 1
+    cluster.lead(follower)
+    assert await led.get() == ("broker-a", follower.address)
+    await tools.until(
+        broker, lambda: table.known("U").leader_address("broker-a") == follower.address
+    )
+    assert led.empty()
+    await asyncio.gather(*table._awaiting.values())
+
+
+async def test_the_first_leader_that_is_known_is_no_change(table):
+    told = []
+    table.listen_leaders(lambda *one: told.append(one))
+    await table.find("T")
+    assert not told

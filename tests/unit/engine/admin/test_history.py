@@ -1,0 +1,117 @@
+"""Questions about the past, and how answers look."""
+
+from __future__ import annotations
+
+import json
+
+from kourou.engine.admin.history import dropped_progress, drops_progress, tell_events, tell_state
+from kourou.engine.control import ControlState, evolve
+from kourou.events.control_events import (
+    Event,
+    GroupDeleted,
+    GroupPut,
+    ProgressRecorded,
+    Recorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
+)
+from kourou.events.filter_events import FilterEnabled, FilterUploaded
+from kourou.model.group import GroupConfig
+from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies.history_body import decode_told_events
+
+TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("till")
+
+
+def state(*events: Event) -> ControlState:
+    made = ControlState()
+    for offset, event in enumerate(events):
+        evolve(made, Recorded(offset, -1, 10 + offset, "t", "", "", event))
+    return made
+
+
+FULL = state(
+    TopicPut(TOPIC),
+    GroupPut(GROUP),
+    SettingChanged("traceOn", False),
+    ProgressRecorded("till", {"orders": {1: 6, 0: 5}, "bills": {0: 2}}),
+    ProgressRecorded("other", {"orders": {0: 1}}),
+)
+
+
+def held(aggregate: str) -> object:
+    return json.loads(tell_state(FULL, aggregate))
+
+
+def test_an_event_is_told_with_who_when_why_and_what_it_takes_back():
+    recorded = Recorded(7, 300, 1_000, "ann", "too many", "0af7", TopicPut(TOPIC), 5)
+    plain = Recorded(8, 600, 1_001, "bob", "", "", SettingChanged("traceOn", None, True))
+    first, second = decode_told_events(tell_events([recorded, plain]))
+    assert (first.offset, first.at_ms, first.actor, first.reason) == (7, 1_000, "ann", "too many")
+    assert (first.trace_id, first.aggregate, first.undoes) == ("0af7", "topic/orders", 5)
+    assert first.fields["topic"]["write_queue_nums"] == 4
+    assert second.undoes is None
+    assert second.fields == {
+        "type": "SettingChanged",
+        "name": "traceOn",
+        "value": None,
+        "before": True,
+    }
+
+
+def test_the_state_of_one_aggregate_is_told_and_null_where_there_is_none():
+    orders, till = held("topic/orders"), held("group/till")
+    assert isinstance(orders, dict)
+    assert isinstance(till, dict)
+    assert (orders["name"], orders["perm"], till["name"]) == ("orders", 6, "till")
+    assert held("setting/traceOn") is False
+    assert held("progress/till") == {"bills": {"0": 2}, "orders": {"0": 5, "1": 6}}
+    assert held("topic/bills") is held("group/x") is held("setting/x") is None
+    assert held("progress/x") == {}
+
+
+def test_everything_is_told_at_once():
+    everything = held("")
+    assert isinstance(everything, dict)
+    assert set(everything) == {"topics", "groups", "settings", "progress", "filters"}
+    assert everything["topics"] == {"orders": held("topic/orders")}
+    assert everything["progress"] == {
+        "other": {"orders": {"0": 1}},
+        "till": held("progress/till"),
+    }
+    assert json.loads(tell_state(ControlState(), "")) == {
+        "topics": {},
+        "groups": {},
+        "settings": {},
+        "progress": {},
+        "filters": {},
+    }
+
+
+def test_a_filter_is_told_with_its_source_and_all_of_them_without():
+    late = FilterUploaded("till", "late", 1, "def match(m, c): ...", "00", "ann", "first")
+    filtered = state(late, FilterEnabled("till", "late", 1))
+    told = json.loads(tell_state(filtered, "filter/till/late"))
+    assert (told["active"], told["policy"]) == (1, "hold")
+    assert told["versions"][0]["source"] == "def match(m, c): ..."
+    assert json.loads(tell_state(filtered, "filter/till/other")) is None
+    everything = json.loads(tell_state(filtered, ""))["filters"]["till/late"]
+    assert everything["versions"][0]["source"] is None
+    assert everything["versions"][0]["author"] == "ann"
+
+
+def test_what_progress_went_with_a_deletion():
+    gone = TopicDeleted(TOPIC)
+    assert drops_progress(gone)
+    assert dropped_progress(FULL, gone) == {
+        "till": {"orders": {0: 5, 1: 6}},
+        "other": {"orders": {0: 1}},
+    }
+    assert drops_progress(GroupDeleted(GROUP, remove_offset=True))
+    assert dropped_progress(FULL, GroupDeleted(GROUP, remove_offset=True)) == {
+        "till": {"orders": {0: 5, 1: 6}, "bills": {0: 2}}
+    }
+    for kept in (GroupDeleted(GROUP), TopicPut(TOPIC)):
+        assert not drops_progress(kept)
+        assert dropped_progress(FULL, kept) == {}

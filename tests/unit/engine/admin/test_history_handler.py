@@ -1,0 +1,394 @@
+"""Looking back and taking back, at a broker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kourou.engine.admin.history import (
+    EventFound,
+    EventQuestion,
+    HistoryFound,
+    HistoryQuestion,
+    StateFound,
+    StateQuestion,
+)
+from kourou.engine.effects import Announce, AskHistory
+from kourou.engine.inputs import HistoryAnswered, SpaceChanged
+from kourou.errors import Code, MetadataUnavailable
+from kourou.events.control_events import GroupDeleted, Recorded, TopicPut, decode_record_body
+from kourou.model.group import GroupConfig
+from kourou.model.limits import HISTORY_WAIT_MS_MAX
+from kourou.model.names import CONTROL_TOPIC
+from kourou.model.topic import TopicConfig
+from kourou.protocol.all_bodies import encode_group_config, encode_heartbeat
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody
+from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
+from kourou.protocol.messages.groups import (
+    DeleteSubscriptionGroup,
+    UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.history import GetHistory, GetStateAt, Undo
+from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.offsets import (
+    InvokeBrokerToResetOffset,
+    ResetConsumerClientOffset,
+    UpdateConsumerOffset,
+)
+from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.request import Request
+from kourou.runtime.effects import Reply
+from kourou.runtime.settings_registry import SettingSpec
+from kourou_rigs.engine import Engine, header_of
+
+SPECS = [
+    SettingSpec("traceOn", True, dynamic=True),
+    SettingSpec("brokerPermission", 6, dynamic=True, minimum=0, maximum=7),
+]
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine(specs=SPECS)
+
+
+def topic(engine: Engine, queues: int = 4, name: str = "orders") -> int:
+    """Create or change a topic; the offset of its event."""
+    request = UpdateAndCreateTopic(
+        topic=name, default_topic="", read_queue_nums=queues, write_queue_nums=queues, perm=6
+    )
+    assert engine.ask(request).code == Code.SUCCESS
+    return engine.control.next_offset - 1
+
+
+def setting(engine: Engine, text: str) -> int:
+    assert engine.ask(UpdateBrokerConfig(), text.encode()).code == Code.SUCCESS
+    return engine.control.next_offset - 1
+
+
+def group(engine: Engine, name: str = "till") -> int:
+    body = encode_group_config(GroupConfig(name))
+    assert engine.ask(UpdateAndCreateSubscriptionGroup(), body).code == Code.SUCCESS
+    return engine.control.next_offset - 1
+
+
+def commit(engine: Engine, offset: int, queue: int = 0) -> None:
+    request = UpdateConsumerOffset(
+        consumer_group="till", topic="orders", queue_id=queue, commit_offset=offset
+    )
+    assert engine.ask(request).code == Code.SUCCESS
+
+
+def asked(engine: Engine, request: Request, deadline_ms: int = 0) -> AskHistory:
+    """The question that a request leads to; nothing is answered meanwhile."""
+    engine.effects.clear()
+    name = engine.send(request, deadline_ms=deadline_ms)
+    (question,) = (each for each in engine.effects if isinstance(each, AskHistory))
+    assert name not in engine.replies
+    return question
+
+
+def answer(engine: Engine, question: AskHistory, *found: Any, error: Any = None) -> Reply:
+    engine.handle(HistoryAnswered(question.received, *found, error=error))
+    to = question.received.to
+    return engine.replies[to.peer.id, to.correlation]
+
+
+def newest(engine: Engine) -> Recorded:
+    stored = engine.events()[-1]
+    return decode_record_body(stored.body, offset=stored.offset, position=stored.position)
+
+
+def undo(engine: Engine, offset: int, **named: Any) -> Reply:
+    return engine.ask(Undo(offset=offset, **named))
+
+
+# -- looking back ---------------------------------------------------------------------------------
+
+
+def test_history_is_asked_of_the_database_up_to_what_was_decided(engine: Engine):
+    offset = topic(engine)
+    question = asked(
+        engine,
+        GetHistory(aggregate="topic/orders", before_offset=9, types=["TopicPut"], max_count=5),
+    )
+    assert question.question == HistoryQuestion("topic/orders", 5, 9, None, frozenset({"TopicPut"}))
+    assert (question.upto, question.wait_ms) == (offset + 1, HISTORY_WAIT_MS_MAX)
+    reply = answer(engine, question, HistoryFound(b"[]", 3, 1, 8))
+    header = header_of(reply)
+    assert (header.before_offset, header.begin_offset, header.end_offset) == (3, 1, 8)
+    assert reply.body == (b"[]",)
+
+
+def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
+    offset = topic(engine)
+    for request, question in (
+        (GetStateAt(), StateQuestion("")),
+        (GetStateAt(aggregate="topic/orders", at_ms=7), StateQuestion("topic/orders", 7)),
+        (GetStateAt(aggregate="group/g", offset=offset), StateQuestion("group/g", None, offset)),
+    ):
+        found = asked(engine, request)
+        assert found.question == question
+        reply = answer(engine, found, StateFound(b"null", 4, 77, 2))
+        header = header_of(reply)
+        assert (header.next_offset, header.at_ms, header.begin_offset) == (4, 77, 2)
+        assert reply.body == (b"null",)
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (GetHistory(max_count=0), "between 1 and 1000"),
+        (GetHistory(max_count=1_001), "between 1 and 1000"),
+        (GetHistory(aggregate="orders", max_count=1), "kind/name"),
+        (GetHistory(aggregate="topic/a\0b", max_count=1), "kind/name"),
+        (GetHistory(aggregate="topic/" + "x" * 300, max_count=1), "kind/name"),
+        (GetHistory(types=["a b"], max_count=1), "is not an event type"),
+        (GetHistory(types=["T"] * 65, max_count=1), "at most 64"),
+        (GetStateAt(aggregate="log/retention"), "no state"),
+        (GetStateAt(at_ms=1, offset=1), "not both"),
+        (GetStateAt(offset=99_999), "event 99999 does not exist"),
+        (Undo(offset=99_999), "event 99999 does not exist"),
+        (Undo(offset=-1), "event -1 does not exist"),
+        (Undo(offset=0, reason="x" * 1_025), "reason is 1025"),
+        (Undo(offset=0, reason="a\0b"), "NUL"),
+    ],
+)
+def test_wrong_questions_are_refused_at_once(engine: Engine, request_: Request, sentence: str):
+    before = len(engine.events())
+    reply = engine.ask(request_)
+    assert reply.code != Code.SUCCESS
+    assert sentence in reply.remark
+    assert len(engine.events()) == before
+
+
+def test_what_the_database_says_wrong_is_the_answer(engine: Engine):
+    question = asked(engine, GetHistory(max_count=1))
+    reply = answer(engine, question, error=MetadataUnavailable("it is gone"))
+    assert (reply.code, reply.remark) == (Code.METADATA_UNAVAILABLE, "it is gone")
+
+
+@pytest.mark.parametrize(("left_ms", "wait_ms"), [(10_000, 5_000), (4_000, 3_500), (100, 50)])
+def test_the_answer_comes_before_the_deadline(engine: Engine, left_ms: int, wait_ms: int):
+    question = asked(engine, GetHistory(max_count=1), deadline_ms=engine.now_ms + left_ms)
+    assert question.wait_ms == wait_ms
+
+
+def test_after_the_deadline_nothing_is_undone(engine: Engine):
+    group(engine)
+    assert (
+        engine.ask(DeleteSubscriptionGroup(group_name="till", remove_offset=True)).code
+        == Code.SUCCESS
+    )
+    gone = newest(engine)
+    question = asked(engine, Undo(offset=gone.offset), deadline_ms=engine.now_ms + 5_000)
+    events = len(engine.events())
+    engine.now_ms += 5_000
+    reply = answer(engine, question, EventFound(gone))
+    assert reply.code == Code.DEADLINE_PASSED
+    assert "till" not in engine.control.groups
+    assert len(engine.events()) == events
+
+
+# -- taking back ----------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F051")
+def test_a_growth_is_not_undone_before_its_queues_are_read(engine: Engine, draft, records):
+    topic(engine, queues=1)
+    offset = topic(engine, queues=2)
+    engine.ask(*records([draft(queue_id=1)], lanes=[("orders", 1)]))
+    engine.core.desks.commits.commit("till", "orders", 1, 0)
+    refused = undo(engine, offset)
+    assert refused.code == Code.SYSTEM_ERROR
+    assert "no longer be readable" in refused.remark
+    commit(engine, 1, queue=1)
+    assert undo(engine, offset).code == Code.SUCCESS
+    assert engine.control.topics.get("orders") == TopicConfig("orders", 1, 1)
+
+
+@pytest.mark.feature("F358")
+def test_a_setting_is_undone_put_into_force_and_linked(engine: Engine):
+    offset = setting(engine, "brokerPermission=4")
+    assert engine.policy.permission == 4
+    engine.effects.clear()
+    reply = undo(engine, offset, reason="readers only was a mistake")
+    header = header_of(reply)
+    assert (header.first_offset, header.next_offset) == (offset + 1, offset + 2)
+    assert engine.policy.permission == 6
+    assert Announce() in engine.effects
+    recorded = newest(engine)
+    assert (recorded.undoes, recorded.reason) == (offset, "readers only was a mistake")
+    assert recorded.actor == str(engine.peer(1))
+    (told,) = json.loads(b"".join(reply.body))
+    assert told["undoes"] == offset
+    assert (told["offset"], told["atMs"]) == (recorded.offset, recorded.at_ms)
+    assert (told["actor"], told["reason"]) == (recorded.actor, recorded.reason)
+    assert told["event"]["value"] is None
+
+
+def test_an_undo_without_a_reason_says_what_it_undoes(engine: Engine):
+    offset = setting(engine, "traceOn=false")
+    undo(engine, offset)
+    assert newest(engine).reason == f"undo of event {offset}"
+    assert newest(engine).undoes == offset
+
+
+def test_an_undo_is_undone(engine: Engine):
+    topic(engine, 4)
+    undo(engine, topic(engine, 8))
+    assert engine.control.topics.table["orders"].write_queue_nums == 4
+    undo(engine, engine.control.next_offset - 1)
+    assert engine.control.topics.table["orders"].write_queue_nums == 8
+
+
+def test_what_changed_since_is_refused_with_a_sentence_unless_forced(engine: Engine):
+    topic(engine, 4)
+    offset = topic(engine, 8)
+    topic(engine, 16)
+    refused = undo(engine, offset)
+    assert refused.code == Code.SYSTEM_ERROR
+    assert refused.remark == (
+        "topic/orders has changed since (undo the later changes first, or use force)"
+    )
+    assert engine.control.topics.table["orders"].write_queue_nums == 16
+    assert undo(engine, offset, force=True).code == Code.SUCCESS
+    assert engine.control.topics.table["orders"].write_queue_nums == 4
+
+
+def test_progress_itself_cannot_be_undone(engine: Engine):
+    topic(engine)
+    group(engine)
+    commit(engine, 3)
+    engine.advance(5_000)
+    engine.advance(5_000)
+    assert newest(engine).event.type == "ProgressRecorded"
+    refused = undo(engine, newest(engine).offset)
+    assert "a ProgressRecorded event cannot be undone" in refused.remark
+
+
+@pytest.mark.feature("F267", "F364")
+def test_a_reset_is_undone_queue_by_queue_and_members_are_told(engine: Engine):
+    topic(engine)
+    group(engine)
+    for queue in range(4):
+        commit(engine, 0, queue)
+    member = HeartbeatBody("c1", consumers=(ConsumerData("till"),))
+    assert engine.ask(HeartBeat(), encode_heartbeat(member), peer=5).code == Code.SUCCESS
+    for queue in range(4):
+        commit(engine, 10 + queue, queue)
+    reset = InvokeBrokerToResetOffset(topic="orders", group="till", timestamp=0, is_force=True)
+    assert engine.ask(reset).code == Code.SUCCESS
+    commits = engine.core.desks.commits
+    assert commits.queues("till", "orders") == dict.fromkeys(range(4), 0)
+    engine.notices.clear()
+    assert undo(engine, engine.control.next_offset - 1).code == Code.SUCCESS
+    assert commits.queues("till", "orders") == {0: 10, 1: 11, 2: 12, 3: 13}
+    (notice,) = engine.notices
+    assert notice.peer.id == 5
+    assert isinstance(notice.request, ResetConsumerClientOffset)
+    assert b"13" in b"".join(notice.body)
+
+
+def test_a_reset_after_which_the_group_went_on_needs_force(engine: Engine):
+    topic(engine)
+    group(engine)
+    commit(engine, 10)
+    reset = InvokeBrokerToResetOffset(topic="orders", group="till", timestamp=0, is_force=True)
+    assert engine.ask(reset).code == Code.SUCCESS
+    offset = engine.control.next_offset - 1
+    commit(engine, 2)
+    assert (
+        "the progress of group till in topic orders has changed since"
+        in undo(engine, offset).remark
+    )
+    assert undo(engine, offset, force=True).code == Code.SUCCESS
+    assert engine.core.desks.commits.offset("till", "orders", 0) == 10
+
+
+def test_a_deleted_topic_comes_back_with_its_groups_progress(engine: Engine):
+    topic(engine)
+    group(engine)
+    commit(engine, 10)
+    assert engine.ask(DeleteTopicInBroker(topic="orders")).code == Code.SUCCESS
+    gone = newest(engine)
+    question = asked(engine, Undo(offset=gone.offset, reason="not that one"))
+    assert question.question == EventQuestion(gone.offset)
+    assert question.upto == gone.offset + 1
+    found = EventFound(gone, {"till": {"orders": {0: 10}}, "other": {"bills": {0: 1}}})
+    reply = answer(engine, question, found)
+    assert header_of(reply).next_offset == header_of(reply).first_offset + 2
+    assert engine.control.topics.table["orders"] == TopicConfig("orders", 4, 4)
+    assert engine.core.desks.commits.offset("till", "orders", 0) == 10
+    assert engine.core.desks.commits.groups("bills") == []
+    assert newest(engine).undoes == gone.offset
+
+
+def test_a_group_that_was_deleted_with_its_offsets_comes_back_with_them(engine: Engine):
+    topic(engine)
+    group(engine)
+    commit(engine, 10)
+    deleting = DeleteSubscriptionGroup(group_name="till", remove_offset=True)
+    assert engine.ask(deleting).code == Code.SUCCESS
+    gone = newest(engine)
+    assert gone.event == GroupDeleted(GroupConfig("till"), remove_offset=True)
+    question = asked(engine, Undo(offset=gone.offset))
+    found = EventFound(gone, {"till": {"orders": {0: 10}, "no such topic": {0: 1}}})
+    assert answer(engine, question, found).code == Code.SUCCESS
+    assert "till" in engine.control.groups
+    assert engine.core.desks.commits.queues("till", "orders") == {0: 10}
+
+
+def test_a_forced_undo_of_a_creation_keeps_where_the_queues_ended(engine: Engine, draft, records):
+    offset = topic(engine)
+    request, body = records([draft() for _ in range(3)], lane_of=[0, 0, 0])
+    assert engine.ask(request, body).code == Code.SUCCESS
+    assert "would delete its messages" in undo(engine, offset).remark
+    assert undo(engine, offset, force=True).code == Code.SUCCESS
+    assert "orders" not in engine.control.topics
+    assert engine.control.topics.retired["orders"] == {0: 3}
+
+
+def test_an_event_that_the_log_lost_is_asked_of_the_database(engine: Engine):
+    offset = setting(engine, "traceOn=false")
+    stored = newest(engine)
+    lane = (CONTROL_TOPIC, 0)
+    engine.store.queues[lane] = engine.store.queues[lane][offset + 1 :]
+    engine.store.firsts[lane] = offset + 1
+    question = asked(engine, Undo(offset=offset))
+    assert question.question == EventQuestion(offset)
+    assert answer(engine, question, EventFound(stored)).code == Code.SUCCESS
+    assert engine.policy.trace_on is True
+
+
+def test_what_the_log_had_room_for_is_in_force(engine: Engine):
+    offset = setting(engine, "traceOn=false")
+    engine.core.desks.appends._allocated_end = engine.store.end + 10
+    engine.handle(SpaceChanged(0, full=True))
+    assert undo(engine, offset).code == Code.DISK_FULL
+    assert engine.policy.trace_on is False
+
+
+def test_undo_waits_for_the_disk_like_every_decision():
+    engine = Engine(sync_flush=True, specs=SPECS)
+    engine.send(UpdateBrokerConfig(), b"traceOn=false")
+    engine.flush()
+    name = engine.send(Undo(offset=engine.control.next_offset - 1))
+    assert name not in engine.replies
+    engine.flush()
+    assert engine.replies[name].code == Code.SUCCESS
+    assert isinstance(newest(engine).undoes, int)
+
+
+def test_a_topic_that_others_changed_meanwhile_is_not_touched(engine: Engine):
+    """The database is asked off the loop; what is decided, is decided on the state afterwards."""
+    topic(engine)
+    assert engine.ask(DeleteTopicInBroker(topic="orders")).code == Code.SUCCESS
+    gone = newest(engine)
+    question = asked(engine, Undo(offset=gone.offset))
+    topic(engine, 2)
+    reply = answer(engine, question, EventFound(gone))
+    assert "topic/orders has changed since" in reply.remark
+    assert newest(engine).event == TopicPut(TopicConfig("orders", 2, 2))

@@ -1,0 +1,180 @@
+"""Decisions about filters are taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.engine.control import ControlState, evolve
+from kourou.engine.filters import filter_table as filters
+from kourou.engine.filters.undo import decide_undo
+from kourou.errors import Rejected
+from kourou.events.control_events import Event, Recorded
+from kourou.events.filter_events import (
+    FilterDeleted,
+    FilterDisabled,
+    FilterEnabled,
+    FilterMessagesSkipped,
+    FilterPolicySet,
+    FilterQuarantined,
+    FilterReleased,
+    FilterRestored,
+    FilterUploaded,
+)
+from kourou.model.filter import FilterPolicy, FilterState
+from kourou.model.limits import FILTER_VERSIONS_MAX, FILTERS_GROUP_MAX
+
+G, F = "g", "f"
+
+
+class Desk:
+    """A state with two versions of one filter, the second enabled."""
+
+    def __init__(self) -> None:
+        self.state = ControlState()
+        self.upload("one")
+        self.upload("two")
+
+    @property
+    def filters(self) -> filters.Filters:
+        return self.state.filters
+
+    @property
+    def one(self) -> FilterState:
+        return self.filters.table[G, F]
+
+    def apply(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            offset = self.state.next_offset
+            evolve(self.state, Recorded(offset, -1, offset, "t", "", "", event))
+        return events
+
+    def upload(self, source: str, name: str = F, *, enable: bool = True) -> list[Event]:
+        return self.apply(
+            filters.decide_upload(self.filters, G, name, source, source, enable=enable)
+        )
+
+    def undo(self, event: Event, *, forced: bool = False) -> list[Event]:
+        return decide_undo(self.filters, event, forced=forced)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def decisions(desk: Desk) -> dict[str, list[Event]]:
+    state = desk.filters
+    return {
+        "enabled": filters.decide_enable(state, G, F, 1),
+        "rolled back": filters.decide_rollback(state, G, F),
+        "disabled": filters.decide_disable(state, G, F),
+        "policy": filters.decide_policy(state, G, F, "pass"),
+        "quarantined": filters.decide_quarantine(state, G, F, 2, "it died"),
+        "deleted": filters.decide_delete(state, G, F),
+    }
+
+
+def what_holds(one: FilterState) -> object:
+    """Of a filter: not when a version ran, and which ran before."""
+    numbers = [each.version for each in one.versions]
+    return one.active, one.policy, dict(one.quarantined), numbers
+
+
+@pytest.mark.parametrize("what", decisions(Desk()))
+def test_what_was_decided_is_taken_back_and_that_too(desk: Desk, what: str) -> None:
+    before = what_holds(desk.one)
+    [event] = desk.apply(decisions(desk)[what])
+    after = what_holds(desk.one) if what != "deleted" else None
+    assert after != before
+    [undone] = desk.apply(desk.undo(event))
+    assert what_holds(desk.one) == before
+    desk.apply(desk.undo(undone))
+    assert (what_holds(desk.one) if what != "deleted" else None) == after or what == "deleted"
+    assert ((G, F) in desk.filters.table) == (what != "deleted")
+
+
+def test_a_deleted_filter_comes_back_with_its_sources(desk: Desk) -> None:
+    whole = desk.one
+    [gone] = desk.apply(filters.decide_delete(desk.filters, G, F))
+    assert desk.apply(desk.undo(gone)) == [FilterRestored(whole)]
+    assert desk.one == whole
+    desk.upload("three")
+    assert desk.one.active == 3
+
+
+def test_a_filter_comes_back_only_where_there_is_none_and_room(desk: Desk) -> None:
+    [gone] = desk.apply(filters.decide_delete(desk.filters, G, F))
+    desk.upload("other")
+    with pytest.raises(Rejected, match="has another filter f"):
+        desk.undo(gone, forced=True)
+    desk.apply(filters.decide_delete(desk.filters, G, F))
+    for number in range(FILTERS_GROUP_MAX):
+        desk.upload("s", f"other{number}")
+    with pytest.raises(Rejected, match="the limit of stored filters is reached"):
+        desk.undo(gone)
+    desk.apply(filters.decide_delete(desk.filters, G, "other0"))
+    desk.apply(desk.undo(gone))
+    assert desk.one.next_version == 4, "the numbers given meanwhile are not given again"
+
+
+def test_an_upload_is_taken_back_while_it_is_all_there_is(desk: Desk) -> None:
+    [uploaded] = desk.upload("s", "new", enable=False)
+    [gone] = desk.undo(uploaded)
+    assert isinstance(gone, FilterDeleted)
+    desk.apply(filters.decide_enable(desk.filters, G, "new"))
+    with pytest.raises(Rejected, match="has changed since"):
+        desk.undo(uploaded)
+    assert types(desk.undo(uploaded, forced=True)) == ["FilterDeleted"]
+    desk.upload("t", "new")
+    with pytest.raises(Rejected, match="has other versions"):
+        desk.undo(uploaded, forced=True)
+
+
+def types(events: list[Event]) -> list[str]:
+    return [event.type for event in events]
+
+
+def test_what_changed_since_is_undone_by_force_only(desk: Desk) -> None:
+    [enabled] = desk.apply(filters.decide_enable(desk.filters, G, F, 1))
+    desk.upload("three")
+    with pytest.raises(Rejected, match="has changed since"):
+        desk.undo(enabled)
+    assert desk.undo(enabled, forced=True) == [FilterEnabled(G, F, 2, 3)]
+    [set_] = desk.apply(filters.decide_policy(desk.filters, G, F, "pass"))
+    desk.apply(filters.decide_policy(desk.filters, G, F, "skip"))
+    with pytest.raises(Rejected, match="has changed since"):
+        desk.undo(set_)
+    assert desk.undo(set_, forced=True) == [
+        FilterPolicySet(G, F, FilterPolicy.HOLD, FilterPolicy.SKIP)
+    ]
+
+
+def test_the_first_enabling_is_undone_by_disabling(desk: Desk) -> None:
+    _, enabled = desk.upload("s", "new")
+    assert desk.apply(desk.undo(enabled)) == [FilterDisabled(G, "new", 1)]
+    assert desk.undo(enabled, forced=True) == []
+
+
+def test_a_version_that_is_gone_or_in_quarantine_does_not_run_again(desk: Desk) -> None:
+    [enabled] = desk.apply(filters.decide_enable(desk.filters, G, F, 1))
+    desk.apply(filters.decide_quarantine(desk.filters, G, F, 2, "it died"))
+    with pytest.raises(Rejected, match="is quarantined: it died"):
+        desk.undo(enabled)
+    assert desk.undo(enabled, forced=True) == [FilterEnabled(G, F, 2, 1)]
+    [disabled] = desk.apply(filters.decide_disable(desk.filters, G, F))
+    for number in range(FILTER_VERSIONS_MAX + 1):
+        desk.upload(f"more {number}")
+    with pytest.raises(Rejected, match=r"version 1 .* is no longer stored"):
+        desk.undo(disabled, forced=True)
+    quarantined = FilterQuarantined(G, F, 2, "it died")
+    assert desk.undo(quarantined, forced=True) == []
+    assert desk.undo(FilterReleased(G, F, 2, "it died"), forced=True) == []
+    assert desk.undo(FilterUploaded(G, F, 2, "two", "two")) == []
+
+
+def test_what_was_passed_over_and_what_is_gone_cannot_be_undone(desk: Desk) -> None:
+    skipped = FilterMessagesSkipped(G, F, 2, "T", 0, (7,), "it raised")
+    with pytest.raises(Rejected, match="undo cannot deliver skipped messages"):
+        desk.undo(skipped, forced=True)
+    with pytest.raises(Rejected, match="has no filter other"):
+        desk.undo(FilterEnabled(G, "other", 1), forced=True)

@@ -1,0 +1,264 @@
+"""Who is here, and whom a change concerns."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kourou.engine.groups.membership import Change, ConsumerPart, Heartbeat, Membership
+from kourou.engine.groups.subscriptions import SubscriptionPolicy
+from kourou.errors import BadRequest, Throttled
+from kourou.model.limits import CLIENT_GROUPS_MAX, CLIENTS_MAX, GROUP_SUBSCRIPTIONS_MAX
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
+from kourou.runtime.peer import Peer
+
+MINUTE = 60_000
+
+
+def peer(number: int) -> Peer:
+    return Peer(number, "zmq", (f"10.0.0.{number}", 4000 + number))
+
+
+def part(group: str, *topics: str, tags: str = "*", version: int = 1) -> ConsumerPart:
+    names = frozenset() if tags == "*" else frozenset({tags})
+    return ConsumerPart(
+        group, tuple(Subscription(topic, tags, tags=names, version=version) for topic in topics)
+    )
+
+
+def beat(client: str, *consumers: ConsumerPart, producers: tuple[str, ...] = ()) -> Heartbeat:
+    return Heartbeat(client, producers, consumers, "JAVA", 409)
+
+
+def told(change: Change) -> dict[str, list[int]]:
+    return {group: [each.id for each in peers] for group, peers in change.notify.items()}
+
+
+@pytest.mark.feature("F202")
+def test_every_change_of_members_is_told_to_all_members():
+    members = Membership()
+    assert told(members.heartbeat(0, peer(1), beat("b", part("g", "T")))) == {"g": [1]}
+    assert told(members.heartbeat(0, peer(2), beat("a", part("g", "T")))) == {"g": [1, 2]}
+    assert members.consumer_ids("g") == ["a", "b"]
+    assert told(members.heartbeat(30_000, peer(1), beat("b", part("g", "T")))) == {}
+    # A newer version of the same topics moves nobody's queues; another topic does.
+    again = beat("b", part("g", "T", version=2))
+    assert told(members.heartbeat(30_001, peer(1), again)) == {}
+    more = beat("b", part("g", "T", "U"))
+    assert told(members.heartbeat(30_002, peer(1), more)) == {"g": [1, 2]}
+    assert told(members.unregister(peer(2), "a", consumer_group="g")) == {"g": [1]}
+    assert members.consumer_ids("g") == ["b"]
+
+
+@pytest.mark.feature("F202")
+def test_a_lost_connection_ends_every_membership_on_it():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T"), part("h", "T"), producers=("p",)))
+    members.heartbeat(0, peer(2), beat("b", part("g", "T")))
+    assert told(members.disconnect(peer(1))) == {"g": [2]}
+    assert members.consumer_group("h") is None
+    assert members.producer_groups() == []
+    assert told(members.disconnect(peer(1))) == {}
+    assert members.statistics() == {
+        "connections": 1,
+        "memberships": 1,
+        "consumer_groups": 1,
+        "producer_groups": 0,
+    }
+
+
+def test_who_is_silent_for_two_minutes_is_forgotten_and_its_connection_named():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T"), producers=("p",)))
+    members.heartbeat(MINUTE, peer(2), beat("b", part("g", "T")))
+    assert told(members.expire(2 * MINUTE - 1)) == {}
+    change = members.expire(2 * MINUTE)
+    assert told(change) == {"g": [2]}
+    assert [each.id for each in change.expired] == [1]
+    members.heartbeat(2 * MINUTE, peer(2), beat("b", part("g", "T")))
+    assert members.expire(3 * MINUTE).expired == []
+    assert [each.id for each in members.expire(4 * MINUTE).expired] == [2]
+    assert members.consumer_groups() == []
+
+
+def test_a_group_left_out_of_heartbeats_expires_while_its_connection_stays():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T"), part("h", "T")))
+    members.heartbeat(MINUTE, peer(1), beat("a", part("g", "T")))
+    change = members.expire(2 * MINUTE)
+    assert members.consumer_groups() == ["g"]
+    assert change.expired == []
+
+
+def test_a_client_that_reconnects_is_named_once_and_outlives_its_old_connection():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T")))
+    members.heartbeat(1, peer(2), beat("a", part("g", "T")))
+    assert members.consumer_ids("g") == ["a"]
+    assert members.consumer_peer("g", "a") == peer(2)
+    members.disconnect(peer(1))
+    assert members.consumer_ids("g") == ["a"]
+    assert members.consumer_peer("g", "a") == peer(2)
+
+
+def test_two_processes_under_one_client_id_are_noticed_once():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T")))
+    assert members.heartbeat(10, peer(2), beat("a", part("g", "T"))).clashes == []
+    # The first one still beats after the second came: it is no old connection.
+    [text] = members.heartbeat(20, peer(1), beat("a", part("g", "T"))).clashes
+    assert "10.0.0.1:4001" in text
+    assert "10.0.0.2:4002" in text
+    assert members.heartbeat(30, peer(2), beat("a", part("g", "T"))).clashes == []
+    assert members.heartbeat(40, peer(1), beat("a", part("g", "T"))).clashes == []
+
+
+def test_a_reconnect_is_not_taken_for_two_processes():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T")))
+    members.heartbeat(10, peer(2), beat("a", part("g", "T")))
+    assert members.heartbeat(20, peer(2), beat("a", part("g", "T"))).clashes == []
+
+
+def test_members_that_differ_are_reported_and_each_pulls_what_it_said():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T", tags="x")))
+    change = members.heartbeat(0, peer(2), beat("b", part("g", "T", tags="y", version=2)))
+    [text] = change.clashes
+    assert "clients b and a differ" in text
+    assert change.refused == []
+    again = members.heartbeat(1, peer(2), beat("b", part("g", "T", tags="y", version=3)))
+    assert again.clashes == []
+    group = members.consumer_group("g")
+    assert group is not None
+    for who, tag in ((peer(1), "x"), (peer(2), "y"), (peer(9), "y")):
+        wanted = group.subscription("T", who)
+        assert wanted is not None
+        assert wanted.expression == tag
+    assert group.subscription("U", peer(1)) is None
+
+
+def test_members_that_differ_are_refused_if_the_operator_wants_it_so():
+    members = Membership(policy=SubscriptionPolicy.REFUSE)
+    members.heartbeat(0, peer(1), beat("a", part("g", "T", tags="x")))
+    wrong = beat("b", part("g", "T", tags="y"), part("h", "T"))
+    change = members.heartbeat(0, peer(2), wrong)
+    assert len(change.refused) == 1
+    assert members.consumer_ids("g") == ["a"]
+    assert members.consumer_ids("h") == ["b"]
+    # Alone in its group it may change its mind, and so may the others once it has gone.
+    assert members.heartbeat(1, peer(1), beat("a", part("g", "T", tags="z"))).refused == []
+    members.disconnect(peer(1))
+    assert members.heartbeat(2, peer(2), wrong).refused == []
+    assert members.consumer_ids("g") == ["b"]
+
+
+def test_the_group_table_shows_what_the_latest_member_said():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T")))
+    pulls = ConsumerPart(
+        "g",
+        (Subscription("T"),),
+        ConsumeType.CONSUME_ACTIVELY,
+        MessageModel.BROADCASTING,
+        ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+    )
+    members.heartbeat(0, peer(2), beat("b", pulls))
+    group = members.consumer_group("g")
+    assert group is not None
+    assert group.consume_type == ConsumeType.CONSUME_ACTIVELY
+    assert group.message_model == MessageModel.BROADCASTING
+    assert group.consume_from_where == ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+    assert set(group.subscriptions) == {"T"}
+
+
+@pytest.mark.feature("F363")
+def test_producers_are_listed_with_address_language_and_version():
+    members = Membership()
+    members.heartbeat(5, peer(1), beat("a", producers=("p", "q")))
+    members.heartbeat(7, peer(2), beat("b", producers=("p",)))
+    members.heartbeat(9, peer(1), Heartbeat("a", ("p",), language="GO", version=410))
+    listed = [
+        (each.client_id, each.address, each.language, each.version, each.seen_ms)
+        for each in members.producers("p")
+    ]
+    assert listed == [("b", "10.0.0.2:4002", "JAVA", 409, 7), ("a", "10.0.0.1:4001", "GO", 410, 9)]
+    assert members.producer_peer("a") == peer(1)
+    assert members.producer_peer("c") is None
+    members.unregister(peer(1), "a", producer_group="p")
+    assert [each.client_id for each in members.producers("p")] == ["b"]
+    assert members.producer_groups() == ["p", "q"]
+
+
+def test_leaving_a_group_one_is_not_in_changes_nothing():
+    members = Membership()
+    members.heartbeat(0, peer(1), beat("a", part("g", "T")))
+    assert told(members.unregister(peer(2), "a", consumer_group="g")) == {}
+    assert told(members.unregister(peer(1), "b", consumer_group="g")) == {}
+    assert told(members.unregister(peer(1), "a", producer_group="g")) == {}
+    assert members.consumer_ids("g") == ["a"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        beat("", part("g", "T")),
+        beat("a\n", part("g", "T")),
+        beat("a", part("g g", "T")),
+        beat("a", part("g", "T/..")),
+        beat("a", producers=("",)),
+        beat("a", producers=tuple(f"p{i}" for i in range(CLIENT_GROUPS_MAX + 1))),
+        beat("a", part("g", *(f"T{i}" for i in range(GROUP_SUBSCRIPTIONS_MAX + 1)))),
+    ],
+)
+def test_a_bad_heartbeat_changes_nothing(bad: Heartbeat):
+    members = Membership()
+    with pytest.raises(BadRequest):
+        members.heartbeat(
+            0, peer(1), Heartbeat(bad.client_id, ("ok", *bad.producer_groups), bad.consumers)
+        )
+    assert members.statistics()["memberships"] == 0
+
+
+def test_there_is_a_limit_to_clients(monkeypatch: pytest.MonkeyPatch):
+    assert CLIENTS_MAX > 2
+    monkeypatch.setattr("kourou.engine.groups.membership.CLIENTS_MAX", 2)
+    members = Membership()
+    for number in (1, 2):
+        members.heartbeat(0, peer(number), beat(f"c{number}", producers=("p",)))
+    with pytest.raises(Throttled):
+        members.heartbeat(0, peer(3), beat("c3", producers=("p",)))
+    members.heartbeat(1, peer(1), beat("c1", producers=("p", "q")))
+
+
+def test_nothing_is_left_behind_after_any_history():
+    chance = random.Random(11)
+    members = Membership(expiry_ms=50)
+    now = 0
+    for _ in range(5_000):
+        now += chance.randrange(4)
+        who, client = peer(chance.randrange(6)), f"c{chance.randrange(4)}"
+        match chance.randrange(8):
+            case 0:
+                members.disconnect(who)
+            case 1:
+                members.unregister(who, client, consumer_group="g0", producer_group="p1")
+            case 2:
+                members.expire(now)
+            case _:
+                parts = [
+                    part(f"g{i}", *chance.sample("TUV", chance.randrange(1, 4)), version=now)
+                    for i in range(chance.randrange(3))
+                ]
+                groups = tuple(f"p{i}" for i in range(chance.randrange(3)))
+                members.heartbeat(now, who, beat(client, *parts, producers=groups))
+        seen = [each.seen_ms for each in members]
+        assert seen == sorted(seen)
+        listed = sum(len(members.consumers(name)) for name in members.consumer_groups())
+        listed += sum(len(members.producers(name)) for name in members.producer_groups())
+        assert listed == len(seen) == members.statistics()["memberships"]
+    members.expire(now + 50)
+    assert set(members.statistics().values()) == {0}
+    for number in range(6):
+        assert members.disconnect(peer(number)).notify == {}

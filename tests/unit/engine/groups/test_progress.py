@@ -1,0 +1,185 @@
+"""How far groups have come: commits, records of them, resets."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.engine.groups import progress
+from kourou.engine.groups.progress import Commits, Progress
+from kourou.errors import BadRequest, Rejected
+from kourou.events.control_events import (
+    Event,
+    GroupDeleted,
+    OffsetsReset,
+    ProgressRecorded,
+    TopicDeleted,
+    decode_event,
+    encode_event,
+)
+from kourou.model.group import GroupConfig
+from kourou.model.limits import PROGRESS_EVENT_ENTRIES_MAX
+from kourou.model.topic import TopicConfig
+
+
+def apply(state: Progress, events: list[Event]) -> None:
+    for event in events:
+        assert isinstance(event, ProgressRecorded | OffsetsReset | TopicDeleted | GroupDeleted)
+        progress.evolve(state, event)
+
+
+def desk(table: dict[str, dict[str, dict[int, int]]] | None = None) -> tuple[Progress, Commits]:
+    state = Progress(table or {})
+    return state, Commits(state, 5_000)
+
+
+def test_commits_are_in_force_at_once_and_recorded_once_per_group_and_interval():
+    state, commits = desk()
+    commits.commit("g", "T", 0, 5)
+    commits.commit("g", "T", 1, 7)
+    commits.commit("h", "T", 0, 1)
+    assert commits.offset("g", "T", 1) == 7
+    assert state.table == {}
+    assert commits.due(1_000) == []
+    assert commits.due(5_999) == []
+    commits.commit("g", "T", 0, 6)
+    events = commits.due(6_000)
+    assert events == [
+        ProgressRecorded("g", {"T": {0: 6, 1: 7}}),
+        ProgressRecorded("h", {"T": {0: 1}}),
+    ]
+    apply(state, events)
+    assert state.table == {"g": {"T": {0: 6, 1: 7}}, "h": {"T": {0: 1}}}
+    assert commits.unrecorded_groups == 0
+    assert commits.due(60_000) == []
+
+
+def test_only_what_moved_is_recorded():
+    state, commits = desk({"g": {"T": {0: 6, 1: 7}}})
+    commits.commit("g", "T", 1, 7)
+    assert commits.record() == []
+    commits.commit("g", "T", 1, 8)
+    assert commits.record() == [ProgressRecorded("g", {"T": {1: 8}})]
+    assert state.table["g"]["T"] == {0: 6, 1: 7}
+
+
+def test_a_lower_offset_replaces_a_higher_one():
+    state, commits = desk({"g": {"T": {0: 6}}})
+    commits.commit("g", "T", 0, 2)
+    assert commits.offset("g", "T", 0) == 2
+    apply(state, commits.record())
+    assert state.offset("g", "T", 0) == 2
+
+
+@pytest.mark.parametrize(("queue", "offset"), [(0, -1), (0, 2**63), (-1, 0), (2**31, 0)])
+def test_what_is_no_offset_is_refused_and_changes_nothing(queue: int, offset: int):
+    _, commits = desk()
+    with pytest.raises(BadRequest):
+        commits.commit("g", "T", queue, offset)
+    assert commits.unrecorded_groups == 0
+
+
+def test_commits_that_the_log_did_not_take_are_recorded_again():
+    state, commits = desk()
+    commits.commit("g", "T", 0, 5)
+    assert commits.due(0) == []
+    lost = commits.due(5_000)
+    assert lost
+    assert commits.due(5_001) == []
+    commits.commit("g", "T", 0, 6)
+    assert commits.due(10_000) == [ProgressRecorded("g", {"T": {0: 6}})]
+    # And what an older event holds does not hide what was committed after it.
+    apply(state, lost)
+    assert commits.offset("g", "T", 0) == 6
+
+
+def test_a_reset_also_removes_what_was_not_recorded_yet():
+    state, commits = desk({"g": {"T": {0: 10, 1: 10}}})
+    commits.commit("g", "T", 0, 12)
+    commits.commit("g", "T", 2, 1)
+    events = progress.decide_reset(commits, "g", "T", {0: 3, 1: None, 5: None})
+    assert events == [OffsetsReset("g", "T", {0: 3, 1: None}, {0: 12, 1: 10})]
+    apply(state, events)
+    assert commits.queues("g", "T") == {0: 3, 2: 1}
+    assert commits.record() == [ProgressRecorded("g", {"T": {2: 1}})]
+    apply(state, progress.decide_reset(commits, "g", "T", {0: None, 2: None}))
+    assert state.table == {}
+    assert commits.groups() == []
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "offsets"),
+    [("a b", "T", {0: 1}), ("g", "a b", {0: 1}), ("g", "T", {-1: 1}), ("g", "T", {0: -5})],
+)
+def test_a_bad_reset_is_refused(group: str, topic: str, offsets: dict[int, int | None]):
+    _, commits = desk()
+    with pytest.raises(BadRequest):
+        progress.decide_reset(commits, group, topic, offsets)
+
+
+def test_cloning_gives_another_group_the_offsets_in_force():
+    state, commits = desk({"a": {"T": {0: 4, 1: 5}, "U": {0: 1}, "%RETRY%a": {0: 9}}})
+    commits.commit("a", "T", 1, 6)
+    commits.commit("b", "T", 0, 4)
+    apply(state, progress.decide_clone(commits, "a", "b", "T"))
+    assert commits.queues("b", "T") == {0: 4, 1: 6}
+    assert commits.topics("b") == ["T"]
+    apply(state, progress.decide_clone(commits, "a", "b"))
+    assert commits.topics("b") == ["T", "U"]
+    with pytest.raises(Rejected):
+        progress.decide_clone(commits, "a", "a")
+
+
+def test_a_deleted_topic_takes_all_progress_in_it():
+    state, commits = desk({"g": {"T": {0: 1}, "U": {0: 1}}, "h": {"T": {0: 2}}})
+    commits.commit("i", "T", 0, 3)
+    apply(state, [TopicDeleted(TopicConfig("T"))])
+    assert state.table == {"g": {"U": {0: 1}}}
+    assert commits.groups() == ["g"]
+
+
+def test_a_deleted_group_keeps_its_progress_unless_asked():
+    state, commits = desk({"g": {"T": {0: 1}}})
+    commits.commit("g", "T", 0, 2)
+    apply(state, [GroupDeleted(GroupConfig("g"))])
+    assert commits.offset("g", "T", 0) == 2
+    apply(state, [GroupDeleted(GroupConfig("g"), remove_offset=True)])
+    assert commits.offset("g", "T", 0) is None
+
+
+def test_questions_see_recorded_and_unrecorded_progress():
+    _, commits = desk({"g": {"T": {0: 1}}})
+    commits.commit("h", "U", 0, 2)
+    commits.commit("g", "U", 1, 3)
+    assert commits.groups() == ["g", "h"]
+    assert commits.groups("U") == ["g", "h"]
+    assert commits.groups("T") == ["g"]
+    assert list(commits.entries()) == [
+        ("g", "T", {0: 1}),
+        ("g", "U", {1: 3}),
+        ("h", "U", {0: 2}),
+    ]
+
+
+def test_a_group_with_very_many_queues_is_recorded_in_several_events():
+    state, commits = desk()
+    for queue in range(PROGRESS_EVENT_ENTRIES_MAX):
+        commits.commit("g", "T", queue, queue)
+    commits.commit("g", "U", 0, 1)
+    events = commits.record()
+    assert len(events) == 2
+    apply(state, [decode_event(encode_event(event), "") for event in events])
+    assert commits.unrecorded_groups == 0
+    assert len(state.table["g"]["T"]) == PROGRESS_EVENT_ENTRIES_MAX
+    assert state.table["g"]["U"] == {0: 1}
+    assert max(len(encode_event(event)) for event in events) < 4 * 1024 * 1024
+
+
+def test_a_copy_stays_behind_and_knows_only_what_is_recorded():
+    state, commits = desk({"g": {"T": {0: 1}}})
+    commits.commit("g", "T", 0, 2)
+    copy = state.copy()
+    assert copy == state
+    assert copy.offset("g", "T", 0) == 1
+    apply(state, commits.record())
+    assert copy.table == {"g": {"T": {0: 1}}}
+    assert copy != state

@@ -1,0 +1,156 @@
+"""What a group wants, joined over its members."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kourou.engine.groups.subscriptions import GroupSubscriptions, check_pull, signature
+from kourou.errors import Code, NoPermission, Rejected
+from kourou.model.subscription import SQL92, MessageModel, Subscription
+
+CLUSTERING = MessageModel.CLUSTERING
+
+
+def sub(topic: str, tags: str = "*", version: int = 1) -> Subscription:
+    names = frozenset() if tags == "*" else frozenset(tags.split("|"))
+    return Subscription(topic, tags, tags=names, version=version)
+
+
+def put(group: GroupSubscriptions, member: tuple[str, int], *subs: Subscription) -> bool:
+    return group.put(member, signature(CLUSTERING, subs), subs)
+
+
+def test_the_joined_table_has_what_any_member_wants_with_the_newest_version():
+    group = GroupSubscriptions()
+    assert put(group, ("a", 1), sub("T", version=5), sub("U", version=5))
+    assert put(group, ("b", 2), sub("T", "x", version=9))
+    assert group.joined == {"T": sub("T", "x", 9), "U": sub("U", version=5)}
+    # A new version alone is no new set of topics.
+    assert not put(group, ("b", 2), sub("T", "y", version=10))
+    assert group.joined["T"] == sub("T", "y", 10)
+    group.remove(("b", 2))
+    assert group.joined["T"] == sub("T", version=5)
+    assert put(group, ("a", 1), sub("T", version=6))
+    assert group.joined == {"T": sub("T", version=6)}
+    group.remove(("a", 1))
+    assert group.joined == {}
+
+
+def test_the_joined_table_equals_one_made_afresh_after_any_history():
+    chance = random.Random(7)
+    group, said = GroupSubscriptions(), {}
+    for _ in range(3_000):
+        member = (f"c{chance.randrange(4)}", chance.randrange(3))
+        if chance.random() < 0.2:
+            group.remove(member)
+            said.pop(member, None)
+        else:
+            wanted = [
+                sub(topic, version=chance.randrange(20))
+                for topic in chance.sample("TUVW", chance.randrange(4))
+            ]
+            put(group, member, *wanted)
+            said[member] = {each.topic: each for each in wanted}
+        best: dict[str, int] = {}
+        for table in said.values():
+            for each in table.values():
+                best[each.topic] = max(best.get(each.topic, -1), each.version)
+        assert {topic: each.version for topic, each in group.joined.items()} == best
+
+
+def test_each_connection_keeps_its_own_word():
+    group = GroupSubscriptions()
+    put(group, ("a", 1), sub("T", "x"))
+    put(group, ("b", 2), sub("T", "y", 9))
+    assert group.over(1)["T"] == sub("T", "x")
+    assert group.over(2)["T"] == sub("T", "y", 9)
+    assert group.over(3) == {}
+    group.remove(("a", 1))
+    assert group.over(1) == {}
+
+
+@pytest.mark.parametrize(
+    ("other", "agrees"),
+    [
+        ((sub("T", "x|y", 9),), True),
+        ((sub("T", "y|x"), sub("%RETRY%g")), True),
+        ((sub("T", "x"),), False),
+        ((sub("T", "x|y"), sub("U")), False),
+        ((), False),
+        ((Subscription("T", "x|y", SQL92),), False),
+        ((Subscription("T", "x|y", class_filter_mode=True),), False),
+    ],
+)
+def test_members_must_agree_on_topics_and_tags_whatever_their_order(
+    other: tuple[Subscription, ...], agrees: bool
+):
+    group = GroupSubscriptions()
+    put(group, ("a", 1), sub("T", "x|y"))
+    differs = group.differing(("b", 2), signature(CLUSTERING, other))
+    assert differs == (None if agrees else ("a", 1))
+
+
+@pytest.mark.feature("F241")
+def test_members_must_agree_on_the_filter_that_they_name():
+    group = GroupSubscriptions()
+    late = Subscription("T", "late", class_filter_mode=True)
+    group.put(("a", 1), signature(CLUSTERING, [late]), [late])
+    for wanted, agrees in (
+        (Subscription("T", "late", version=9, class_filter_mode=True), True),
+        (Subscription("T", "other", class_filter_mode=True), False),
+        (sub("T"), False),
+        (sub("T", "late"), False),
+    ):
+        differs = group.differing(("b", 2), signature(CLUSTERING, [wanted]))
+        assert differs == (None if agrees else ("a", 1))
+
+
+def test_a_client_does_not_disagree_with_its_own_past():
+    group = GroupSubscriptions()
+    put(group, ("a", 1), sub("T", "x"))
+    assert group.differing(("a", 2), signature(CLUSTERING, [sub("T", "y")])) is None
+    put(group, ("a", 1), sub("T", "y"))
+    group.remove(("a", 1))
+    assert group.differing(("b", 2), signature(CLUSTERING, [])) is None
+
+
+def test_the_message_model_is_part_of_it():
+    group = GroupSubscriptions()
+    put(group, ("a", 1), sub("T"))
+    assert group.differing(("b", 2), signature(MessageModel.BROADCASTING, [sub("T")])) == ("a", 1)
+
+
+def pull(known: Subscription | None, **changes: object) -> Subscription:
+    wanted = {"wanted_version": 5, "model": CLUSTERING, "broadcast_enabled": True, **changes}
+    return check_pull("g", "T", known, **wanted)  # type: ignore[arg-type]  # per-test keywords
+
+
+def test_a_pull_without_subscription_uses_the_known_one():
+    known = sub("T", version=5)
+    assert pull(known) is known
+    by_properties = Subscription("T", "x > 1", SQL92, version=5)
+    assert pull(by_properties) is by_properties
+    assert pull(known, wanted_version=4) is known
+
+
+@pytest.mark.parametrize(
+    ("known", "changes", "code"),
+    [
+        (None, {}, Code.SUBSCRIPTION_NOT_EXIST),
+        (sub("T", version=4), {}, Code.SUBSCRIPTION_NOT_LATEST),
+        (
+            sub("T", version=5),
+            {"model": MessageModel.BROADCASTING, "broadcast_enabled": False},
+            Code.NO_PERMISSION,
+        ),
+    ],
+)
+def test_a_pull_is_refused_with_rocketmqs_code(
+    known: Subscription | None, changes: dict[str, object], code: Code
+):
+    with pytest.raises(Rejected) as refused:
+        pull(known, **changes)
+    assert refused.value.wire_code == code
+    assert isinstance(refused.value, NoPermission) == (code == Code.NO_PERMISSION)

@@ -1,0 +1,120 @@
+"""How full the disk is decides what the broker does; each change is told once."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.retention.disk_pressure import DiskPressure, Level
+from kourou.errors import Code, DiskFull
+
+TB = 10**12
+
+
+@pytest.fixture
+def policy() -> BrokerPolicy:
+    return BrokerPolicy("c", "b")
+
+
+@pytest.fixture
+def pressure(policy: BrokerPolicy) -> DiskPressure:
+    return DiskPressure(policy)
+
+
+def use(pressure: DiskPressure, percent: float, *, full: bool = False) -> list[str]:
+    return pressure.measured(TB, round(TB * (100 - percent) / 100), full=full)
+
+
+@pytest.mark.feature("F123")
+@pytest.mark.parametrize(
+    ("percent", "level"),
+    [
+        (0, Level.NORMAL),
+        (74.9, Level.NORMAL),
+        (75, Level.CLEANING),
+        (84.9, Level.CLEANING),
+        (85, Level.FORCING),
+        (90, Level.REFUSING),
+        (94.9, Level.REFUSING),
+        (95, Level.STARVING),
+        (100, Level.STARVING),
+    ],
+)
+def test_levels(pressure: DiskPressure, percent: float, level: Level) -> None:
+    use(pressure, percent)
+    assert pressure.level is level
+
+
+@pytest.mark.feature("F125")
+def test_messages_are_refused_from_90_until_below_85(pressure: DiskPressure) -> None:
+    told = []
+    for percent in (89.9, 90, 95, 86, 85, 84.9, 89.9):
+        told.append(len([text for text in use(pressure, percent) if "messages are" in text]))
+        refused = percent in (90, 95, 86, 85)
+        assert pressure.refusing is refused, percent
+        if refused:
+            with pytest.raises(DiskFull, match="nothing was stored") as error:
+                pressure.check_writable()
+            assert error.value.wire_code == Code.DISK_FULL
+        else:
+            pressure.check_writable()
+    assert told == [0, 1, 0, 0, 0, 1, 0]
+
+
+def test_the_index_rests_from_95_until_below_90(pressure: DiskPressure) -> None:
+    states = []
+    for percent in (94, 95, 91, 90, 89.9, 94):
+        use(pressure, percent)
+        states.append(pressure.starving)
+    assert states == [False, True, True, True, False, False]
+
+
+def test_a_disk_that_refuses_space_is_full_whatever_its_figures_say(pressure: DiskPressure) -> None:
+    use(pressure, 10, full=True)
+    assert pressure.level is Level.FORCING
+    assert not pressure.refusing
+    use(pressure, 10)
+    assert pressure.level is Level.NORMAL
+
+
+def test_thresholds_change_while_it_runs_and_never_cross(
+    pressure: DiskPressure, policy: BrokerPolicy
+) -> None:
+    policy.disk_clean_percent = 50
+    use(pressure, 55)
+    assert pressure.level is Level.CLEANING
+    policy.disk_clean_percent = 95
+    use(pressure, 94)
+    assert pressure.level is Level.NORMAL, "85 and 90 may not come before the first threshold"
+    policy.disk_clean_percent, policy.disk_force_percent, policy.disk_refuse_percent = 10, 100, 100
+    use(pressure, 99)
+    assert pressure.level is Level.CLEANING
+    assert not pressure.refusing
+
+
+def test_how_much_must_go(pressure: DiskPressure) -> None:
+    pressure.measured(1_000, 100, full=False)
+    assert pressure.bytes_over() == 51, "849 of 1,000 bytes are below 85 %"
+    pressure.measured(1_000, 151, full=False)
+    assert pressure.bytes_over() == 0
+    pressure.measured(1_000, 150, full=False)
+    assert pressure.level is Level.FORCING
+    assert pressure.bytes_over() == 1
+
+
+@pytest.mark.feature("F124")
+def test_less_than_four_gigabytes_are_warned_of_once(pressure: DiskPressure) -> None:
+    four = 4 << 30
+    told = []
+    for free in (four, four - 1, four - 2, four + 1, four - 1, four * 2, four - 1):
+        told.append(
+            bool([text for text in pressure.measured(TB, free, full=False) if "GiB" in text])
+        )
+        assert pressure.low is (free != four and free != four * 2)
+    assert told == [False, True, False, False, False, False, True]
+
+
+def test_percents_are_rounded_up(pressure: DiskPressure) -> None:
+    assert pressure.used_percent == 0
+    pressure.measured(1_000, 999, full=False)
+    assert pressure.used_percent == 1

@@ -1,0 +1,506 @@
+"""When the old end of the log goes, and who is told before it does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
+from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
+from kourou.engine.sends.topic_rewrite import HALF_LANE
+from kourou.engine.transactions.open_halves import OpenHalf
+from kourou.errors import Code
+from kourou.events.control_events import (
+    Cause,
+    GroupPut,
+    LogDeleted,
+    UnreadExpiring,
+    UnreadSpan,
+    decode_record_body,
+)
+from kourou.model.group import GroupConfig
+from kourou.model.names import SCHEDULE_TOPIC
+from kourou.protocol.messages.broker_admin import (
+    CleanExpiredConsumeQueue,
+    DeleteExpiredCommitLog,
+)
+from kourou.protocol.messages.pulling import PullFlag, PullMessage
+from kourou.protocol.messages.sending import SendMessage
+from kourou.runtime.effects import LogWarning
+from kourou_rigs.engine import Engine, header_of
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+GB = 1 << 30
+TOTAL = 100 * GB
+SEGMENT = 1 * GB
+
+
+class Site:
+    """An engine that is shown a disk: `segments` closed ones of 1 GB, `used` percent in use."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.policy = engine.policy
+        self.desk = engine.core.desks.retention
+        self.hour = 12
+        self.ages: list[int] = []
+        self.start = 0
+        self.used = 50.0
+        self.more: dict[str, object] = {}
+
+    def look(self, **fields: object) -> list[DeleteLogBefore]:
+        """One look; what was asked to be deleted by it."""
+        before = len(self.engine.effects)
+        segments = [
+            ClosedSegment(self.start + n * SEGMENT, self.start + (n + 1) * SEGMENT, age)
+            for n, age in enumerate(self.ages)
+        ]
+        look = DiskMeasured(
+            TOTAL,
+            round(TOTAL * (100 - self.used) / 100),
+            self.engine.wall_ms,
+            self.hour,
+            segments,
+            deletable_end=self.start + len(self.ages) * SEGMENT,
+        )
+        self.engine.handle(replace(look, **self.more, **fields))
+        return [e for e in self.engine.effects[before:] if isinstance(e, DeleteLogBefore)]
+
+    def done(self) -> None:
+        """The deletion that was asked for has happened."""
+        end = next(e for e in reversed(self.engine.effects) if isinstance(e, DeleteLogBefore))
+        gone = (end.position - self.start) // SEGMENT
+        self.start, self.ages = end.position, self.ages[gone:]
+        self.used -= 100 * gone * SEGMENT / TOTAL
+        self.engine.handle(LogShrunk(self.start))
+
+    def passes(self, hours: int) -> list[int]:
+        """Let time go on by hours; how many segments went in each."""
+        gone = []
+        for _ in range(hours):
+            before = len(self.ages)
+            if self.look():
+                self.done()
+            gone.append(before - len(self.ages))
+            self.tick(HOUR)
+        return gone
+
+    def tick(self, ms: int) -> None:
+        """Both clocks go on, and segments age."""
+        self.engine.now_ms += ms
+        self.engine.wall_ms += ms
+        self.hour = (self.hour + ms // HOUR) % 24
+        self.ages = [age + ms for age in self.ages]
+
+    def warnings(self) -> list[str]:
+        return [e.text for e in self.engine.effects if isinstance(e, LogWarning)]
+
+    def recorded(self, kind: type) -> list[object]:
+        found = []
+        for stored in self.engine.events():
+            event = decode_record_body(stored.body, offset=0, position=0).event
+            if isinstance(event, kind):
+                found.append(event)
+        return found
+
+    def group(self, name: str, offset: int) -> None:
+        """A registered group that has read `orders` up to an offset."""
+        desks = self.engine.core.desks
+        desks.recorder.record([GroupPut(GroupConfig(name))], Cause("t"), 1)
+        self.engine._perform(desks.appends.take_done())
+        desks.commits.commit(name, "orders", 0, offset)
+
+    def place(self, *positions: int) -> None:
+        """Messages of `orders`, queue 0, at these positions of the log."""
+        self.engine.store.queues["orders", 0] = list(positions)
+        self.engine.store.firsts["orders", 0] = 0
+
+
+@pytest.fixture
+def site(engine: Engine) -> Site:
+    return Site(engine)
+
+
+# -- by age -------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F120", "F121", "F126", "F341")
+def test_what_is_older_than_file_reserved_time_goes_at_the_hour(site: Site) -> None:
+    site.ages = [80 * HOUR, 72 * HOUR, 72 * HOUR - 1, HOUR, 0, 0, 0, 0]
+    assert site.look() == [], "it is not the hour"
+    site.hour = 4
+    assert site.look() == [DeleteLogBefore(2 * SEGMENT)]
+    assert site.recorded(LogDeleted) == [LogDeleted(0, 2 * SEGMENT, "expired")]
+    assert site.desk.deleted == {"expired": 2}
+
+
+@pytest.mark.feature("F120")
+def test_what_nobody_has_read_expires_too_and_is_recorded(site: Site) -> None:
+    site.place(10, SEGMENT + 10, 2 * SEGMENT + 10)
+    site.group("slow", 1)
+    site.ages = [80 * HOUR] * 4 + [0] * 8
+    site.hour = 4
+    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+    unread = (UnreadSpan("slow", "orders", 0, 1, 3),)
+    assert site.recorded(LogDeleted) == [LogDeleted(0, 3 * SEGMENT, "expired", unread)]
+
+
+@pytest.mark.feature("F121", "F341")
+def test_file_reserved_time_may_change_while_it_runs(site: Site) -> None:
+    site.ages = [80 * HOUR, 50 * HOUR, 40 * HOUR, 0]
+    site.engine.core.desks.apply("fileReservedTime", 100)
+    site.hour = 4
+    assert site.look() == []
+    site.engine.core.desks.apply("fileReservedTime", 48)
+    assert site.look() == [], "the hour's pass found nothing"
+    site.hour = 5
+    site.look()
+    site.hour = 4
+    assert site.look() == [DeleteLogBefore(SEGMENT)]
+
+
+@pytest.mark.feature("F122", "F340")
+def test_the_hours_may_be_several_and_change(site: Site) -> None:
+    site.engine.core.desks.apply("deleteWhen", "04;16")
+    site.ages = [80 * HOUR] * 2
+    gone = {}
+    for _ in range(24):
+        if site.look():
+            gone[site.hour] = True
+            site.done()
+            site.ages = [*site.ages, 80 * HOUR][-2:]
+        site.tick(HOUR)
+        site.ages = [80 * HOUR, 0]
+    assert set(gone) == {4, 16}
+
+
+def test_one_pass_an_hour_and_a_quarter_each_until_all_is_gone(site: Site) -> None:
+    site.ages = [100 * HOUR] * 16 + [0]
+    site.hour = 4
+    assert site.passes(10) == [4, 3, 2, 2, 1, 1, 1, 1, 1, 0]
+    assert site.ages[0] < 72 * HOUR
+
+
+def test_within_an_hour_there_is_no_second_pass_whatever_the_wall_clock_says(site: Site) -> None:
+    site.ages = [100 * HOUR] * 8
+    site.hour = 4
+    assert site.look()
+    site.done()
+    for hour in (5, 4, 3, 4, 16, 4):
+        site.hour = hour
+        site.engine.wall_ms += DAY
+        site.engine.now_ms += 1_000
+        assert site.look() == []
+
+
+def test_a_pass_that_found_nothing_waits_for_the_next_hour_of_deletion(site: Site) -> None:
+    site.hour = 4
+    site.look()
+    site.ages = [0]
+    site.look()
+    site.hour = 15
+    site.ages = [80 * HOUR]
+    assert site.look() == []
+
+
+def test_one_deletion_runs_at_a_time(site: Site) -> None:
+    site.ages = [100 * HOUR] * 4
+    site.used = 80
+    assert site.look()
+    assert site.look() == []
+    site.done()
+    assert site.look()
+
+
+def test_only_what_is_flushed_and_projected_goes(site: Site) -> None:
+    site.ages = [100 * HOUR] * 4
+    site.used = 80
+    assert site.look(deletable_end=SEGMENT - 1) == []
+    assert site.look(deletable_end=SEGMENT) == [DeleteLogBefore(SEGMENT)]
+
+
+@pytest.mark.feature("F127")
+def test_dead_letters_expire_like_everything(site: Site) -> None:
+    """Whole segments go, whatever topics they hold: nothing asks for a topic."""
+    site.engine.store.queues["%DLQ%g", 0] = [5]
+    site.engine.store.firsts["%DLQ%g", 0] = 0
+    site.ages = [80 * HOUR, 0]
+    site.hour = 4
+    assert site.look() == [DeleteLogBefore(SEGMENT)]
+    assert site.recorded(LogDeleted)[0].unread == ()
+
+
+def test_history_that_the_event_store_lacks_is_kept_while_there_is_room(site: Site) -> None:
+    site.ages = [80 * HOUR] * 4
+    site.hour = 4
+    assert site.look(events_projected=0) == []
+    assert site.look(events_projected=0) == []
+    assert len([text for text in site.warnings() if "event store" in text]) == 1
+    _, high = site.engine.store.queue_range("rmq_sys_kourou_control", 0) or (0, 0)
+    assert site.look(events_projected=high) == [DeleteLogBefore(SEGMENT)]
+    site.done()
+    site.used = 80
+    assert site.look(events_projected=0), "an almost full disk does not wait for a database"
+
+
+# -- by the disk --------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F123")
+def test_an_almost_full_disk_deletes_what_is_expired_at_any_hour(site: Site) -> None:
+    site.ages = [80 * HOUR, 80 * HOUR, 0, 0]
+    site.used = 74.9
+    assert site.look() == []
+    site.used = 75
+    assert site.look() == [DeleteLogBefore(SEGMENT)]
+    site.done()
+    site.used = 75
+    assert site.look() == [DeleteLogBefore(2 * SEGMENT)]
+    site.done()
+    site.used = 84.9
+    assert site.look() == [], "what has not expired stays"
+    assert {event.reason for event in site.recorded(LogDeleted)} == {"disk"}
+
+
+@pytest.mark.feature("F125", "F351")
+def test_a_full_disk_deletes_the_oldest_by_force_and_as_little_as_helps(site: Site) -> None:
+    site.ages = [HOUR] * 20
+    site.used = 87
+    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+    assert site.recorded(LogDeleted) == [LogDeleted(0, 3 * SEGMENT, "forced")]
+    site.done()
+    assert site.look() == []
+    site.used = 99
+    assert site.look() == [DeleteLogBefore(13 * SEGMENT)], "ten at once, then it looks again"
+
+
+@pytest.mark.feature("F125", "F351")
+def test_without_force_nothing_is_deleted_and_messages_are_refused(site: Site) -> None:
+    site.policy.clean_forcibly = False
+    site.ages = [HOUR] * 20
+    site.used = 91
+    assert site.look() == []
+    assert site.look() == []
+    assert len([t for t in site.warnings() if "cleanFileForciblyEnable is false" in t]) == 1
+    assert site.engine.core.desks.pressure.refusing
+    site.ages[0] = 80 * HOUR
+    assert site.look() == [DeleteLogBefore(SEGMENT)], "what is expired goes all the same"
+
+
+def test_what_would_not_help_is_not_deleted(site: Site) -> None:
+    site.ages = [HOUR] * 5
+    site.used = 95
+    assert site.look() == []
+    assert "other data fills the disk" in site.warnings()[-1]
+
+
+def test_a_disk_that_refuses_space_gives_up_one_segment(site: Site) -> None:
+    site.ages = [HOUR] * 5
+    site.used = 30
+    assert site.look(full=True) == [DeleteLogBefore(SEGMENT)]
+    site.done()
+    assert site.look() == []
+
+
+@pytest.mark.feature("F125", "F351")
+def test_whom_force_costs_what_is_recorded_before(site: Site) -> None:
+    site.place(10, SEGMENT + 10, 2 * SEGMENT + 10, 3 * SEGMENT + 10)
+    site.group("slow", 1)
+    site.group("done", 4)
+    site.ages = [HOUR] * 4
+    site.used = 87
+    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+    (event,) = site.recorded(LogDeleted)
+    assert event == LogDeleted(0, 3 * SEGMENT, "forced", (UnreadSpan("slow", "orders", 0, 1, 3),))
+    kinds = [type(effect).__name__ for effect in site.engine.effects]
+    last_append = max(n for n, kind in enumerate(kinds) if kind == "Append")
+    assert last_append < kinds.index("DeleteLogBefore")
+    assert "group slow (2 messages of orders)" in site.warnings()[-1]
+    assert site.desk.unread_deleted == {("orders", "slow"): 2}
+
+
+def test_what_a_group_has_not_read_stays_if_that_is_not_allowed(site: Site) -> None:
+    site.policy.lose_unconsumed = False
+    site.place(10, SEGMENT + 10, 2 * SEGMENT + 10)
+    site.group("slow", 1)
+    site.ages = [HOUR] * 4
+    site.used = 87
+    assert site.look() == [DeleteLogBefore(SEGMENT)]
+    site.done()
+    assert site.look() == []
+    assert "allowLoseUnconsumed" in site.warnings()[-1]
+    assert "slow" in site.warnings()[-1]
+    site.engine.core.desks.commits.commit("slow", "orders", 0, 3)
+    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+
+
+@pytest.mark.feature("F125", "F249")
+def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unread(
+    site: Site,
+) -> None:
+    site.policy.lose_unconsumed = False
+    site.engine.store.queues[SCHEDULE_TOPIC, 2] = [10, SEGMENT + 20]
+    site.engine.store.firsts[SCHEDULE_TOPIC, 2] = 7
+    site.engine.core.desks.delays._offsets[3] = 8
+    site.engine.store.queues[HALF_LANE] = [30, 2 * SEGMENT + 30]
+    site.engine.store.firsts[HALF_LANE] = 4
+    halves = site.engine.core.desks.transactions.halves
+    for offset, position in ((3, 5), (5, 2 * SEGMENT + 30)):
+        halves.open(OpenHalf(offset, position, 0))
+    site.ages = [70 * HOUR] * 4
+    site.used = 87
+    assert site.look() == [DeleteLogBefore(SEGMENT)], "what waits longest lies in the second"
+    site.done()
+    (event,) = site.recorded(UnreadExpiring)
+    assert event.unread == (
+        UnreadSpan("SCHEDULE_CONSUMER", SCHEDULE_TOPIC, 2, 8, 9),
+        UnreadSpan("CID_RMQ_SYS_TRANS", *HALF_LANE, 5, 6),
+    )
+    assert site.look() == []
+    assert "SCHEDULE_CONSUMER (1 messages of SCHEDULE_TOPIC_XXXX)" in site.warnings()[-1]
+    site.policy.lose_unconsumed = True
+    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+    assert site.recorded(LogDeleted)[-1].unread == event.unread
+    assert site.desk.unread_deleted == {
+        (SCHEDULE_TOPIC, "SCHEDULE_CONSUMER"): 1,
+        (HALF_LANE[0], "CID_RMQ_SYS_TRANS"): 1,
+    }
+
+
+def test_very_many_losses_are_told_in_several_events(site: Site) -> None:
+    site.group("slow", 0)
+    for queue in range(1_500):
+        site.engine.store.queues["many", queue] = [10]
+        site.engine.store.firsts["many", queue] = 0
+        site.engine.core.desks.commits.commit("slow", "many", queue, 0)
+    site.ages = [HOUR] * 20
+    site.used = 85
+    assert site.look()
+    assert [len(event.unread) for event in site.recorded(LogDeleted)] == [1_000, 500]
+
+
+def test_a_log_without_room_for_the_event_is_made_shorter_all_the_same(site: Site) -> None:
+    engine = site.engine
+    engine.core.desks.appends._allocated_end = engine.store.end
+    engine.handle(SpaceChanged(0, full=True))
+    site.ages = [HOUR] * 20
+    site.used = 86
+    assert site.look(full=True) == [DeleteLogBefore(2 * SEGMENT)]
+    assert site.recorded(LogDeleted) == []
+    engine.handle(SpaceChanged(1 << 40, full=False))
+    site.done()
+    site.look()
+    assert site.recorded(LogDeleted) == [LogDeleted(0, 2 * SEGMENT, "forced")]
+
+
+@pytest.mark.feature("F125")
+def test_messages_are_refused_and_reads_go_on(site: Site, draft, records) -> None:
+    engine = site.engine
+    engine.ask(*records([draft()]))
+    site.used = 90
+    site.look()
+    header = header_of(engine.ask(*records([draft()])))
+    assert header.lane_codes == [Code.DISK_FULL]
+    assert "90 % full; nothing was stored" in header.lane_remarks[0]
+    header = header_of(engine.ask(*records([draft(), draft()], [("orders", 0)], [0, 0])))
+    assert header.lane_codes == [Code.DISK_FULL]
+    single = SendMessage(
+        producer_group="p",
+        topic="orders",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        born_timestamp=1,
+    )
+    assert engine.ask(single, b"x").code == Code.SERVICE_NOT_AVAILABLE, "RocketMQ's word for it"
+    assert len(engine.stored("orders")) == 1
+    site.group("g", 0)
+    pull = PullMessage(
+        consumer_group="g",
+        topic="orders",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=9,
+        sys_flag=PullFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+    )
+    assert engine.ask(pull).code == Code.SUCCESS
+    site.used = 85
+    site.look()
+    assert header_of(engine.ask(*records([draft()]))).lane_codes == [Code.DISK_FULL]
+    site.used = 84
+    site.look()
+    assert header_of(engine.ask(*records([draft()]))).lane_codes == [0]
+
+
+def test_an_all_but_full_disk_is_spared_and_no_longer(site: Site) -> None:
+    for used in (94, 96, 97, 92, 89, 80):
+        site.used = used
+        site.look()
+    starved = [e.starving for e in site.engine.effects if isinstance(e, DiskStarving)]
+    assert starved == [True, False]
+
+
+# -- warnings -----------------------------------------------------------------------------------
+
+
+def test_who_has_not_read_is_named_before_it_expires(site: Site) -> None:
+    site.place(10, SEGMENT + 10)
+    site.group("slow", 0)
+    site.ages = [65 * HOUR, 0]
+    site.look()
+    assert site.recorded(UnreadExpiring) == []
+    site.tick(HOUR + 1)
+    site.look()
+    (event,) = site.recorded(UnreadExpiring)
+    assert event == UnreadExpiring(SEGMENT, 6 * HOUR - 1, (UnreadSpan("slow", "orders", 0, 0, 1),))
+    assert "group slow (1 messages of orders)" in site.warnings()[-1]
+    assert site.desk.unread_expiring == {("orders", "slow"): 1}
+    site.tick(HOUR)
+    site.look()
+    assert len(site.recorded(UnreadExpiring)) == 1, "told once"
+    site.engine.core.desks.commits.commit("slow", "orders", 0, 1)
+    site.tick(HOUR)
+    site.look()
+    assert site.desk.unread_expiring == {}, "it has caught up"
+
+
+def test_nobody_is_warned_of_what_everybody_has_read(site: Site) -> None:
+    site.place(10, SEGMENT + 10)
+    site.group("quick", 1)
+    site.ages = [71 * HOUR, 0]
+    site.look()
+    assert site.recorded(UnreadExpiring) == []
+    assert site.desk.unread_expiring == {}
+
+
+# -- asked --------------------------------------------------------------------------------------
+
+
+def test_an_operator_may_ask_for_it_at_any_hour(site: Site) -> None:
+    site.ages = [80 * HOUR] * 3 + [0]
+    assert site.look() == []
+    assert site.engine.ask(DeleteExpiredCommitLog()).code == Code.SUCCESS
+    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+    assert site.recorded(LogDeleted)[0].reason == "asked"
+    site.done()
+    site.ages = [80 * HOUR]
+    assert site.look() == [], "asked once, done once"
+
+
+def test_asking_where_nothing_is_expired_is_forgotten(site: Site) -> None:
+    site.engine.ask(DeleteExpiredCommitLog())
+    site.look()
+    site.ages = [80 * HOUR]
+    assert site.look() == []
+
+
+def test_queues_are_cleaned_when_asked(site: Site) -> None:
+    assert site.engine.ask(CleanExpiredConsumeQueue()).code == Code.SUCCESS
+    assert CleanProjections() in site.engine.effects

@@ -1,0 +1,249 @@
+"""A follower copies, and what its leader decided takes effect here."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.engine.effects import Append, ConfigChanged, CutLog, DeleteLogBefore
+from kourou.engine.inputs import DiskMeasured, LeaderConnected, NotCopied
+from kourou.engine.roles.follower import REFUSED
+from kourou.errors import Code
+from kourou.events.control_events import Cause, LogDeleted, ProgressRecorded, TopicPut
+from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from kourou.protocol.messages.pulling import PullFlag, PullMessage
+from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.request import Action
+from kourou.protocol.table import REQUESTS
+from kourou.runtime.effects import LogWarning
+from kourou.runtime.inputs import Tick
+from kourou_rigs.engine import Engine
+from kourou_rigs.pair import Pair
+
+
+@pytest.fixture
+def pair() -> Pair:
+    found = Pair()
+    found.connect()
+    found.settle()
+    return found
+
+
+def record(pair: Pair, *events) -> None:
+    desks = pair.leader.core.desks
+    desks.recorder.record(events, Cause("me"), pair.leader.wall_ms)
+    pair.leader.perform(desks.appends.take_done())
+    pair.take()
+    pair.settle()
+
+
+def pull(group: str = "g", offset: int = 0) -> PullMessage:
+    return PullMessage(
+        consumer_group=group, topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
+        sys_flag=int(PullFlag.SUBSCRIPTION), suspend_timeout_millis=0, subscription="*",
+        sub_version=0, expression_type="TAG",
+    )  # fmt: skip
+
+
+@pytest.mark.feature("F131", "F134")
+def test_a_follower_serves_the_very_bytes_and_its_own_queues(pair, draft, records) -> None:
+    request, body = records([draft(body=b"one"), draft(body=b"two")])
+    pair.leader.send(request, body)
+    pair.take()
+    pair.settle()
+    assert pair.follower.store.records == pair.leader.store.records
+    assert pair.follower.store.queues == pair.leader.store.queues
+    pair.leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    pair.take()
+    pair.settle()
+    assert pair.follower.control == pair.leader.control
+    reply = pair.follower.ask(pull())
+    assert reply.code == Code.SUCCESS
+    assert b"".join(reply.body) == b"".join(pair.leader.ask(pull()).body)
+
+
+def test_readers_of_a_follower_see_no_more_than_its_leader_lets_them(draft, records) -> None:
+    pair = Pair(sync=True, ack_on_flush=True)
+    pair.connect()
+    pair.settle()
+    request, body = records([draft()])
+    pair.leader.send(request, body)
+    pair.take()
+    pair.settle()
+    end = pair.leader.store.end
+    pair.leader.send(request, body)
+    pair.take()
+    pair.deliver()
+    follower = pair.follower
+    assert follower.store.end > end, "the bytes are here"
+    assert follower.core.desks.confirmations.confirmed == end, "and wait for both disks"
+    pair.flush_follower()
+    pair.deliver()
+    assert follower.core.desks.confirmations.confirmed == follower.store.end
+
+
+def test_a_held_pull_is_woken_by_what_is_copied(pair, draft, records) -> None:
+    request, body = records([draft()])
+    pair.leader.send(request, body)
+    pair.leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    pair.take()
+    pair.settle()
+    flags = int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
+    held = PullMessage(**{**asdict(pull(offset=1)), "sys_flag": flags,
+                          "suspend_timeout_millis": 9_000})  # fmt: skip
+    name = pair.follower.send(held)
+    assert name not in pair.follower.replies
+    pair.leader.send(request, body)
+    pair.take()
+    pair.settle()
+    assert pair.follower.replies[name].code == Code.SUCCESS
+
+
+@pytest.mark.feature("F134")
+@pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
+def test_what_changes_the_log_is_refused_with_the_leaders_address(pair, kind) -> None:
+    follower = pair.follower
+    handler = follower.core._handlers[kind]
+    assert handler == follower.core.desks.following._refuse
+    topic = UpdateAndCreateTopic(topic="t", default_topic="TBW102", read_queue_nums=1,
+                                 write_queue_nums=1, perm=6)  # fmt: skip
+    reply = follower.ask(topic)
+    assert reply.code == Code.SERVICE_NOT_AVAILABLE
+    assert "a follower of broker-a at 10.0.0.1:10911" in reply.remark
+
+
+def test_every_request_that_publishes_is_among_them() -> None:
+    publishing = {spec.header for spec in REQUESTS.values() if spec.rule.action is Action.PUBLISH}
+    assert publishing <= set(REFUSED)
+
+
+def test_a_follower_writes_nothing_whatever_the_clock_says(pair) -> None:
+    follower = pair.follower
+    end = follower.store.end
+    follower.send(UpdateConsumerOffset(consumer_group="g", topic="orders", queue_id=0,
+                                       commit_offset=5))  # fmt: skip
+    for _ in range(50):
+        follower.now_ms += 60_000
+        follower.handle(Tick(follower.wall_ms + follower.now_ms))
+    follower.handle(DiskMeasured(100, 1, 0, 4, full=True))
+    assert follower.core.stop(0) == []
+    assert not [one for one in follower.effects if isinstance(one, Append)]
+    assert follower.store.end == end
+
+
+def test_what_was_decided_at_the_leader_takes_effect_here(pair) -> None:
+    pair.follower.effects = seen = []
+    take, pair.take = pair.take, lambda: (seen.extend(pair.follower.effects), take())
+    record(pair, TopicPut(TopicConfig("new")), LogDeleted(0, 0, "expired"))
+    assert "new" in pair.follower.control.topics
+    assert ConfigChanged("topics") in seen
+    assert DeleteLogBefore(0) in seen
+
+
+def test_commits_at_a_follower_count_until_the_leader_speaks_of_that_queue(pair) -> None:
+    record(pair, TopicPut(TopicConfig("orders")))
+    pair.leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    pair.take()
+    pair.settle()
+
+    def committed() -> int:
+        asked = QueryConsumerOffset(consumer_group="g", topic="orders", queue_id=0)
+        return pair.follower.ask(asked).header.offset
+
+    commit = UpdateConsumerOffset(consumer_group="g", topic="orders", queue_id=0, commit_offset=5)
+    pair.follower.ask(commit)
+    assert committed() == 5
+    record(pair, ProgressRecorded("g", {"orders": {1: 7}}))
+    assert committed() == 5
+    record(pair, ProgressRecorded("g", {"orders": {0: 9}}))
+    assert committed() == 9
+
+
+def test_bytes_that_could_not_be_stored_are_asked_for_again(pair, draft, records) -> None:
+    follower = pair.follower
+    end = follower.store.end
+    copying = follower.core.desks.following.copying
+    copying._epochs.extend(end + 500)
+    follower.handle(NotCopied(end, "the disk is full"))
+    assert copying.taken == end
+    assert LogWarning("data from the leader was not stored: the disk is full") in follower.effects
+    request, body = records([draft()])
+    pair.leader.send(request, body)
+    pair.take()
+    pair.settle()
+    assert follower.store.end == pair.leader.store.end
+
+
+@pytest.mark.feature("F137")
+def test_a_follower_starts_as_a_leader_from_its_store(pair, draft, records) -> None:
+    """A change of role is a start on the same store; nothing of what it copied is missing."""
+    request, body = records([draft()])
+    pair.leader.send(request, body)
+    pair.take()
+    pair.settle()
+    old = pair.follower.control.replicas.epoch
+    promoted = Engine(left=pair.follower.store, leads=True)
+    assert promoted.control.topics == pair.leader.control.topics
+    assert promoted.control.replicas.epoch > old
+    assert promoted.ask(request, body).code == Code.SUCCESS
+
+
+def test_what_the_leader_never_had_is_to_be_cut(pair, draft, records) -> None:
+    request, body = records([draft()])
+    pair.flush()
+    end = pair.leader.store.end
+    pair.leader.send(request, body)
+    pair.take()
+    pair.deliver()
+    assert pair.follower.store.end > end
+    pair.crash_leader(power=True)
+    cuts = []
+    cut, pair.cut_follower = pair.cut_follower, lambda at: (cuts.append(at), cut(at))
+    pair.connect()
+    pair.settle()
+    assert cuts == [end]
+    assert CutLog(end, 0)
+    pair.connect()
+    pair.settle()
+    assert pair.follower.store.records == pair.leader.store.records
+
+
+def asdict(request: PullMessage) -> dict[str, object]:
+    return {name: getattr(request, name) for name in request.__struct_fields__}
+
+
+@pytest.mark.feature("F135")
+def test_a_group_that_is_new_reads_from_a_follower_and_is_made_by_none(
+    pair, draft, records
+) -> None:
+    """The leader may be gone for good, and somebody must be able to read what is left."""
+    request, body = records([draft(body=b"one")])
+    pair.leader.send(request, body)
+    pair.take()
+    pair.settle()
+    before = pair.follower.store.end
+    reply = pair.follower.ask(pull("never-seen"))
+    assert reply.code == Code.SUCCESS
+    assert pair.follower.store.end == before
+    assert "never-seen" not in pair.follower.core.desks.control.groups
+
+
+def test_writes_are_refused_with_the_address_that_came_with_the_connection(pair) -> None:
+    pair.disconnect()
+    pair.follower.handle(LeaderConnected(pair.peer, "10.0.0.9:10911"))
+    topic = UpdateAndCreateTopic(topic="t", default_topic="TBW102", read_queue_nums=1,
+                                 write_queue_nums=1, perm=6)  # fmt: skip
+    reply = pair.follower.ask(topic)
+    assert reply.code == Code.SERVICE_NOT_AVAILABLE
+    assert "10.0.0.9:10911" in reply.remark
+
+
+def test_why_bytes_are_not_stored_is_told_once(pair) -> None:
+    following = pair.follower.core.desks.following
+    told = [
+        effect.text
+        for reason in ("no space", "no space", "a bad disk")
+        for effect in following.not_copied(1_000, pair.follower.store.end, reason)
+    ]
+    assert [text.rpartition(": ")[2] for text in told] == ["no space", "a bad disk"]

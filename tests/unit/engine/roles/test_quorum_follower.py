@@ -1,0 +1,226 @@
+"""A member of a Raft group that does not lead."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kourou.engine.effects import Append, DeleteLogBefore, Forward
+from kourou.engine.inputs import Copied, Dispatched
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.roles.follower import REFUSED
+from kourou.engine.roles.quorum_follower import KEPT
+from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.errors import Code
+from kourou.events.control_events import Cause, LogDeleted, TopicPut
+from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.pulling import PullFlag, PullMessage
+from kourou.protocol.messages.replicas import TransferLeader
+from kourou.protocol.messages.reply import SendReplyMessage
+from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.runtime.inputs import Received, ReplyTo, Tick
+from kourou.runtime.peer import MEMBERS, Peer
+from kourou_rigs.engine import Engine
+from kourou_rigs.quorum import GivenQuorum
+
+TOPIC = UpdateAndCreateTopic(
+    topic="t", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6
+)
+ANSWER = SendReplyMessage(
+    producer_group="p", topic="DefaultCluster_REPLY_TOPIC", queue_id=0, born_timestamp=1
+)
+
+
+class Group:
+    """A leader and a follower; what one has is copied when the test says so."""
+
+    def __init__(self) -> None:
+        self.ours = GivenQuorum(member="n0", leader="n0", state="leader", epoch=3)
+        self.leader = Engine(role=QuorumLeaderRole(3, self.ours))
+        self.theirs = GivenQuorum(
+            member="n1", leader="n0", leader_address="10.0.0.1:20911", epoch=3
+        )
+        policy = BrokerPolicy("DefaultCluster", "broker-a", 2)
+        self.follower = Engine(policy=policy, role=QuorumFollowerRole(self.theirs))
+        self.copy()
+
+    def copy(self) -> None:
+        """The follower's disk gets what it lacks."""
+        ours, theirs = self.leader.store, self.follower.store
+        while theirs.end < ours.end:
+            chunk = ours.read_chunk(theirs.end, ours.end, 1 << 20)
+            end = theirs.append_chunk(theirs.end, chunk.data)
+            self.follower.handle(Copied(end), Dispatched(theirs.dispatch(), theirs.indexed))
+        self.theirs.leader_end = ours.end
+
+    def record(self, *events: object) -> None:
+        """Let the leader decide, and the follower copy it."""
+        desks = self.leader.core.desks
+        desks.recorder.record(events, Cause("me"), self.leader.wall_ms)
+        self.leader.perform(desks.appends.take_done())
+        self.copy()
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+def forwards(engine: Engine) -> list[Forward]:
+    return [effect for effect in engine.effects if isinstance(effect, Forward)]
+
+
+# -- who asks the wrong one ------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F151")
+@pytest.mark.parametrize("kind", [*REFUSED, TransferLeader], ids=lambda kind: kind.__name__)
+def test_what_changes_the_log_is_a_leaders_to_do(group, kind) -> None:
+    following = group.follower.core.desks.following
+    assert group.follower.core._handlers[kind] == following._pass_on
+
+
+@pytest.mark.feature("F151")
+@pytest.mark.parametrize(("attempt", "passed_on"), [(0, 0), (1, 0), (2, 2)])
+def test_it_is_passed_on_to_the_leader_as_it_came(
+    group, draft, records, attempt, passed_on
+) -> None:
+    """But a first attempt may have slept here while its sender repeated it elsewhere."""
+    follower = group.follower
+    request, body = records([draft()])
+    request = msgspec.structs.replace(request, attempt=attempt)
+    name, received = follower.received(request, body, deadline_ms=9_000)
+    follower.handle(received)
+    wanted = msgspec.structs.replace(request, attempt=passed_on)
+    assert forwards(follower) == [Forward("n0", received.to, wanted, [body], 9_000)]
+    assert name not in follower.replies, "the answer is the leader's to give"
+
+
+@pytest.mark.feature("F151")
+@pytest.mark.parametrize("request_", [LockBatchMq(), UnlockBatchMq(), ANSWER])
+def test_what_hangs_on_a_connection_is_not_passed_on(group, request_) -> None:
+    assert type(request_) in KEPT <= set(REFUSED)
+    reply = group.follower.ask(request_, b"{}")
+    assert reply.code == Code.SERVICE_NOT_AVAILABLE
+    assert (
+        "the leader of broker-a is n0 at 10.0.0.1:20911; this replica, n1, is a follower"
+        in reply.remark
+    )
+    assert forwards(group.follower) == []
+
+
+def test_while_nobody_leads_the_asker_is_told_so(group) -> None:
+    group.theirs.leader = ""
+    reply = group.follower.ask(TOPIC)
+    assert reply.code == Code.SERVICE_NOT_AVAILABLE
+    assert "broker broker-a has no leader; an election is in progress" in reply.remark
+    group.theirs.leader = "n1"  # elected, and its new core is not there yet
+    assert "broker-a has no leader" in group.follower.ask(TOPIC).remark
+    assert forwards(group.follower) == []
+
+
+def test_what_another_member_passed_on_goes_no_further(group) -> None:
+    follower = group.follower
+    to = ReplyTo(Peer(9, "zmq", ("10.0.0.3", 1), MEMBERS), 1)
+    follower.handle(Received(to, TOPIC, [], follower.wall_ms))
+    assert forwards(follower) == []
+    assert follower.effects[-1].code == Code.SERVICE_NOT_AVAILABLE
+
+
+# -- the copy --------------------------------------------------------------------------------------
+
+
+def pull(offset: int, flags: PullFlag = PullFlag.SUBSCRIPTION) -> PullMessage:
+    return PullMessage(
+        consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
+        sys_flag=int(flags), suspend_timeout_millis=9_000, subscription="*", sub_version=0,
+        expression_type="TAG",
+    )  # fmt: skip
+
+
+@pytest.mark.feature("F160")
+def test_readers_see_what_the_group_has_confirmed(group, draft, records) -> None:
+    leader, follower = group.leader, group.follower
+    leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    leader.send(*records([draft()]))
+    group.copy()
+    assert follower.store.records == leader.store.records
+    assert follower.ask(pull(0)).code == Code.PULL_NOT_FOUND
+    held = follower.send(pull(0, PullFlag.SUBSCRIPTION | PullFlag.SUSPEND))
+    assert held not in follower.replies
+    group.theirs.confirm(follower)
+    assert follower.replies[held].code == Code.SUCCESS
+
+
+def test_what_an_earlier_core_had_and_nobody_confirmed_is_not_read(group, draft, records) -> None:
+    leader, follower = group.leader, group.follower
+    leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    leader.send(*records([draft()]))
+    group.copy()
+    role = QuorumFollowerRole(group.theirs)
+    new = Engine(policy=follower.policy, role=role, left=follower.store)
+    assert new.ask(pull(0)).code == Code.PULL_NOT_FOUND
+    group.theirs.confirm(new)
+    assert new.ask(pull(0)).code == Code.SUCCESS
+
+
+def test_a_reader_who_is_ahead_of_this_copy_waits_for_it(group, draft, records) -> None:
+    """Its leader had more: that is no offset to go back from."""
+    leader, follower = group.leader, group.follower
+    leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    leader.send(*records([draft()]))
+    group.copy()
+    group.theirs.confirm(follower)
+    reply = follower.ask(pull(3))
+    assert (reply.code, reply.header.next_begin_offset) == (Code.PULL_NOT_FOUND, 3)
+    held = follower.send(pull(2, PullFlag.SUBSCRIPTION | PullFlag.SUSPEND))
+    leader.send(*records([draft(), draft()]))
+    group.copy()
+    group.theirs.confirm(follower)
+    assert follower.replies[held].code == Code.SUCCESS
+
+
+def test_decisions_take_effect_when_copied(group) -> None:
+    group.record(TopicPut(TopicConfig("t", 2, 2)))
+    assert group.follower.control == group.leader.control
+    assert group.follower.control.topics.get("t") is not None
+
+
+def test_nothing_is_deleted_before_that_is_confirmed(group) -> None:
+    event = LogDeleted(0, 1 << 20, "old", ())
+    group.record(event)
+    follower = group.follower
+    assert not [one for one in follower.effects if isinstance(one, DeleteLogBefore)]
+    position = group.follower.events()[-1].position
+    group.theirs.confirm(follower, position)
+    assert not [one for one in follower.effects if isinstance(one, DeleteLogBefore)]
+    group.theirs.confirm(follower)
+    group.theirs.confirm(follower)
+    deletions = [one for one in follower.effects if isinstance(one, DeleteLogBefore)]
+    assert deletions == [DeleteLogBefore(1 << 20)]
+
+
+def test_a_follower_writes_nothing_whatever_the_clock_says(group) -> None:
+    follower = group.follower
+    end = follower.store.end
+    for _ in range(20):
+        follower.now_ms += 60_000
+        follower.handle(Tick(follower.wall_ms + follower.now_ms))
+    assert follower.core.stop(0) == []
+    assert not [one for one in follower.effects if isinstance(one, Append)]
+    assert follower.store.end == end
+
+
+def test_its_lag_is_told_in_time(group, draft, records) -> None:
+    follower = group.follower
+    following = follower.core.desks.following
+    assert following.lag_ms(follower.now_ms) == 0
+    follower.advance(100)
+    group.theirs.leader_end += 500
+    follower.advance(1_500)
+    assert following.lag_ms(follower.now_ms) == 1_500
+    group.theirs.leader = ""
+    follower.advance(1_000)
+    assert following.lag_ms(follower.now_ms) == 2_500

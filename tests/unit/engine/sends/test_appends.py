@@ -1,0 +1,258 @@
+"""Where does a record go, and which offset does it get?"""
+
+from array import array
+
+import pytest
+
+from kourou.engine.effects import Append, Flush
+from kourou.engine.sends.appends import Appends, LogEnd
+from kourou.errors import DiskFull, MessageIllegal, StoreFaulted, Throttled
+from kourou.protocol.record.message_record import check_record, decode_record, encode_host
+from kourou_rigs.engine import MemoryStore
+
+LANE = ("orders", 0)
+
+
+def appends(
+    *, allocated: int = 1 << 30, segment: int = 16_384, retired: dict | None = None
+) -> Appends:
+    return Appends(
+        MemoryStore(), LogEnd(0, allocated, segment, 50), ("127.0.0.1", 10911), retired or {}
+    )
+
+
+def joined(drafts: list[bytes]) -> tuple[bytearray, array]:
+    return bytearray().join(drafts), array("q", map(len, drafts))
+
+
+def state(desk: Appends) -> tuple:
+    return desk.end, desk.store_ms, desk.next_offset(LANE), list(desk._done)
+
+
+@pytest.mark.feature("F107")
+def test_one_by_one_and_at_once_give_the_same_bytes(draft) -> None:
+    drafts = [draft(body=bytes([n]) * (n * 131 % 900), key=f"K{n}") for n in range(60)]
+    single, batch = appends(), appends()
+    for each in drafts:
+        single.write_one(each, LANE, 70)
+    blob, sizes = joined(drafts)
+    written = batch.write(blob, sizes, [LANE], None, 70)
+    ours, theirs = MemoryStore(), MemoryStore()
+    for effect in single.take_done():
+        ours.append(effect)
+    (effect,) = batch.take_done()
+    theirs.append(effect)
+    assert ours.records == theirs.records
+    assert written.end == single.end == batch.end
+    assert len(written.runs) > 2
+    for position, raw in ours.records.items():
+        check_record(raw, 0, len(raw), position)
+
+
+def test_what_was_numbered_is_taken_once_and_in_order(draft) -> None:
+    desk = appends()
+    desk.write_one(draft(), LANE, 70)
+    desk.also([Flush()])
+    desk.write_one(draft(), LANE, 70)
+    kinds = [type(effect) for effect in desk.take_done()]
+    assert kinds == [Append, Flush, Append]
+    assert desk.take_done() == []
+
+
+def test_store_times_never_go_back(draft) -> None:
+    desk = appends()
+    times = []
+    for wall_ms in (70, 60, 40, 90):
+        desk.write_one(draft(), LANE, wall_ms)
+        (effect,) = desk.take_done()
+        times.append(decode_record(effect.pieces[0][1]).store_timestamp)
+    assert times == [70, 70, 70, 90]
+
+
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("why", ["full", "allocating", "failed", "too big"])
+def test_what_is_refused_changes_nothing(draft, why, batch) -> None:
+    desk = appends(allocated=2_000)
+    desk.write_one(draft(), LANE, 70)
+    desk.take_done()
+    expected = {
+        "full": DiskFull,
+        "allocating": Throttled,
+        "failed": StoreFaulted,
+        "too big": MessageIllegal,
+    }[why]
+    desk.space(0, full=why == "full")
+    if why == "failed":
+        desk.fail("EIO")
+    drafts = [draft(body=bytes(16_384 if why == "too big" else 3_000)) for _ in range(1 + batch)]
+    before = state(desk)
+    blob, sizes = joined(drafts)
+    if batch:
+        with pytest.raises(expected):
+            desk.write(blob, sizes, [LANE], None, 99)
+    else:
+        with pytest.raises(expected):
+            desk.write_one(drafts[0], LANE, 99)
+    assert state(desk) == before
+
+
+def test_no_record_is_placed_beyond_what_is_allocated(draft) -> None:
+    one = len(draft())
+    desk = appends(allocated=3 * one)
+    for _ in range(3):
+        desk.write_one(draft(), LANE, 1)
+    with pytest.raises(Throttled):
+        desk.write_one(draft(), LANE, 1)
+    desk.space(2 * one, full=False)
+    with pytest.raises(Throttled):
+        desk.write_one(draft(), LANE, 1)
+    desk.space(4 * one, full=False)
+    assert desk.write_one(draft(), LANE, 1) == (3, 3 * one)
+
+
+def test_a_queue_goes_on_where_the_store_or_the_retired_topic_ended(draft) -> None:
+    store = MemoryStore()
+    store.queues[LANE] = [0, 1, 2]
+    log = LogEnd(0, 1 << 30, 16_384, 0)
+    assert Appends(store, log, ("127.0.0.1", 1), {}).next_offset(LANE) == 3
+    assert Appends(store, log, ("127.0.0.1", 1), {"orders": {0: 9}}).next_offset(LANE) == 9
+    assert Appends(store, log, ("127.0.0.1", 1), {"orders": {0: 2}}).next_offset(LANE) == 3
+    desk = Appends(store, log, ("127.0.0.1", 1), {"orders": {1: 4}})
+    desk.write_one(draft(queue_id=2), ("orders", 2), 1)
+    desk.next_offset(("orders", 5))
+    assert desk.ends("orders") == {0: 3, 2: 1}, "written ones only, projected or not"
+
+
+def test_unprojected_records_are_kept_until_their_queue_has_them(draft) -> None:
+    desk = appends()
+    for number in range(3):
+        desk.write_one(draft(body=bytes([number])), LANE, 1)
+    blob, sizes = joined([draft(queue_id=1, body=bytes([n])) for n in (3, 4)])
+    desk.write(blob, sizes, [("orders", 1)], None, 1)
+
+    def left(after: int = 0) -> list[int]:
+        return [decode_record(raw).body[0] for _, raw in desk.unprojected(after)]
+
+    assert left() == [0, 1, 2, 3, 4]
+    assert left(after=3) == [3, 4]
+    desk.projected([("elsewhere", 0, 9)])
+    assert left() == [0, 1, 2, 3, 4]
+    desk.projected([("orders", 0, 2)])
+    assert left() == [2, 3, 4]
+    desk.projected([("orders", 0, 3), ("orders", 1, 1)])
+    assert left() == [3, 4], "a batch goes when all of it is there"
+    desk.projected([("orders", 1, 2)])
+    assert left() == []
+
+
+def test_what_the_index_does_not_have_yet_is_kept_too(draft) -> None:
+    desk = appends()
+    for number in range(3):
+        desk.write_one(draft(body=bytes([number])), LANE, 1)
+    one = desk.end // 3
+
+    def left(after: int = 0) -> list[int]:
+        return [decode_record(raw).body[0] for _, raw in desk.unprojected(after)]
+
+    desk.projected([("orders", 0, 2)], indexed=one - 1)
+    assert left() == [0, 1, 2]
+    assert left(after=1) == [1, 2]
+    assert desk.oldest_unprojected == 1
+    desk.projected([("elsewhere", 0, 9)], indexed=one)
+    assert left() == [1, 2]
+    desk.projected([], indexed=3 * one)
+    assert left() == [2], "the queue does not have it yet"
+    desk.projected([("orders", 0, 3)], indexed=3 * one)
+    assert left() == []
+    assert desk.oldest_unprojected == 4
+
+
+def test_what_is_not_projected_is_found_by_its_position(draft) -> None:
+    desk = appends()
+    places = [desk.write_one(draft(body=bytes([65 + number])), LANE, 1)[1] for number in range(3)]
+    found = [desk.unprojected_at(place) for place in places]
+    assert [decode_record(raw).body for raw in found if raw is not None] == [b"A", b"B", b"C"]
+    assert desk.unprojected_at(places[1] + 1) is None, "no record begins there"
+    assert desk.unprojected_at(desk.end) is None
+    desk.projected([("orders", 0, 3)], indexed=desk.end)
+    assert desk.unprojected_at(places[0]) is None
+
+
+def test_what_is_kept_for_an_index_is_bounded(draft, monkeypatch) -> None:
+    monkeypatch.setattr("kourou.engine.sends.appends.UNPROJECTED_BYTES_MAX", 2_500)
+    desk = appends()
+    for number in range(10):
+        desk.write_one(draft(body=bytes(900)), LANE, 1)
+        desk.projected([("orders", 0, number + 1)], indexed=0)
+    assert len(list(desk.unprojected(0))) == 2
+
+
+def test_what_is_kept_for_repeats_is_bounded(draft, monkeypatch) -> None:
+    monkeypatch.setattr("kourou.engine.sends.appends.UNPROJECTED_BYTES_MAX", 2_500)
+    desk = appends()
+    for _ in range(10):
+        desk.write_one(draft(body=bytes(900)), LANE, 1)
+    assert len(list(desk.unprojected(0))) == 2
+
+
+def test_a_lane_without_records_gets_no_offset(draft) -> None:
+    desk = appends()
+    blob, sizes = joined([draft(queue_id=1), draft(), draft(queue_id=1)])
+    lanes = [LANE, ("orders", 1)]
+    written = desk.write(blob, sizes, lanes, array("q", [1, 0, 1]), 1)
+    assert written.lane_offsets == [0, 0]
+    assert (desk.next_offset(LANE), desk.next_offset(("orders", 1))) == (1, 2)
+
+
+SEVERAL = [1, 2, 3, 6, 7, 4, 2, 2, 30, 2, 5]
+
+
+@pytest.mark.parametrize("segment", [1 << 20, 4_096])
+def test_several_at_once_get_the_places_that_they_get_one_by_one(draft, segment) -> None:
+    several, single = appends(segment=segment), appends(segment=segment)
+    made = MemoryStore(), MemoryStore()
+    pieces = []
+    for turn, count in enumerate(SEVERAL):
+        drafts = [
+            (("orders", n % 3), draft(body=bytes(n * 37 % 300), queue_id=n % 3, key=f"{turn}-{n}"))
+            for n in range(count)
+        ]
+        lanes = [lane for lane, _ in drafts]
+        written = several.write_drafts([each for _, each in drafts], lanes, 70 + turn)
+        assert list(zip(written.offsets, written.positions, strict=True)) == [
+            single.write_one(each, lane, 70 + turn) for lane, each in drafts
+        ]
+        (effect,) = several.take_done()
+        pieces.append(len(effect.pieces))
+        made[0].append(effect)
+        for effect in single.take_done():
+            made[1].append(effect)
+    assert made[0].records == made[1].records
+    assert (several.end, several.store_ms) == (single.end, single.store_ms)
+    assert [several.next_offset(("orders", n)) for n in range(3)] == [
+        single.next_offset(("orders", n)) for n in range(3)
+    ]
+    assert (max(pieces) > 1) is (segment == 4_096), "in one piece unless a segment ends"
+    assert [bytes(raw) for _, raw in several.unprojected(0)] == [
+        bytes(raw) for _, raw in single.unprojected(0)
+    ]
+
+
+@pytest.mark.parametrize("why", ["full", "allocating", "failed", "no room for an address"])
+def test_of_several_none_is_stored_if_one_cannot_be(draft, why) -> None:
+    desk = appends(allocated=2_000)
+    desk.write_one(draft(), LANE, 70)
+    desk.take_done()
+    desk.space(0, full=why == "full")
+    body = bytes(10 if why == "no room for an address" else 1_500)
+    expected: type[Exception] = DiskFull if why == "full" else Throttled
+    if why == "failed":
+        desk.fail("EIO")
+        expected = StoreFaulted
+    elif why == "no room for an address":
+        desk._store_host = encode_host(("::1", 10911))
+        expected = MessageIllegal
+    before = state(desk)
+    with pytest.raises(expected):
+        desk.write_drafts([draft(body=body)] * 2, [LANE] * 2, 99)
+    assert state(desk) == before

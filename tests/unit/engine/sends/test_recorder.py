@@ -1,0 +1,147 @@
+"""How a decision becomes a fact."""
+
+import pytest
+
+from kourou.engine.control import ControlState, encode_state, evolve
+from kourou.engine.effects import Announce, Append, ConfigChanged, DropTopic
+from kourou.engine.inputs import SpaceChanged
+from kourou.engine.sends.recorder import BATCH_BYTES
+from kourou.errors import DiskFull
+from kourou.events.control_events import (
+    Cause,
+    GroupDeleted,
+    GroupPut,
+    OffsetsReset,
+    ProgressRecorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
+    decode_record_body,
+)
+from kourou.model.group import GroupConfig
+from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou_rigs.engine import Engine
+
+TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")
+CAUSE = Cause("me", "why", "ab" * 16)
+
+
+def record(engine, *events):
+    desks = engine.core.desks
+    desks.recorder.record(events, CAUSE, engine.wall_ms)
+    return desks.appends.take_done()
+
+
+@pytest.mark.parametrize(
+    ("event", "entailed"),
+    [
+        (TopicPut(TOPIC), [ConfigChanged("topics"), Announce()]),
+        (
+            TopicDeleted(TOPIC, {0: 3}),
+            [
+                ConfigChanged("topics"),
+                ConfigChanged("offsets"),
+                DropTopic("orders"),
+                Announce(),
+            ],
+        ),
+        (GroupPut(GROUP), [ConfigChanged("groups")]),
+        (GroupDeleted(GROUP, True), [ConfigChanged("groups"), ConfigChanged("offsets")]),
+        (SettingChanged("hours", 1, None), [ConfigChanged("settings")]),
+        (ProgressRecorded("g", {"orders": {0: 1}}), [ConfigChanged("offsets")]),
+        (OffsetsReset("g", "orders", {0: 1}, {0: None}), [ConfigChanged("offsets")]),
+    ],
+)
+def test_an_event_is_appended_and_then_has_its_consequences(engine, event, entailed) -> None:
+    append, *rest = record(engine, event)
+    assert isinstance(append, Append)
+    assert rest == entailed
+
+
+def test_the_record_says_who_why_and_when_and_stands_where_it_is_told(engine) -> None:
+    engine._perform(record(engine, TopicPut(TOPIC)))
+    last = engine.events()[-1]
+    told = decode_record_body(last.body, offset=last.offset, position=last.position)
+    assert (told.actor, told.reason, told.trace_id) == ("me", "why", "ab" * 16)
+    assert told.at_ms == last.store_timestamp == engine.wall_ms
+    assert (last.tag, last.keys) == ("TopicPut", ("topic/orders",))
+    assert engine.control.next_offset == last.offset + 1
+
+
+def test_replaying_the_log_gives_the_state(engine) -> None:
+    engine._perform(record(engine, TopicPut(TOPIC), GroupPut(GROUP), TopicDeleted(TOPIC, {0: 3})))
+    again = ControlState()
+    for each in engine.events():
+        evolve(again, decode_record_body(each.body, offset=each.offset, position=each.position))
+    assert encode_state(again) == encode_state(engine.control)
+
+
+def test_many_events_are_few_appends(engine) -> None:
+    """A broker that stops records the progress of each group: an append each takes minutes."""
+    groups = [f"group-{number}" for number in range(10_000)]
+    before = len(engine.events())
+    done = record(engine, *(ProgressRecorded(group, {"orders": {0: 7}}) for group in groups))
+    appends = [effect for effect in done if isinstance(effect, Append)]
+    sizes = [sum(len(data) for _, data in one.pieces) for one in appends]
+    assert len(appends) == -(-sum(sizes) // BATCH_BYTES)
+    assert max(sizes) <= BATCH_BYTES
+    assert done.count(ConfigChanged("offsets")) == len(appends)
+    engine._perform(done)
+    stored = engine.events()[before:]
+    assert [one.keys for one in stored] == [(f"progress/{group}",) for group in groups]
+    last = stored[-1]
+    assert engine.control.next_offset == last.offset + 1
+    again = ControlState()
+    for each in engine.events():
+        evolve(again, decode_record_body(each.body, offset=each.offset, position=each.position))
+    assert encode_state(again) == encode_state(engine.control)
+
+
+def test_an_event_that_is_larger_than_a_batch_is_an_append_of_its_own() -> None:
+    engine = Engine(segment_size=4 * BATCH_BYTES)
+    large = ProgressRecorded("large", {"orders" * 20: dict.fromkeys(range(200_000), 1)})
+    small = ProgressRecorded("small", {"orders": {0: 1}})
+    done = [effect for effect in record(engine, small, large, small) if isinstance(effect, Append)]
+    sizes = [sum(len(data) for _, data in one.pieces) for one in done]
+    assert [size > BATCH_BYTES for size in sizes] == [False, True, False]
+
+
+def test_what_was_recorded_before_the_disk_was_full_has_happened(engine) -> None:
+    """Half a decision: what is numbered is written, and the state is as the log tells it."""
+    appends = engine.core.desks.appends
+    appends._allocated_end = engine.store.end + 500
+    engine.handle(SpaceChanged(0, full=True))
+    events = [TopicPut(TopicConfig(f"orders{n}", 4, 4)) for n in range(9)]
+    with pytest.raises(DiskFull):
+        engine.core.desks.recorder.record(events, CAUSE, engine.wall_ms)
+    done = appends.take_done()
+    written = [effect for effect in done if isinstance(effect, Append)]
+    assert 0 < len(written) < 9
+    engine._perform(done)
+    made = [topic.name for topic in engine.control.topics if topic.name.startswith("orders")]
+    assert len(made) == len(written)
+    assert engine.core.desks.confirmations.appended == engine.store.end
+    assert len(engine.events()) == engine.control.next_offset
+
+
+def test_the_core_writes_what_a_failing_request_had_recorded(engine) -> None:
+    before = len(engine.events())
+    appends = engine.core.desks.appends
+    request = UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6)
+    appends._allocated_end = engine.store.end
+    engine.handle(SpaceChanged(0, full=True))
+    assert "full" in engine.ask(request).remark
+    assert len(engine.events()) == before
+    assert "orders" not in engine.control.topics
+    engine.handle(SpaceChanged(1 << 40, full=False))
+    assert engine.ask(request).code == 0
+    assert len(engine.events()) == before + 1
+
+
+def test_events_of_a_clock_that_went_back_keep_their_order(engine) -> None:
+    engine._perform(record(engine, TopicPut(TOPIC)))
+    engine.wall_ms -= 1_000_000
+    engine._perform(record(engine, GroupPut(GROUP)))
+    times = [each.store_timestamp for each in engine.events()]
+    assert times == sorted(times)

@@ -1,0 +1,196 @@
+"""Batches that are written together leave the same log as those written one by one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kourou.engine.transactions import batch_log
+from kourou.errors import Code
+from kourou.events.control_events import TopicPut
+from kourou.model.batch import BatchMark
+from kourou.model.names import HALF_TOPIC, OP_TOPIC
+from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies.batch_bodies import encode_attempts, encode_decision
+from kourou.protocol.messages.batches import AbortBatch, DecideBatch, PrepareBatch, ResolveBatch
+from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.properties import encode_properties
+from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.transacting import record, started_again, transacting, visible
+
+HOST = encode_host(("127.0.0.1", 40_001))
+ATTEMPTS = ((0, "t1"), (1, "t2"), (1, "dead"))
+WINNERS = {0: "t1", 1: "t2"}
+ONE_BY_ONE = 10**9
+
+
+def frame(chance: random.Random, number: int, rows: int, odd: bool) -> tuple[SendRecords, bytes]:
+    """A frame of one attempt's rows for the four queues of `orders`."""
+    partition, attempt = ATTEMPTS[number % len(ATTEMPTS)]
+    drafts, lane_of = [], []
+    for row in range(rows):
+        named = {"UNIQ_KEY": f"{attempt}.{number}.{row}"}
+        if chance.random() < 0.8:
+            named["TAGS"] = chance.choice(("red", "blue", "é"))
+        if chance.random() < 0.8:
+            named["KEYS"] = chance.choice(("k", f"k{row}", "a b"))
+        level = 0
+        if odd and chance.random() < 0.1:
+            level = chance.choice((1, 5))
+            named["region"] = "é"
+        named["TRAN_MSG"], named["PGROUP"] = "true", "spark-sink"
+        named["KOUROU_BATCH"] = BatchMark("q-1", 0, partition, attempt, level).text
+        named["CLUSTER"] = "DefaultCluster"
+        lane_of.append(chance.randrange(4))
+        drafts.append(
+            encode_draft(
+                topic=b"orders",
+                queue_id=lane_of[-1],
+                body=chance.randbytes(chance.randrange(60)),
+                properties=encode_properties(named),
+                born_timestamp=1_700_000_000_000,
+                born_host=HOST,
+            )
+        )
+    request = SendRecords(
+        lanes=[Lane("orders", queue_id) for queue_id in range(4)],
+        lane_of=b"".join(each.to_bytes(2, "little") for each in lane_of),
+        sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
+        producer_group="spark-sink",
+    )
+    return request, b"".join(drafts)
+
+
+def written(seed: int, odd: bool, counts: dict[int, int]) -> Engine:
+    """A broker that was sent some frames."""
+    engine, chance = transacting(), random.Random(seed)
+    for number in range(4):
+        request, blob = frame(chance, number, chance.choice((5, 11, 40)), odd)
+        header = header_of(engine.ask(request, blob))
+        assert header.lane_codes == [0] * 4, header.lane_remarks
+        assert (len(header.offsets), min(header.positions) >= 0) == (len(request.sizes) // 4, True)
+        counts[number % 3] = counts.get(number % 3, 0) + len(header.offsets)
+    return engine
+
+
+def resolve(engine: Engine, winners: Mapping[int, str] = WINNERS) -> None:
+    left = 1
+    while left:
+        reply = engine.ask(ResolveBatch(query="q-1", batch=0), encode_decision(winners, {}))
+        assert reply.code == Code.SUCCESS, reply.remark
+        left = header_of(reply).left
+
+
+def life(seed: int, *, odd: bool, dies: bool) -> tuple[Engine, dict[int, int]]:
+    """The batch is written and committed, perhaps by a broker that was started again meanwhile."""
+    counts: dict[int, int] = {}
+    engine = written(seed, odd, counts)
+    attempts = {0: ("t1", counts[0]), 1: ("t2", counts[1])}
+    prepared = engine.ask(
+        PrepareBatch(query="q-1", batch=0, coordinator="broker-a"), encode_attempts(attempts)
+    )
+    assert prepared.code == Code.SUCCESS, prepared.remark
+    engine.ask(DecideBatch(query="q-1", batch=0), encode_decision(WINNERS, {}))
+    if dies:
+        engine = started_again(engine)
+    resolve(engine)
+    return engine, counts
+
+
+@pytest.mark.feature("F243")
+@given(st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_the_log_is_the_same_byte_for_byte(seed: int, odd: bool, dies: bool) -> None:
+    together, counts = life(seed, odd=odd, dies=dies)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_log, "SCALAR_BELOW", ONE_BY_ONE)
+        alone, _ = life(seed, odd=odd, dies=dies)
+    assert list(together.store.records.items()) == list(alone.store.records.items())
+    halves = together.core.desks.transactions.halves
+    total = sum(counts.values())
+    assert (len(halves), halves.done()) == (0, (total, total))
+    assert halves.done() == alone.core.desks.transactions.halves.done()
+    for name in ("resolved", "resolved_by_topic"):
+        one, other = (getattr(each.core.desks.transactions, name) for each in (together, alone))
+        assert one == other
+    one, other = together.core.desks.traffic, alone.core.desks.traffic
+    assert (one.kinds_in, one.sizes_in) == (other.kinds_in, other.sizes_in)
+    assert (one.messages_in, one.bytes_in) == (other.messages_in, other.bytes_in)
+    if not odd:
+        assert len(visible(together)) == counts[0] + counts[1]
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[bool]:
+    """Whether each call of this function of the log had something."""
+    real = getattr(batch_log.BatchLog, name)
+    found: list[bool] = []
+
+    def call(*given: object) -> object:
+        result = real(*given)
+        found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(batch_log.BatchLog, name, call)
+    return found
+
+
+def test_usual_frames_and_parts_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, read = counted(monkeypatch, "store"), counted(monkeypatch, "read")
+    engine = transacting()
+    for number in (0, 1, 2):
+        request, blob = frame(random.Random(number), number, 30, False)
+        engine.ask(request, blob)
+    assert stored == [False, True, True]  # the first one makes the topics of transactions
+    engine.ask(DecideBatch(query="q-1", batch=0), encode_decision(WINNERS, {}))
+    resolve(engine)
+    assert read == [True, True]
+    assert len(visible(engine)) == 60
+
+
+def test_a_broker_that_takes_no_transactions_refuses_frames_of_them() -> None:
+    engine = transacting()
+    engine.ask(*frame(random.Random(1), 0, 30, False))
+    engine.core.desks.policy.reject_transactions = True
+    header = header_of(engine.ask(*frame(random.Random(2), 0, 30, False)))
+    assert header.lane_codes == [int(Code.NO_PERMISSION)] * 4
+    assert len(engine.stored(HALF_TOPIC, 0)) == 30
+
+
+def test_messages_of_queues_that_are_gone_share_those_that_are_left() -> None:
+    engine = transacting()
+    engine.ask(*frame(random.Random(1), 0, 30, False))
+    engine.ask(*frame(random.Random(2), 0, 30, False))
+    engine.ask(DecideBatch(query="q-1", batch=0), encode_decision(WINNERS, {}))
+    record(engine, TopicPut(TopicConfig("orders", 2, 2)))
+    resolve(engine)
+    stored = [engine.stored("orders", queue_id) for queue_id in range(4)]
+    assert sum(map(len, stored[:2])) == 60
+    assert not any(stored[2:])
+    assert [message.offset for message in stored[0]] == list(range(len(stored[0])))
+
+
+def test_a_half_message_that_is_damaged_stops_the_commit_where_it_lies() -> None:
+    engine = transacting()
+    for seed in (1, 2):
+        engine.ask(*frame(random.Random(seed), 0, 30, False))
+    engine.ask(DecideBatch(query="q-1", batch=0), encode_decision(WINNERS, {}))
+    position = engine.store.queues[HALF_TOPIC, 0][40]
+    raw = engine.store.records[position]
+    engine.store.records[position] = raw[:-40] + bytes((raw[-40] ^ 1,)) + raw[-39:]
+    request = ResolveBatch(query="q-1", batch=0)
+    reply = engine.ask(request, encode_decision(WINNERS, {}))
+    assert reply.code != Code.SUCCESS
+    assert engine.stored(OP_TOPIC) == []
+
+
+def test_an_attempt_that_is_given_up_leaves_op_records_only() -> None:
+    engine = transacting()
+    for seed in (1, 2):
+        engine.ask(*frame(random.Random(seed), 2, 30, False))
+    engine.ask(AbortBatch(query="q-1", attempts="dead"))
+    assert [message.body for message in engine.stored(OP_TOPIC)] == [b"%d" % n for n in range(60)]
+    assert visible(engine) == []

@@ -1,0 +1,266 @@
+"""Columns say of many records what the walk through one says of each."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kourou.errors import Corrupt
+from kourou.protocol.record.columns import ScanStop, columns, scan, sliding
+from kourou.protocol.record.layout import Parts, parts_of
+from kourou.protocol.record.message_record import encode_blank, encode_draft, encode_host, stamp
+from kourou.protocol.record.properties import encode_properties
+
+HOSTS = [encode_host(("10.0.0.1", 10911)), encode_host(("2001:db8::1", 10911))]
+FIELDS = {
+    "body_crcs": "crc",
+    "queue_ids": "queue_id",
+    "flags": "flag",
+    "queue_offsets": "queue_offset",
+    "positions": "position",
+    "sys_flags": "sys_flag",
+    "born_timestamps": "born_timestamp",
+    "store_timestamps": "store_timestamp",
+    "reconsume_times": "reconsume_times",
+    "prepared_offsets": "prepared",
+    "body_at": "body_at",
+    "topic_at": "topic_at",
+    "props_at": "props_at",
+}
+
+
+def record(number: int, position: int, *, born: int = 0, store: int = 0) -> bytes:
+    raw = bytearray(
+        encode_draft(
+            topic=b"Topic%d" % (number % 3),
+            queue_id=number % 5,
+            body=b"b" * (number * 7 % 40),
+            properties=encode_properties({"UNIQ_KEY": f"K{number}"}),
+            flag=-number,
+            born_timestamp=1000 + number,
+            born_host=HOSTS[born],
+            store_host_v6=bool(store),
+            reconsume_times=number,
+            prepared_transaction_offset=number * 9,
+        )
+    )
+    stamp(
+        raw,
+        0,
+        queue_offset=number * 2,
+        position=position,
+        store_timestamp=2000 + number,
+        store_host=HOSTS[store],
+    )
+    return bytes(raw)
+
+
+def run(count: int, *, mixed: bool = False, base: int = 512) -> bytes:
+    data = b""
+    for number in range(count):
+        born, store = (number % 2, number // 2 % 2) if mixed else (0, 0)
+        data += record(number, base + len(data), born=born, store=store)
+    return data
+
+
+def walked(data: bytes, starts: list[int]) -> list[Parts]:
+    return [parts_of(data, at, len(data)) for at in starts]
+
+
+@pytest.mark.feature("F066", "F067")
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("count", [1, 9, 10, 50])
+def test_columns_agree_with_the_walk(count: int, mixed: bool) -> None:
+    data = run(count, mixed=mixed)
+    found = scan(data, 512)
+    assert (found.stop, found.next_at) == (ScanStop.END, len(data))
+    assert len(found) == count
+    assert (found.starts + 512).tolist() == found.positions.tolist()
+    parts = walked(data, found.starts.tolist())
+    for name, field in FIELDS.items():
+        assert getattr(found, name).tolist() == [getattr(one, field) for one in parts], name
+    assert found.body_len.tolist() == [one.body_end - one.body_at for one in parts]
+    assert found.topic_len.tolist() == [6] * count
+    assert (found.props_at + found.props_len).tolist() == (found.starts + found.sizes).tolist()
+    for index in (0, count - 1):
+        at, size = int(found.starts[index]), int(found.sizes[index])
+        assert found.record(index) == data[at : at + size]
+        assert found.topic(index) == b"Topic%d" % (index % 3)
+        assert found.properties(index).startswith(b"UNIQ_KEY\x01K%d\x02" % index)
+
+
+@pytest.mark.parametrize("count", [4, 40])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_selected_records(count: int, mixed: bool) -> None:
+    found = scan(run(count, mixed=mixed))
+    assert found.positions.tolist()
+    odd = found.select(np.arange(count) % 2 == 1)
+    assert odd.queue_offsets.tolist() == found.queue_offsets[1::2].tolist()
+    assert odd.store_timestamps.tolist() == found.store_timestamps[1::2].tolist()
+    assert odd.reconsume_times.tolist() == found.reconsume_times[1::2].tolist()
+    assert found.select(slice(1, 3)).topic(0) == b"Topic1"
+    assert found.select(np.asarray([2, 0])).topic_at.tolist() == found.topic_at[[2, 0]].tolist()
+    assert len(found.select(slice(0, 0))) == 0
+
+
+@pytest.mark.parametrize("count", [0, 3, 30])
+@pytest.mark.parametrize(
+    ("tail", "stop"),
+    [
+        (b"", ScanStop.END),
+        (b"\0" * 3, ScanStop.ZERO),
+        (b"\0" * 200, ScanStop.ZERO),
+        (encode_blank(77) + b"old", ScanStop.BLANK),
+        (encode_blank(8), ScanStop.BLANK),
+        (record(1, 0)[:90], ScanStop.CUT),
+        (record(1, 0)[:8], ScanStop.CUT),
+        (record(1, 0)[:7], ScanStop.CUT),
+        (b"\0\0\0\1" + record(1, 0)[4:], ScanStop.BAD),
+        (b"\xff" + record(1, 0)[1:], ScanStop.BAD),
+        (b"not a record at all", ScanStop.BAD),
+    ],
+)
+def test_where_and_why_a_walk_ends(count: int, tail: bytes, stop: ScanStop) -> None:
+    data = run(count)
+    found = scan(data + tail, strict=False)
+    assert (found.stop, found.next_at, len(found)) == (stop, len(data), count)
+    if stop in (ScanStop.CUT, ScanStop.BAD):
+        with pytest.raises(Corrupt, match=f"byte {len(data)} of"):
+            scan(data + tail)
+    else:
+        assert len(scan(data + tail)) == count
+
+
+@pytest.mark.parametrize("count", [5, 30])
+@pytest.mark.parametrize("bad", [0, 1, 4])
+def test_a_walk_ends_before_a_record_whose_parts_disagree(count: int, bad: int) -> None:
+    data = bytearray(run(count))
+    starts = scan(bytes(data)).starts.tolist()
+    data[starts[bad] + 87] ^= 0x40
+    found = scan(data, strict=False)
+    assert (found.stop, found.next_at, len(found)) == (ScanStop.BAD, starts[bad], bad)
+    with pytest.raises(Corrupt, match="no record"):
+        scan(data)
+
+
+def test_a_walk_from_known_places() -> None:
+    data = run(30)
+    starts = scan(data).starts
+    found = scan(data, 512, starts[3:20:4])
+    assert found.queue_offsets.tolist() == [6, 14, 22, 30, 38]
+    assert scan(data, None, [int(starts[7])]).queue_offsets.tolist() == [14]
+    for places in ([-1], [len(data)], [0, len(data) - 3], [1], [10**12]):
+        with pytest.raises(Corrupt):
+            scan(data, None, places)
+
+
+def test_a_stored_record_that_is_not_there() -> None:
+    data = run(12)
+    for starts, sizes in (([-5], [100]), ([0], [len(data) + 1]), ([0], [-1]), ([50], [-10])):
+        with pytest.raises(Corrupt, match="outside"):
+            columns(data, np.asarray(starts), np.asarray(sizes))
+    with pytest.raises(Corrupt, match="record 0 of 1 at byte 0: size"):
+        columns(data, np.zeros(1, np.int64), np.full(1, 90))
+
+
+def bare(topic: bytes = b"T", properties: bytes = b"", flags: int = 0) -> bytes:
+    """A record built by hand, with what `encode_draft` would refuse."""
+    size = 91 + len(topic) + len(properties)
+    head = size.to_bytes(4, "big") + b"\xda\xa3\x20\xa7" + bytes(28) + flags.to_bytes(4, "big")
+    tail = bytes([len(topic)]) + topic + len(properties).to_bytes(2, "big") + properties
+    return head + bytes(48) + tail
+
+
+BARE = [
+    ({"flags": 16}, "hosts"),
+    ({"flags": 32}, "hosts"),
+    ({"flags": 48}, "hosts"),
+    ({"topic": b""}, "topic length: 0"),
+    ({"topic": b"t" * 128}, "topic length: 128"),
+    ({"properties": b"p" * 0x8000}, "properties length: 32768"),
+]
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+@pytest.mark.parametrize(("fields", "named"), BARE)
+def test_the_last_record_is_not_read_beyond(count: int, fields: dict, named: str) -> None:
+    data = bare() * (count - 1) + bare(**fields)
+    starts = np.arange(count) * len(bare())
+    sizes = np.append(starts[1:], len(data)) - starts
+    with pytest.raises(Corrupt, match=f"record {count - 1} of {count} .*{named}"):
+        columns(data, starts, sizes)
+    found = scan(data, strict=False)
+    assert (len(found), found.stop) == (count - 1, ScanStop.BAD)
+    assert len(columns(bare() * count, starts, np.full(count, len(bare())))) == count
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+@pytest.mark.parametrize("size", [0, 1, 50, 90])
+def test_sizes_that_are_too_short(count: int, size: int) -> None:
+    data = bare() * count
+    starts = np.arange(count) * len(bare())
+    starts[-1] = len(data) - size
+    sizes = np.full(count, len(bare()))
+    sizes[-1] = size
+    with pytest.raises(Corrupt, match=f"record {count - 1} of {count} .*size: "):
+        columns(data, starts, sizes)
+
+
+def test_no_records() -> None:
+    none = columns(b"", np.empty(0, np.int64), np.empty(0, np.int64))
+    assert len(none) == 0
+    assert none.positions.tolist() == none.props_len.tolist() == none.topic_at.tolist() == []
+
+
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=5),
+    flags=st.lists(st.tuples(st.integers(0, 29), st.integers(0, 63)), max_size=3),
+    mixed=st.booleans(),
+)
+def test_damage_is_named_as_the_walk_names_it(
+    flips: list[tuple[int, int]], flags: list[tuple[int, int]], mixed: bool
+) -> None:
+    good = RUNS[mixed]
+    data = bytearray(good.blob.tobytes())
+    for at, value in flips:
+        data[at % len(data)] ^= value
+    for index, value in flags:
+        data[int(good.starts[index]) + 39] = value
+    problem = None
+    for index, (at, size) in enumerate(zip(good.starts.tolist(), good.sizes.tolist(), strict=True)):
+        try:
+            if parts_of(data, at, at + size).size != size:
+                problem = index, "size"
+        except Corrupt as error:
+            problem = index, error.message
+        if problem:
+            break
+    if problem is not None:
+        with pytest.raises(Corrupt) as caught:
+            columns(data, good.starts, good.sizes)
+        assert f"record {problem[0]} of" in caught.value.message
+        assert problem[1] in caught.value.message
+        return
+    found = columns(data, good.starts, good.sizes)
+    parts = [parts_of(data, at, len(data)) for at in good.starts.tolist()]
+    assert found.store_timestamps.tolist() == [one.store_timestamp for one in parts]
+    assert found.props_at.tolist() == [one.props_at for one in parts]
+
+
+RUNS = [scan(run(30)), scan(run(30, mixed=True))]
+
+
+@given(st.binary(max_size=400), st.integers(0, 3000))
+def test_a_walk_over_noise_raises_nothing(noise: bytes, at: int) -> None:
+    data = bytearray(RUNS[0].blob.tobytes())
+    data[at : at + len(noise)] = noise
+    found = scan(data, strict=False)
+    assert found.next_at == int(found.sizes.sum())
+    assert scan(noise, strict=False).next_at <= len(noise)
+
+
+def test_values_at_every_byte() -> None:
+    blob = np.frombuffer(bytes(range(10)), dtype=np.uint8)
+    assert sliding(blob, ">i2")[[0, 3, 8]].tolist() == [0x0001, 0x0304, 0x0809]
+    assert len(sliding(blob, "V10")) == 1
+    assert len(sliding(blob, "V11")) == 0

@@ -1,0 +1,172 @@
+from pathlib import Path
+
+import pytest
+
+from kourou.errors import Corrupt
+from kourou.model.group import GroupConfig
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.store.config.config_files import FILTERS, GROUPS, OFFSETS, OURS, TOPICS, ConfigFiles
+from kourou.store.config.config_json import GroupTable, TopicTable, encode_offsets
+from kourou.store.paths import StorePaths
+from kourou.testing.disk import SimDisk
+
+PATHS = StorePaths.under(Path("/s"))
+FILE = PATHS.config / "consumerOffset.json"
+
+
+def new_disk(seed: int = 0, **options: int) -> SimDisk:
+    disk = SimDisk(seed, **options)
+    for directory in PATHS.directories:
+        disk.make_dirs(directory)
+        disk.sync_dir(directory.parent)
+    return disk
+
+
+def progress(number: int) -> dict[str, dict[int, int]]:
+    return {"TopicA@g": {0: number, 1: number * 7}}
+
+
+def write(disk: SimDisk, name: str, data: bytes) -> None:
+    path = PATHS.config / name
+    disk.unlink(path)
+    disk.open(path, create_size=0).pwrite(data, 0)
+
+
+@pytest.mark.feature("F061", "F071", "F083")
+def test_tables_are_written_with_a_copy_of_the_one_before():
+    disk = new_disk()
+    files = ConfigFiles(disk, PATHS)
+    assert files.load_offsets() is None
+    assert files.save_offsets(progress(1))
+    assert files.save_offsets(progress(2))
+    assert disk.read(FILE) == encode_offsets(progress(2))
+    assert disk.read(PATHS.config / (OFFSETS + ".bak")) == encode_offsets(progress(1))
+    files.save_topics(TopicTable({"T": TopicConfig("T")}, DataVersion(5, 6)))
+    files.save_groups(GroupTable({"g": GroupConfig("g")}))
+    files.save_delays({1: 2})
+    again = ConfigFiles(disk, PATHS)
+    assert again.load_offsets().value == progress(2)
+    assert again.load_topics().value == TopicTable({"T": TopicConfig("T")}, DataVersion(5, 6))
+    assert again.load_groups().value.groups == {"g": GroupConfig("g")}
+    assert again.load_delays().value == {1: 2}
+    assert set(OURS) <= set(disk.list_dir(PATHS.config))
+
+
+def test_what_stands_there_already_is_not_written_again():
+    disk = new_disk()
+    files = ConfigFiles(disk, PATHS)
+    files.save_offsets(progress(1))
+    syncs = disk.syncs
+    assert not files.save_offsets(progress(1))
+    assert disk.syncs == syncs
+
+
+@pytest.mark.parametrize("damage", [b"", b"  \n", b'{"offsetTable":{"a":', b"\0" * 40])
+def test_an_unreadable_file_is_replaced_by_its_copy_and_that_is_told(damage):
+    disk = new_disk()
+    files = ConfigFiles(disk, PATHS)
+    files.save_offsets(progress(1))
+    files.save_offsets(progress(2))
+    write(disk, OFFSETS, damage)
+    loaded = files.load_offsets()
+    assert loaded.value == progress(1)
+    assert OFFSETS in loaded.note
+    disk.unlink(FILE)
+    assert files.load_offsets().value == progress(1)
+
+
+def test_if_both_are_unreadable_an_operator_must_look():
+    disk = new_disk()
+    files = ConfigFiles(disk, PATHS)
+    write(disk, OFFSETS, b"{broken")
+    with pytest.raises(Corrupt, match=OFFSETS):
+        files.load_offsets()
+    write(disk, OFFSETS + ".bak", b"[1]")
+    with pytest.raises(Corrupt, match="bak"):
+        files.load_offsets()
+    write(disk, OFFSETS, b"")
+    with pytest.raises(Corrupt):
+        files.load_offsets()
+
+
+def test_empty_files_are_as_good_as_none():
+    disk = new_disk()
+    write(disk, OFFSETS, b"")
+    assert ConfigFiles(disk, PATHS).load_offsets() is None
+
+
+def test_damaged_bytes_do_not_push_out_the_last_whole_copy():
+    disk = new_disk()
+    files = ConfigFiles(disk, PATHS)
+    files.save_offsets(progress(1))
+    files.save_offsets(progress(2))
+    write(disk, OFFSETS, b"{broken")
+    files.save_offsets(progress(3))
+    assert disk.read(PATHS.config / (OFFSETS + ".bak")) == encode_offsets(progress(1))
+    assert files.load_offsets().value == progress(3)
+
+
+def test_what_somebody_else_wrote_is_noticed():
+    disk = new_disk()
+    files = ConfigFiles(disk, PATHS)
+    assert files.foreign_changes() == []
+    files.save_offsets(progress(1))
+    files.save_groups(GroupTable())
+    assert files.foreign_changes() == []
+    assert ConfigFiles(disk, PATHS).foreign_changes() == []
+    write(disk, OFFSETS, encode_offsets(progress(9)))
+    write(disk, TOPICS, b"{}")
+    disk.unlink(PATHS.config / GROUPS)
+    write(disk, FILTERS, b"{}")  # never ours
+    again = ConfigFiles(disk, PATHS)
+    assert again.foreign_changes() == [TOPICS, GROUPS, OFFSETS]
+    again.acknowledge([TOPICS, GROUPS, OFFSETS])
+    assert again.foreign_changes() == []
+    assert ConfigFiles(disk, PATHS).foreign_changes() == []
+    assert again.consumer_filters() == b"{}"
+
+
+def test_without_known_hashes_everything_is_foreign():
+    disk = new_disk()
+    ConfigFiles(disk, PATHS).save_offsets(progress(1))
+    disk.overwrite(PATHS.kourou / "config_hashes.json", b"#", 0)
+    assert ConfigFiles(disk, PATHS).foreign_changes() == [OFFSETS]
+    disk.unlink(PATHS.kourou / "config_hashes.json")
+    assert ConfigFiles(disk, PATHS).foreign_changes() == [OFFSETS]
+
+
+def test_a_full_disk_leaves_the_old_table():
+    disk = new_disk()
+    files = ConfigFiles(disk, PATHS)
+    files.save_offsets(progress(1))
+    disk.capacity_bytes = 0
+    with pytest.raises(OSError, match="No space"):
+        files.save_offsets(progress(2))
+    assert files.load_offsets().value == progress(1)
+    disk.capacity_bytes = 1 << 20
+    files.save_offsets(progress(3))
+    assert files.load_offsets().value == progress(3)
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F061")
+def test_a_power_loss_at_any_sync_leaves_a_whole_table_that_is_ours(rounds):
+    for seed in range(rounds(1_000)):
+        disk = new_disk(seed)
+        files = ConfigFiles(disk, PATHS)
+        written = 0
+        disk.fail_sync(1 + seed % 40)
+        try:
+            for number in range(1, 8):
+                written = number
+                files.save_offsets(progress(number))
+        except OSError:
+            written -= 1
+        after = ConfigFiles(disk.crash(), PATHS)
+        loaded = after.load_offsets()
+        if loaded is None:
+            assert written == 0, seed
+        else:
+            assert loaded.value in (progress(written), progress(written + 1)), seed
+            assert loaded.note == "", seed
+            assert after.foreign_changes() == [], seed

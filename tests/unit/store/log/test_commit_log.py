@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
+from kourou.protocol.record.message_record import encode_blank
+from kourou.store.disk import Buffer, File
+from kourou.store.log.commit_log import CommitLog
+from kourou.store.paths import StorePaths
+from kourou.testing.disk import PowerLost, SimDisk
+
+PATHS = StorePaths.under(Path("/store"))
+SIZE = 4096
+
+
+def make_log(disk: SimDisk | None = None, *, mapped: bool = True, segments: int = 2) -> CommitLog:
+    disk = disk or SimDisk()
+    disk.make_dirs(PATHS.commit_log)
+    disk.sync_dir(PATHS.root.parent)
+    disk.sync_dir(PATHS.root)
+    log = CommitLog.open(disk, PATHS, SIZE, mapped=mapped)
+    while log.allocated_end < segments * SIZE:
+        log.allocate_next()
+    return log
+
+
+def reopen(disk: SimDisk, end: int) -> CommitLog:
+    log = CommitLog.open(disk, PATHS, SIZE)
+    log.adopt_end(end, end)
+    return log
+
+
+def test_an_empty_log_starts_at_zero() -> None:
+    log = CommitLog.open(SimDisk(), PATHS, SIZE)
+    assert (log.start, log.end, log.flushed, log.allocated_end) == (0, 0, 0, 0)
+    assert log.spare_wanted
+
+
+@pytest.mark.feature("F063", "F064", "F108")
+def test_segments_are_reserved_before_they_are_used() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    assert disk.list_dir(PATHS.commit_log) == ["0" * 20, "00000000000000004096"]
+    assert all(len(disk.read(path)) == SIZE for path in disk.files())
+    assert log.allocated_end == 2 * SIZE
+    assert not log.spare_wanted
+    log.append(b"x" * SIZE, 0)
+    assert not log.spare_wanted
+    log.append(b"x", SIZE)
+    assert log.spare_wanted
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_is_appended_can_be_read(mapped: bool) -> None:
+    log = make_log(mapped=mapped)
+    log.append(b"hello", 0)
+    log.append(b"world", 5)
+    assert bytes(log.view(0, 10)) == b"helloworld"
+    assert bytes(log.view_segment(5)) == b"world"
+    assert log.end == 10
+    assert log.dirty_bytes == 10
+
+
+@pytest.mark.feature("F065")
+def test_a_filler_closes_a_segment() -> None:
+    log = make_log()
+    log.append(b"x" * 100, 0)
+    log.close_segment(encode_blank(SIZE - 100), 100)
+    assert log.end == SIZE
+    log.append(b"next", SIZE)
+    assert bytes(log.view(SIZE, 4)) == b"next"
+
+
+def test_nothing_is_appended_but_at_the_end() -> None:
+    log = make_log()
+    with pytest.raises(AssertionError):
+        log.append(b"x", 1)
+
+
+def test_without_a_segment_the_disk_counts_as_full() -> None:
+    log = make_log(segments=1)
+    log.append(b"x" * SIZE, 0)
+    with pytest.raises(DiskFull):
+        log.append(b"y", SIZE)
+    log.allocate_next()
+    log.append(b"y", SIZE)
+
+
+@pytest.mark.parametrize(("position", "size"), [(-1, 1), (0, 11), (9, 2), (10, 1), (SIZE, 1)])
+def test_reads_outside_are_rejected(position: int, size: int) -> None:
+    log = make_log()
+    log.append(bytes(10), 0)
+    with pytest.raises(Rejected, match="not in the log"):
+        log.view(position, size)
+
+
+# -- flushing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F093", "F110")
+def test_a_flush_covers_all_segments_written_before_it() -> None:
+    disk = SimDisk(3)
+    log = make_log(disk)
+    log.append(b"x" * 100, 0)
+    log.close_segment(encode_blank(SIZE - 100), 100)
+    log.append(b"y" * 50, SIZE)
+    assert log.flush() == SIZE + 50
+    assert log.flushed == SIZE + 50
+    for _ in range(10):
+        left = disk.crash()
+        assert left.read(PATHS.segment(0))[:100] == b"x" * 100
+        assert left.read(PATHS.segment(SIZE))[:50] == b"y" * 50
+
+
+class _MeanFile:
+    """A file during whose write somebody else flushes."""
+
+    def __init__(self, inner: File) -> None:
+        self.inner = inner
+        self.log: CommitLog | None = None
+        self.flushed_meanwhile: list[int] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def pwrite(self, data: Buffer, at: int) -> None:
+        self.inner.pwrite(data, at)
+        if self.log is not None:
+            self.flushed_meanwhile.append(self.log.flush())
+
+
+class _MeanDisk(SimDisk):
+    def open(self, path: Path, *, create_size: int | None = None, allocate: bool = False) -> File:  # type: ignore[override]  # wrapped
+        self.last = _MeanFile(super().open(path, create_size=create_size, allocate=allocate))
+        return self.last  # type: ignore[return-value]  # it delegates
+
+
+@pytest.mark.feature("F094")
+def test_a_flush_that_began_before_the_write_ended_does_not_cover_it() -> None:
+    disk = _MeanDisk()
+    log = make_log(disk, segments=1)
+    disk.last.log = log
+    log.append(b"x" * 10, 0)
+    assert disk.last.flushed_meanwhile == [0]
+    assert log.flushed == 0
+    disk.last.log = None
+    syncs = disk.syncs
+    assert log.flush() == 10
+    assert disk.syncs == syncs + 1, "the segment was forgotten as dirty"
+
+
+@pytest.mark.fault
+def test_the_first_failing_flush_fences_for_good() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    log.append(b"x" * 10, 0)
+    log.flush()
+    log.append(b"y" * 10, 10)
+    disk.fail_sync(1)
+    with pytest.raises(StoreFaulted, match="Input/output error"):
+        log.flush()
+    syncs = disk.syncs
+    for call in (
+        log.flush,
+        log.allocate_next,
+        lambda: log.append(b"z", 20),
+        lambda: log.truncate(10),
+    ):
+        with pytest.raises(StoreFaulted):
+            call()
+    assert disk.syncs == syncs, "an fsync was tried again"
+    assert log.fault is not None
+    assert log.flushed == 10
+    assert bytes(log.view(0, 10)) == b"x" * 10
+    with pytest.raises(Rejected):
+        log.view(10, 1)
+
+
+@pytest.mark.fault
+def test_a_failing_write_fences_too() -> None:
+    class Failing(SimDisk):
+        broken = False
+
+        def write(self, inode, data, at):  # type: ignore[no-untyped-def]  # as SimDisk
+            if self.broken:
+                raise OSError(5, "Input/output error")
+            super().write(inode, data, at)
+
+    disk = Failing()
+    log = make_log(disk)
+    disk.broken = True
+    with pytest.raises(StoreFaulted, match="writing the log at 0"):
+        log.append(b"x", 0)
+    assert log.end == 0
+    disk.broken = False
+    with pytest.raises(StoreFaulted):
+        log.append(b"x", 0)
+
+
+@pytest.mark.fault
+def test_a_failing_creation_of_a_segment_fences() -> None:
+    disk = SimDisk()
+    log = make_log(disk, segments=1)
+    disk.fail_sync(1)
+    with pytest.raises(StoreFaulted, match="creating"):
+        log.allocate_next()
+    with pytest.raises(StoreFaulted):
+        log.append(b"x", 0)
+
+
+@pytest.mark.feature("F108")
+@pytest.mark.fault
+def test_a_full_disk_is_no_fault() -> None:
+    disk = SimDisk(capacity_bytes=SIZE + 100)
+    log = make_log(disk, segments=1)
+    with pytest.raises(DiskFull, match="next log segment"):
+        log.allocate_next()
+    log.append(b"x" * 10, 0)
+    assert log.flush() == 10
+    disk.capacity_bytes *= 2
+    assert log.allocate_next() == 2 * SIZE
+
+
+# -- opening ------------------------------------------------------------------------------------
+
+
+def test_segments_are_found_again() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    log.append(b"kept", 0)
+    log.close()
+    again = reopen(disk, 4)
+    assert bytes(again.view(0, 4)) == b"kept"
+    assert again.allocated_end == 2 * SIZE
+
+
+def test_a_segment_of_another_length_is_refused() -> None:
+    disk = SimDisk()
+    make_log(disk)
+    with pytest.raises(ConfigError, match="has 4096 bytes, but mappedFileSizeCommitLog is 8192"):
+        CommitLog.open(disk, PATHS, 2 * SIZE)
+
+
+def test_a_missing_segment_is_refused() -> None:
+    disk = SimDisk()
+    make_log(disk, segments=3)
+    disk.unlink(PATHS.segment(SIZE))
+    with pytest.raises(Corrupt, match="no segment starts at 4096"):
+        CommitLog.open(disk, PATHS, SIZE)
+
+
+def test_files_that_are_no_segments_are_left_alone() -> None:
+    disk = SimDisk()
+    make_log(disk)
+    disk.open(PATHS.commit_log / "README", create_size=3)
+    assert CommitLog.open(disk, PATHS, SIZE).allocated_end == 2 * SIZE
+
+
+def test_what_a_crash_left_unflushed_is_flushed_when_adopted() -> None:
+    disk = SimDisk(1)
+    log = make_log(disk)
+    log.append(b"x" * 10, 0)
+    disk.kill()
+    again = CommitLog.open(disk, PATHS, SIZE)
+    again.adopt_end(10, 0)
+    assert again.flush() == 10
+    assert disk.crash().read(PATHS.segment(0))[:10] == b"x" * 10
+
+
+def test_a_log_may_begin_anywhere() -> None:
+    disk = SimDisk()
+    disk.make_dirs(PATHS.commit_log)
+    log = CommitLog.open(disk, PATHS, SIZE)
+    log.start_at(10 * SIZE + 77)
+    log.allocate_next()
+    assert (log.start, log.allocated_end) == (10 * SIZE, 11 * SIZE)
+
+
+# -- shrinking ----------------------------------------------------------------------------------
+
+
+def test_what_is_truncated_never_comes_back() -> None:
+    for seed in range(20):
+        disk = SimDisk(seed)
+        log = make_log(disk, segments=4)
+        log.append(b"x" * SIZE, 0)
+        log.append(b"y" * SIZE, SIZE)
+        log.append(b"z" * 10, 2 * SIZE)
+        log.flush()
+        log.truncate(100)
+        assert (log.end, log.flushed, log.allocated_end) == (100, 100, SIZE)
+        left = disk.crash()
+        assert left.list_dir(PATHS.commit_log) == ["0" * 20]
+        assert left.read(PATHS.segment(0)) == b"x" * 100 + bytes(SIZE - 100)
+
+
+def test_a_power_loss_while_truncating_leaves_no_hole() -> None:
+    for seed in range(60):
+        disk = SimDisk(seed)
+        log = make_log(disk, segments=5)
+        for start in range(0, 5 * SIZE, SIZE):
+            log.append(b"x" * SIZE, start)
+        log.flush()
+        disk.cut_power(seed % 6 + 1)
+        with suppress(PowerLost):
+            if seed % 2:
+                log.truncate(100)
+            else:
+                log.delete_segments_before(4 * SIZE)
+        CommitLog.open(disk.crash(), PATHS, SIZE)
+
+
+def test_a_spare_segment_survives_a_truncation() -> None:
+    log = make_log(segments=2)
+    log.append(b"x" * 10, 0)
+    log.truncate(5)
+    assert log.allocated_end == 2 * SIZE
+
+
+def test_old_segments_are_deleted_whole() -> None:
+    disk = SimDisk()
+    log = make_log(disk, segments=4)
+    for start in range(0, 3 * SIZE, SIZE):
+        log.append(b"x" * SIZE, start)
+    log.flush()
+    view = log.view(0, 10)
+    assert log.delete_segments_before(2 * SIZE + 5) == 2
+    assert log.start == 2 * SIZE
+    assert disk.list_dir(PATHS.commit_log) == [f"{2 * SIZE:020d}", f"{3 * SIZE:020d}"]
+    assert bytes(view) == b"x" * 10, "who reads while it is deleted reads on"
+    with pytest.raises(Rejected):
+        log.view(0, 10)
+
+
+def test_what_is_not_flushed_is_not_deleted() -> None:
+    log = make_log(segments=3)
+    log.append(b"x" * SIZE, 0)
+    log.append(b"x", SIZE)
+    assert log.delete_segments_before(SIZE) == 0
+
+
+def test_the_spare_segment_goes_at_a_clean_stop() -> None:
+    disk = SimDisk()
+    log = make_log(disk)
+    log.append(b"x", 0)
+    log.drop_spare()
+    assert disk.list_dir(PATHS.commit_log) == ["0" * 20]
+    assert log.allocated_end == SIZE
+    log.allocate_next()
+    assert log.allocated_end == 2 * SIZE
