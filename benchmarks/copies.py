@@ -65,11 +65,11 @@ class Watch:
         self.counts: Counter[str] = Counter()
 
     def _is_mapped(self, data: Buffer) -> bool:
-        tenure = self._service._tenure
-        if tenure is None:
+        session = self._service._session
+        if session is None:
             return False
         at = address_of(data)
-        for segment in tenure.store._log.segments:
+        for segment in session.store._log.segments:
             view = segment._mapping
             if view is not None and 0 <= at - address_of(view) < segment.size:
                 return True

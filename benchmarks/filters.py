@@ -76,10 +76,10 @@ def judging(text: str, repeat: int) -> float:
     raw = [b"\x02" + properties_of(0, KEYS.next(NOW_MS)) for _ in range(1_000)]
 
     def work() -> int:
-        sieve = sql_filter(text).sieve()
+        predicate = sql_filter(text).predicate()
         for _ in range(20):
             for one in raw:
-                sieve(one)
+                predicate(one)
         return 20 * len(raw)
 
     return cpu_us(work, repeat)
@@ -116,7 +116,7 @@ def reading(store: Store, repeat: int, tag: str | None, text: str | None) -> flo
                 max_bytes=PULL_BYTES,
                 codes=None if tag is None else frozenset({tags_code(tag)}),
                 below=ANYWHERE,
-                wanted=None if text is None else sql_filter(text).sieve(),
+                wanted=None if text is None else sql_filter(text).predicate(),
             )
             offset = read.next_offset
             passed += len(read.records)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
-from kourou.protocol.bodies.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, Children
@@ -75,7 +75,7 @@ def cluster_settings(setup: Setup, more: Mapping[str, str] | None = None) -> Clu
 
 
 # -- Kourou's --------------------------------------------------------------------------------------
-async def leader_of(client: Client) -> ReplicasTold | None:
+async def leader_of(client: Client) -> ReplicasView | None:
     """The status of the leader of the only log; None while no leader is known."""
     members = await client.admin.replicas.of()
     return next((one.told for one in members if one.told is not None and one.told.leads), None)
@@ -84,7 +84,7 @@ async def leader_of(client: Client) -> ReplicasTold | None:
 async def until_following(address: str, setup: Setup) -> None:
     """Wait until all followers replicate and, for SYNC_MASTER, are in sync, else raise TimedOut."""
 
-    def follow(told: ReplicasTold) -> bool:
+    def follow(told: ReplicasView) -> bool:
         ready = [one for one in told.followers if one.state == "REPLICATE"]
         counting = [one for one in ready if one.in_sync or setup.role != SYNC]
         return len(counting) == setup.followers
@@ -101,7 +101,7 @@ async def until_level(address: str) -> None:
         )
 
 
-async def _until(client: Client, wanted: Callable[[ReplicasTold], bool], complaint: str) -> None:
+async def _until(client: Client, wanted: Callable[[ReplicasView], bool], complaint: str) -> None:
     until = time.monotonic() + FOLLOWS_WITHIN_S
     while time.monotonic() < until:
         told = await leader_of(client)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kourou.errors import ConfigError
-from kourou.protocol.bodies.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou_bench.figures import Figure
 from kourou_bench.rows import Name
 
@@ -118,7 +118,7 @@ class Lag(NamedTuple):
     lag_ms: int
 
 
-def lag_of(told: ReplicasTold) -> Lag | None:
+def lag_of(told: ReplicasView) -> Lag | None:
     """The lag that a leader reports; None if it has no followers."""
     if not told.followers:
         return None

@@ -40,7 +40,7 @@ from kourou.store.retention.deletion import load_queue_ends
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_filter_server.jail import wire
-from kourou_filter_server.worker_replies import Verdicts, read_verdicts
+from kourou_filter_server.worker_replies import FilterResults, read_filter_results
 from kourou_rigs.store import small_settings
 
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -287,5 +287,5 @@ def test_the_filter_workers_frames(root: Path) -> None:
     head = wire.LENGTH.pack(24) + wire.REQUEST_HEAD.pack(1, 77, 6)
     assert page.bytes("18 00 00 00") == head + b"orders" + wire.REQUEST_COUNT.pack(0)
     reply = bytearray(page.bytes("02 00 00 00") + bytes(494))
-    told = Verdicts(b"\1\0\2", "KeyError: 'age'??!", 40, "raised")
-    assert read_verdicts(reply, 2, 3, elapsed_us=100) == told
+    told = FilterResults(b"\1\0\2", "KeyError: 'age'??!", 40, "raised")
+    assert read_filter_results(reply, 2, 3, elapsed_us=100) == told

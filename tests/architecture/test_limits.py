@@ -32,7 +32,7 @@ OWN_AFFAIRS = {
     "libs/kourou/serving/raft_group.py": "how long our own timer sleeps",
     "libs/kourou/serving/spans.py": "spans kept open",
     "libs/kourou/serving/store_keys.py": "the largest value of a Java int",
-    "libs/kourou/serving/hands.py": "how often we look",
+    "libs/kourou/serving/effect_executor.py": "how often we look",
     "services/filter-server/kourou_filter_server/config.py": "descriptors of our own zygote",
     "services/filter-server/kourou_filter_server/jail/body.py": "inside the jail; a test compares",
     "services/filter-server/kourou_filter_server/jail/descriptors.py": "inside the jail",

@@ -37,7 +37,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.history_body import ToldEvent, decode_told_events
+from kourou.protocol.bodies.history_body import EventView, decode_event_views
 from kourou_rigs.postgres import PostgresServer
 
 ORDERS = TopicConfig("orders", 4, 4)
@@ -89,10 +89,10 @@ def state_after(count: int) -> ControlState:
     return state
 
 
-def history(store: EventStore, question: HistoryQuestion) -> tuple[list[ToldEvent], HistoryFound]:
+def history(store: EventStore, question: HistoryQuestion) -> tuple[list[EventView], HistoryFound]:
     found = answer(store, question, 0)
     assert isinstance(found, HistoryFound)
-    return decode_told_events(found.body), found
+    return decode_event_views(found.body), found
 
 
 def offsets(store: EventStore, aggregate: str = "", **named: object) -> list[int]:

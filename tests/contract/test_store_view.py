@@ -223,7 +223,7 @@ def test_reads_that_look_at_properties(
             max_bytes=chance.choice((1, 300, 2_500, 1 << 20)),
             codes=None,
             below=chance.choice((ends[0] - 1, ends[40], filled.store.end)),
-            wanted=sql_filter(text).sieve(),
+            wanted=sql_filter(text).predicate(),
         )
         found += len(records)
     assert found > 50

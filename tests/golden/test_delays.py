@@ -76,12 +76,12 @@ def test_a_delayed_send(log: RecordColumns) -> None:
 def test_a_failed_message_s_way(log: RecordColumns) -> None:
     engine = Engine()
     engine.ask(UpdateAndCreateSubscriptionGroup(), encode_group_config(GroupConfig("CG1")))
-    desks = engine.core.desks
+    broker_parts = engine.core.broker_parts
     raw = record(log, FIRST)
     draft = moved_draft(raw, ("TopicA", 2))
-    _, position = desks.appends.write_one(draft, ("TopicA", 2), engine.wall_ms)
-    desks.confirmations.append(desks.appends.end)
-    engine.perform(desks.appends.take_done())
+    _, position = broker_parts.appends.write_one(draft, ("TopicA", 2), engine.wall_ms)
+    broker_parts.confirmations.append(broker_parts.appends.end)
+    engine.perform(broker_parts.appends.take_done())
     found: list[StoredMessage] = []
     engine.ask(ConsumerSendMsgBack(offset=position, group="CG1", delay_level=0))
     found += engine.stored(SCHEDULE_TOPIC, 2)

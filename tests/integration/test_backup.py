@@ -28,7 +28,7 @@ from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.log_source import LogSource
-from kourou.serving.wiring import store_settings_of
+from kourou.serving.part_settings import store_settings_of
 from kourou.store.disk import as_store_error
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
@@ -53,7 +53,7 @@ class Running(ServedHere):
 
     @property
     def control(self) -> Any:
-        return self.desks.control
+        return self.parts.control
 
     async def send(self, number: int, size: int = 1_000) -> None:
         await self.store_one("orders", number, size)

@@ -135,16 +135,16 @@ async def test_a_send_is_answered_when_the_follower_has_it_and_both_logs_are_equ
         alone = await client.request(request, body=(body,), timeout_ms=TIMEOUT_MS)
         assert alone.code == Code.SLAVE_NOT_AVAILABLE
         follower = Follower(tmp_path / "follower", told["replication"])
-        leader = service._tenure.core.desks.leading
+        leader = service._session.core.parts.leading
         await until(lambda: leader.in_sync == (1,))
         assert follower.copying.step is Step.FOLLOWING
         codes = await asyncio.gather(*(send(client, number) for number in range(500)))
         assert set(codes) == {Code.SUCCESS}
-        end = service._tenure.store.end
+        end = service._session.store.end
         assert end > 2 * SEGMENT
         assert follower.store.end == end, "nobody was answered before it was there"
         for queue_id in range(4):
-            ours = service._tenure.store.queue_range("orders", queue_id)
+            ours = service._session.store.queue_range("orders", queue_id)
             assert follower.store.queue_range("orders", queue_id) == ours
         follower.close()
         await until(lambda: leader.in_sync == ())
@@ -172,7 +172,7 @@ async def test_a_broker_that_shall_have_no_followers_listens_for_none(tmp_path: 
     given = {"broker_role": BrokerRole.ASYNC_MASTER, "replication_enabled": False}
     async with leading(tmp_path, **given) as (service, told):
         assert "replication" not in told
-        assert service._tenure.core.desks.leading is None
+        assert service._session.core.parts.leading is None
 
 
 @pytest.mark.feature("F130")
@@ -187,9 +187,9 @@ async def test_a_leader_that_starts_again_opens_an_epoch_and_a_follower_goes_on(
             reply = await client.request(request, body=(body,), timeout_ms=TIMEOUT_MS)
             assert reply.code == Code.SUCCESS
             follower = Follower(tmp_path / f"follower-{life}", told["replication"])
-            await until(lambda: follower.store.end == service._tenure.store.end > 0)  # noqa: B023 - awaited within its round
-            epochs = service._tenure.core.desks.control.replicas.epochs
+            await until(lambda: follower.store.end == service._session.store.end > 0)  # noqa: B023 - awaited within its round
+            epochs = service._session.core.parts.control.replicas.epochs
             assert len(epochs) == life
-            assert load_epochs(RealDisk(), service._tenure.store.paths) == epochs
+            assert load_epochs(RealDisk(), service._session.store.paths) == epochs
             follower.close()
             client.close()

@@ -13,7 +13,7 @@ import pytest
 
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.errors import Rejected, Unavailable
-from kourou.protocol.bodies.replicas_body import ReplicasTold, decode_replicas
+from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
 from kourou.protocol.messages.replicas import GetReplicas
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.sync import Client
@@ -52,8 +52,8 @@ def send_until_copied(mq: Client) -> None:
 
 
 def members_once(
-    mq: Client, condition: Callable[[dict[int, ReplicasTold | None]], bool]
-) -> dict[int, ReplicasTold | None]:
+    mq: Client, condition: Callable[[dict[int, ReplicasView | None]], bool]
+) -> dict[int, ReplicasView | None]:
     """Who is registered as what (0: the leader), as soon as that is so."""
     while True:
         found = {one.registered_id: one.told for one in mq.admin.replicas.of(NAME)}
@@ -146,7 +146,7 @@ def test_a_living_leader_is_outdone_by_force_and_at_once(
         send_until_stored(mq)
 
 
-async def asked(address: str) -> ReplicasTold:
+async def asked(address: str) -> ReplicasView:
     connection = ZmqConnection(address.removeprefix("tcp://"))
     reply = await connection.request(GetReplicas(), timeout_ms=30_000)
     connection.close()

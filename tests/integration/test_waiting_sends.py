@@ -48,7 +48,7 @@ async def test_every_field_of_a_message_and_whether_it_waits_for_the_disk() -> N
         fields = {"tag": "paid", "keys": ("k1", "k2"), "flag": 7, "properties": {"region": "eu"}}
         quick = await mq.send("T", b"quick", wait_store_ok=False, **fields)
         assert quick.status is SendStatus.SEND_OK
-        assert broker.engine.core.desks.confirmations.flushed <= broker.stored("T")[0].position
+        assert broker.engine.core.parts.confirmations.flushed <= broker.stored("T")[0].position
         waiting = asyncio.ensure_future(mq.send("T", b"safe", wait_store_ok=True, **fields))
         await made.stored(2)
         await mq.send("T", b"its answer comes behind the other's", wait_store_ok=False)

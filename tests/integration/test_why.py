@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from kourou import ClientSettings, ConsumerSettings, Sql
-from kourou.client.explain.explanation import Explanation, GroupTold
+from kourou.client.explain.explanation import ExplainedGroup, Explanation
 from kourou.model.group import GroupConfig
 from kourou.model.names import retry_topic
 from kourou.model.permission import Permission
@@ -65,12 +65,12 @@ def why(cluster, operator):
     return ask
 
 
-def only(told: Explanation) -> GroupTold:
+def only(told: Explanation) -> ExplainedGroup:
     (group,) = told.groups
     return group
 
 
-def codes(answer: Explanation | GroupTold) -> list[str]:
+def codes(answer: Explanation | ExplainedGroup) -> list[str]:
     return [one.code for one in answer.causes]
 
 

@@ -261,13 +261,13 @@ def is_born_among_a_majority(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_nothing_until_it_begins_anew(patch: pytest.MonkeyPatch) -> None:
-    genuine = Follower._begin_anew
+    genuine = Follower._restart_log
 
-    def begin_anew(self: Follower, chunk: LogChunk) -> None:
+    def restart_log(self: Follower, chunk: LogChunk) -> None:
         genuine(self, chunk)
         self.member.log.cutting = True
 
-    patch.setattr(Follower, "_begin_anew", begin_anew)
+    patch.setattr(Follower, "_begin_anew", restart_log)
 
 
 WITHIN = 2_000

@@ -148,7 +148,7 @@ class Life:
         step = copying(pair).step
         if step is Step.FOLLOWING and copying(pair).taken > pair.leader.store.end:
             raise Violation("a follower has more than its leader")
-        confirmed = pair.follower.core.desks.confirmations.confirmed
+        confirmed = pair.follower.core.parts.confirmations.confirmed
         if confirmed > pair.follower.store.end:
             raise Violation("what is not there is confirmed")
         if pair.follower.control.replicas != Replicas() and not theirs.opened():
@@ -186,11 +186,11 @@ class Life:
     def is_well(self) -> bool:
         """Has the follower everything, do both know it, and is nobody left waiting?"""
         leader, follower = self.pair.leader, self.pair.follower
-        leading, end = leader.core.desks.leading, leader.store.end
+        leading, end = leader.core.parts.leading, leader.store.end
         assert leading is not None
         confirmed = {
-            follower.core.desks.confirmations.confirmed,
-            leader.core.desks.confirmations.confirmed,
+            follower.core.parts.confirmations.confirmed,
+            leader.core.parts.confirmations.confirmed,
         }
         counted = leading.in_sync == ((1,) if self.pair.sync else ())
         return counted and not self.asked and confirmed == {end} == {follower.store.end}
@@ -212,7 +212,7 @@ def history(engine: Engine) -> Epochs:
 
 
 def copying(pair: Pair) -> Copying:
-    following = pair.follower.core.desks.following
+    following = pair.follower.core.parts.following
     assert following is not None
     return following.copying
 

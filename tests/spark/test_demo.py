@@ -15,7 +15,7 @@ from kourou_demo.story import FIRST
 from kourou_spark_etl.session import missing_java
 
 FLIGHTS = 1_000
-CARRIERS = 14
+PROTOCOLS = 14
 """That flew in the first days of January."""
 
 
@@ -47,6 +47,6 @@ def test_flights_become_rows_and_tables_while_they_are_sent(tmp_path: Path) -> N
     last = lines[lines.index(title) :]
     assert [line for line in last if "0 duplicates, 0 missing, 0 wrong" in line]
     assert any(line.split()[:3] == ["United", "Air", "Lines"] for line in last)
-    sums = CARRIERS * len(SUMS)
+    sums = PROTOCOLS * len(SUMS)
     assert f"   {sums} of {sums} totals agree with pandas" in last
     assert max(map(len, last)) <= 100

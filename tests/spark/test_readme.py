@@ -16,7 +16,7 @@ import pytest
 
 from kourou.testing.cluster import Cluster
 from kourou_demo.carrier_totals import SUMS, by_pandas
-from kourou_demo.spark_act import Carriers
+from kourou_demo.spark_act import ProtocolServers
 from kourou_demo.spark_act import _show as show
 from kourou_spark_etl import register
 from kourou_spark_etl.jobs.flight_tables import folder
@@ -68,7 +68,7 @@ def test_the_demos_table_is_that_of_the_year() -> None:
     with (folder() / "airlines.csv").open(encoding="utf-8", newline="") as file:
         names = {row["carrier"]: row["name"] for row in csv.DictReader(file)}
     shown = Shown()
-    show(cast("Any", SimpleNamespace(view=shown)), Carriers(wanted, names, wanted))
+    show(cast("Any", SimpleNamespace(view=shown)), ProtocolServers(wanted, names, wanted))
     assert title == shown.title
     assert head.split() == list(shown.heads)
     lines = [re.split(r" {2,}", row.strip()) for row in rows]

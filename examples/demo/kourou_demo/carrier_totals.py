@@ -67,10 +67,10 @@ def by_pandas(folder: Path, flights: Sequence[int] | None = None) -> dict[str, d
 
 def agreeing(ours: Totals, theirs: Totals) -> tuple[int, int]:
     """The number of totals that are equal, and the number of all totals."""
-    carriers = ours.keys() | theirs.keys()
+    protocols = ours.keys() | theirs.keys()
     equal = sum(
         ours[carrier][name] == theirs[carrier][name]
         for carrier in ours.keys() & theirs.keys()
         for name in SUMS
     )
-    return equal, len(carriers) * len(SUMS)
+    return equal, len(protocols) * len(SUMS)

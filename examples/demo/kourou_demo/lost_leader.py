@@ -21,7 +21,7 @@ from kourou.clock import Clock
 from kourou.errors import KourouError
 from kourou.model.message import SendStatus
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.bodies.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou.service.processes import Child
 from kourou_demo.flights import Flight
 from kourou_demo.followed import Followed
@@ -246,7 +246,7 @@ class _Act:
             f"{'are identical' if numbers.logs_are_equal else 'DIFFER'}"
         )
 
-    async def _members(self) -> list[ReplicasTold]:
+    async def _members(self) -> list[ReplicasView]:
         """The status of all members that reply."""
         found = await self._client.admin.replicas.of(GROUP_BROKER)
         return [one.told for one in found if one.told is not None]

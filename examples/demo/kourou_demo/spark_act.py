@@ -26,7 +26,7 @@ _FIRM = re.compile(r" (Inc\.|Co\.|Corporation)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Carriers:
+class ProtocolServers:
     """The read model's totals by carrier, the carriers' names, and the totals of pandas."""
 
     totals: Mapping[str, Mapping[str, int]]
@@ -45,13 +45,13 @@ async def tell_tables(
         return
     try:
         await _count_rows(stage, watch.service, sent)
-        carriers = await asyncio.to_thread(_carriers, watch.service, events)
+        protocols = await asyncio.to_thread(_protocols, watch.service, events)
     except Unavailable as error:
         stage.numbers.faults.append(error.message)
         return
     numbers = stage.numbers.spark
-    numbers.totals_right, numbers.totals = agreeing(carriers.totals, carriers.wanted)
-    _show(stage, carriers)
+    numbers.totals_right, numbers.totals = agreeing(protocols.totals, protocols.wanted)
+    _show(stage, protocols)
     stage.view.note(f"{numbers.totals_right} of {numbers.totals} totals agree with pandas")
 
 
@@ -103,22 +103,22 @@ async def _count_rows(stage: Stage, service: SparkService, sent: Mapping[str, by
     )
 
 
-def _carriers(service: SparkService, events: Sequence[Event]) -> Carriers:
+def _protocols(service: SparkService, events: Sequence[Event]) -> ProtocolServers:
     from kourou_spark_etl.jobs.flight_tables import folder
 
     rows = list(service.table_rows(dimension="carrier"))
     played = None if len(events) == FLIGHTS_IN_ALL else [event.row for event in events]
-    return Carriers(
+    return ProtocolServers(
         add_up(rows), {row["name"]: row["label"] for row in rows}, by_pandas(folder(), played)
     )
 
 
-def _show(stage: Stage, carriers: Carriers) -> None:
-    ordered = sorted(carriers.totals.items(), key=lambda item: -item[1]["flights"])
+def _show(stage: Stage, protocols: ProtocolServers) -> None:
+    ordered = sorted(protocols.totals.items(), key=lambda item: -item[1]["flights"])
     stage.view.table(
         f"delays by carrier; late is over {LATE_MIN} minutes, delays are means in minutes",
         ("carrier", "flights", "cancelled", "late", "departing", "arriving"),
-        [table_line(carriers.names[carrier], total) for carrier, total in ordered],
+        [table_line(protocols.names[carrier], total) for carrier, total in ordered],
     )
 
 

@@ -19,7 +19,7 @@ from kourou.client.client_core import ClientCore
 from kourou.client.consumer.consumers import Listener, Subscribed
 from kourou.client.consumer.consumption import Topics, chosen_handler, consumption, group_defaults
 from kourou.client.consumer.handlers import Report, Runner
-from kourou.client.consumer.lease_consumer import Lender
+from kourou.client.consumer.lease_consumer import LeaseRunner
 from kourou.client.consumer.offsets import OffsetStore
 from kourou.client.consumer.pull_consumer import PullConsumer
 from kourou.client.filters.expressions import Wanted
@@ -215,7 +215,7 @@ class Client(Requesting, Transactions):
         *,
         settings: ConsumerSettings,
         ordered: bool = False,
-    ) -> Lender:
+    ) -> LeaseRunner:
         """Consume messages with the caller's own runner, which may hold them for other processes.
 
         Gateways build on this (kourou.client.consumer.lease_consumer); applications use `subscribe`
@@ -230,7 +230,7 @@ class Client(Requesting, Transactions):
             offsets=None,
             ordered=ordered,
         )
-        return Lender(self._client, wanted, make_runner)
+        return LeaseRunner(self._client, wanted, make_runner)
 
     async def pull_consumer(
         self,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
-from kourou.engine.desks import Desks
 from kourou.engine.effects import Append, Effect, Project
 from kourou.engine.inputs import (
     Announced,
@@ -32,6 +31,7 @@ from kourou.engine.inputs import (
     StoreFailed,
     Written,
 )
+from kourou.engine.parts import BrokerParts
 from kourou.engine.roles.follower import Following
 from kourou.engine.roles.quorum_follower import QuorumFollowing
 from kourou.engine.roles.quorum_leader import QuorumLeading
@@ -64,13 +64,13 @@ Handler = Callable[[int, Received, Any], list[Effect]]
 class BrokerCore:
     """Implements kourou.runtime.core.Core for a broker."""
 
-    def __init__(self, desks: Desks) -> None:
-        self.desks = desks
-        self._handlers = _handlers(desks)
-        self._members = desks.leading or desks.following
-        self._elected = desks.leading if isinstance(desks.leading, QuorumLeading) else None
-        self._joint = _JOINT if desks.following is None else frozenset()
-        self._unconfirmed = _unconfirmed_at_start(desks)
+    def __init__(self, parts: BrokerParts) -> None:
+        self.parts = parts
+        self._handlers = _handlers(parts)
+        self._members = parts.leading or parts.following
+        self._elected = parts.leading if isinstance(parts.leading, QuorumLeading) else None
+        self._joint = _JOINT if parts.following is None else frozenset()
+        self._unconfirmed = _unconfirmed_at_start(parts)
 
     def handles(self, request: type[Request]) -> bool:
         """Return whether this broker handles such requests."""
@@ -78,36 +78,36 @@ class BrokerCore:
 
     def recall(self, now_ms: int, wall_ms: int) -> None:
         """Restore open transactions from the log; the first call, once."""
-        if self.desks.following is not None:
+        if self.parts.following is not None:
             return
-        self.desks.transactions.start(now_ms, wall_ms)
-        self.desks.check_backs.start(now_ms)
+        self.parts.transactions.start(now_ms, wall_ms)
+        self.parts.check_backs.start(now_ms)
 
     def start(self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str) -> list[Effect]:
         """Record what the broker decides for itself before it serves; not on a follower.
 
         The leader of a Raft group calls `lead` before, all others after it.
         """
-        if self.desks.following is not None:
+        if self.parts.following is not None:
             return []
         opened = self._elected is None or self._elected.opened
         assert opened, "the record that opens an epoch is its first one"
-        self.desks.recorder.record(events, Cause("broker", why), wall_ms)
-        warnings = self.desks.delays.start(wall_ms)
-        return [*self.desks.appends.take_done(), *warnings]
+        self.parts.recorder.record(events, Cause("broker", why), wall_ms)
+        warnings = self.parts.delays.start(wall_ms)
+        return [*self.parts.appends.take_done(), *warnings]
 
     def lead(self, wall_ms: int) -> list[Effect]:
         """Begin an epoch: once, for a Raft group or a log that has had followers."""
-        if self.desks.leading is not None:
-            self.desks.leading.start(wall_ms)
-        return self.desks.appends.take_done()
+        if self.parts.leading is not None:
+            self.parts.leading.start(wall_ms)
+        return self.parts.appends.take_done()
 
     def stop(self, wall_ms: int) -> list[Effect]:
         """Record the progress that is not recorded yet; the last call before the store closes."""
-        if self.desks.following is not None:
+        if self.parts.following is not None:
             return []
-        self.desks.transactions.settle()
-        return self._record_progress(self.desks.commits.record(), "stopping", wall_ms)
+        self.parts.transactions.settle()
+        return self._record_progress(self.parts.commits.record(), "stopping", wall_ms)
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Handle everything that has arrived, in order."""
@@ -126,15 +126,15 @@ class BrokerCore:
                 case Received():
                     effects += self._received(now_ms, item)
                 case Dispatched(queues, indexed):
-                    self.desks.appends.projected(queues, indexed)
-                    if self.desks.following is not None:
-                        effects += self.desks.following.grown(queues)
+                    self.parts.appends.projected(queues, indexed)
+                    if self.parts.following is not None:
+                        effects += self.parts.following.grown(queues)
                     effects += self._grown(now_ms, queues)
                 case Written(position):
-                    self.desks.confirmations.written_to(position)
+                    self.parts.confirmations.written_to(position)
                     effects += self._confirmed(now_ms)
                 case Flushed(position):
-                    effects += self.desks.confirmations.flushed_to(position)
+                    effects += self.parts.confirmations.flushed_to(position)
                     effects += self._confirmed(now_ms)
                 case Confirmed(position):
                     effects += self._confirmed_by_group(now_ms, position)
@@ -143,39 +143,39 @@ class BrokerCore:
                 case Disconnected(peer):
                     effects += self._disconnected(now_ms, peer)
                 case SpaceChanged(allocated_end, full):
-                    self.desks.appends.space(allocated_end, full=full)
+                    self.parts.appends.space(allocated_end, full=full)
                 case DiskMeasured():
                     effects += self._measured(now_ms, item)
                 case LogShrunk():
-                    self.desks.retention.shrunk()
+                    self.parts.retention.shrunk()
                 case HistoryAnswered():
                     effects += self._looked_back(now_ms, item)
                 case ClientAnswered():
-                    effects += self._asked(self.desks.asking.answered(now_ms, item))
+                    effects += self._asked(self.parts.asking.answered(now_ms, item))
                 case Announced(number):
-                    effects += self.desks.announcing.known(number)
+                    effects += self.parts.topic_registration.known(number)
                 case StoreFailed(reason):
-                    self.desks.appends.fail(reason)
-                    effects += self.desks.confirmations.fail(reason)
+                    self.parts.appends.fail(reason)
+                    effects += self.parts.confirmations.fail(reason)
                 case LeaderConnected() | Copied() | NotCopied():
                     effects += self._followed(now_ms, item)
                 case Fenced(epoch):
-                    if self.desks.leading is not None:
-                        effects += self.desks.leading.outdone(epoch)
-                    elif isinstance(self.desks.following, Following):
-                        self.desks.following.heard_of(epoch)
+                    if self.parts.leading is not None:
+                        effects += self.parts.leading.outdone(epoch)
+                    elif isinstance(self.parts.following, Following):
+                        self.parts.following.heard_of(epoch)
                 case _:
                     assert_never(item)
         if waiting:
             effects += self._together(now_ms, waiting)
         if self._members is not None and self._members.active:
             effects += self._with_members(now_ms)
-        if self.desks.recorder.filters_end:
-            effects += self.desks.filter_server_desk.tell()
-        if self.desks.pulls.wait_for(self.desks.appends.take_lanes()):
+        if self.parts.recorder.filters_end:
+            effects += self.parts.filter_server_handler.tell()
+        if self.parts.pulls.wait_for(self.parts.appends.take_lanes()):
             effects.append(_PROJECT)
-        effects += self.desks.confirmations.want_flush()
-        return self.desks.announcing.gate(effects)
+        effects += self.parts.confirmations.want_flush()
+        return self.parts.topic_registration.gate(effects)
 
     def _together(
         self, now_ms: int, waiting: Mapping[type[Request], Sequence[Received]]
@@ -197,11 +197,11 @@ class BrokerCore:
         if len(waiting) == 1:
             return self._received(now_ms, waiting[0])
         if kind is SendMessage:
-            return self.desks.joint_singles.store(now_ms, waiting, self._received)
+            return self.parts.joint_singles.store(now_ms, waiting, self._received)
         if kind is EndTransaction:
-            return self.desks.joint_ends.store(now_ms, waiting, self._received)
+            return self.parts.joint_ends.store(now_ms, waiting, self._received)
         effects: list[Effect] = []
-        joint = self.desks.joint_sends
+        joint = self.parts.joint_sends
         for group in joint.groups(now_ms, waiting):
             stored = joint.store(now_ms, group)
             if stored is None:
@@ -233,16 +233,16 @@ class BrokerCore:
         try:
             decided = handler(now_ms, received, received.request)
         except KourouError as error:
-            self.desks.traffic.refuse(error.wire_code)
+            self.parts.traffic.refuse(error.wire_code)
             decided = [Reply(received.to, error.wire_code, str(error))]
         # Written before the reply, and written even if the decision failed halfway.
-        done = self.desks.appends.take_done()
+        done = self.parts.appends.take_done()
         if received.to.traced:
             for effect in done:
                 if isinstance(effect, Append):
                     effect.to = received.to
         decided = [*done, *decided]
-        self.desks.announcing.number(now_ms, decided, received.to)
+        self.parts.topic_registration.number(now_ms, decided, received.to)
         return decided
 
     def _looked_back(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
@@ -252,26 +252,26 @@ class BrokerCore:
             late = "the event database replied after the request's deadline; nothing was done"
             return [Reply(received.to, Code.DEADLINE_PASSED, late)]
         try:
-            decided = self.desks.history.answered(now_ms, item)
+            decided = self.parts.history.answered(now_ms, item)
         except KourouError as error:
-            self.desks.traffic.refuse(error.wire_code)
+            self.parts.traffic.refuse(error.wire_code)
             decided = [Reply(received.to, error.wire_code, str(error))]
-        decided = [*self.desks.appends.take_done(), *decided]
-        self.desks.announcing.number(now_ms, decided, received.to)
+        decided = [*self.parts.appends.take_done(), *decided]
+        self.parts.topic_registration.number(now_ms, decided, received.to)
         return decided
 
     def _asked(self, decided: list[Effect]) -> list[Effect]:
         """Put the records that a client's reply caused before the other effects."""
-        return [*self.desks.appends.take_done(), *decided] if decided else decided
+        return [*self.parts.appends.take_done(), *decided] if decided else decided
 
     def _disconnected(self, now_ms: int, peer: Peer) -> list[Effect]:
         """Drop everything that depends on a closed connection."""
-        desks = self.desks
-        desks.pulls.drop_peer(peer)
-        effects = desks.members.disconnected(peer)
-        effects += self._asked(desks.asking.drop_peer(now_ms, peer))
-        effects += desks.filter_server_desk.disconnected(peer)
-        desks.announcing.drop_peer(peer)
+        parts = self.parts
+        parts.pulls.drop_peer(peer)
+        effects = parts.members.disconnected(peer)
+        effects += self._asked(parts.asking.drop_peer(now_ms, peer))
+        effects += parts.filter_server_handler.disconnected(peer)
+        parts.topic_registration.drop_peer(peer)
         if self._members is not None:
             self._members.drop_peer(peer)
         return effects
@@ -282,11 +282,11 @@ class BrokerCore:
         """Ship records, reply, and notify readers that waited for a follower."""
         assert self._members is not None
         said = self._members.turn(now_ms)
-        effects = [*self.desks.appends.take_done(), *said]
+        effects = [*self.parts.appends.take_done(), *said]
         return [*effects, *self._confirmed(now_ms)] if self._unconfirmed else effects
 
     def _followed(self, now_ms: int, item: LeaderConnected | Copied | NotCopied) -> list[Effect]:
-        following = self.desks.following
+        following = self.parts.following
         assert following is not None, "only a follower copies"
         if isinstance(item, Copied):
             following.copied(item.end)
@@ -299,103 +299,103 @@ class BrokerCore:
                 return following.not_copied(now_ms, end, reason)
 
     def _confirmed_by_group(self, now_ms: int, position: int) -> list[Effect]:
-        effects = self.desks.confirmations.confirmed_to(position)
-        if isinstance(self.desks.following, QuorumFollowing):
-            effects += self.desks.following.confirmed()
+        effects = self.parts.confirmations.confirmed_to(position)
+        if isinstance(self.parts.following, QuorumFollowing):
+            effects += self.parts.following.confirmed()
         return [*effects, *self._confirmed(now_ms)]
 
     # -- notifying readers --------------------------------------------------------------------
 
     def _grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
-        confirmations = self.desks.confirmations
+        confirmations = self.parts.confirmations
         if confirmations.confirmed >= confirmations.written and not self._unconfirmed:
-            answers = self.desks.pulls.grown(now_ms, queues)
-            done = self.desks.appends.take_done()
+            answers = self.parts.pulls.grown(now_ms, queues)
+            done = self.parts.appends.take_done()
             return [*done, *answers] if done else answers
         self._unconfirmed.append((confirmations.written, queues))
         return self._confirmed(now_ms)
 
     def _confirmed(self, now_ms: int) -> list[Effect]:
-        confirmed = self.desks.confirmations.confirmed
+        confirmed = self.parts.confirmations.confirmed
         effects: list[Effect] = []
         ready = 0
         for end, queues in self._unconfirmed:
             if end > confirmed:
                 break
             ready += 1
-            effects += self.desks.pulls.grown(now_ms, queues)
+            effects += self.parts.pulls.grown(now_ms, queues)
         if ready:
             del self._unconfirmed[:ready]
-        return [*self.desks.appends.take_done(), *effects]
+        return [*self.parts.appends.take_done(), *effects]
 
     # -- time ---------------------------------------------------------------------------------
 
     def _tick(self, now_ms: int, tick: Tick) -> list[Effect]:
-        desks, wall_ms = self.desks, tick.wall_ms
-        if desks.following is not None:
+        parts, wall_ms = self.parts, tick.wall_ms
+        if parts.following is not None:
             return self._follower_tick(now_ms)
-        if desks.leading is not None:
-            desks.leading.tick(now_ms, wall_ms)
-        effects = desks.confirmations.expire(now_ms)
+        if parts.leading is not None:
+            parts.leading.tick(now_ms, wall_ms)
+        effects = parts.confirmations.expire(now_ms)
         if self._elected is not None and self._elected.paused:
             return effects + self._quiet_tick(now_ms)
-        effects += desks.pulls.expire(now_ms)
-        effects += desks.members.expire(now_ms)
-        effects += desks.asking.expire(now_ms)
-        effects += desks.announcing.expire(now_ms)
-        effects += desks.lock_desk.expire(now_ms, wall_ms)
-        effects += desks.filter_server_desk.expire(now_ms)
-        effects += desks.check_backs.tick(now_ms, wall_ms)
-        effects += desks.batch_desk.tick(now_ms, wall_ms)
-        effects += desks.delays.tick(now_ms, tick)
-        desks.repeats.expire(now_ms)
-        desks.statistics.tick(now_ms)
-        desks.transactions.settle()
+        effects += parts.pulls.expire(now_ms)
+        effects += parts.members.expire(now_ms)
+        effects += parts.asking.expire(now_ms)
+        effects += parts.topic_registration.expire(now_ms)
+        effects += parts.lock_handler.expire(now_ms, wall_ms)
+        effects += parts.filter_server_handler.expire(now_ms)
+        effects += parts.check_backs.tick(now_ms, wall_ms)
+        effects += parts.batch_handler.tick(now_ms, wall_ms)
+        effects += parts.delays.tick(now_ms, tick)
+        parts.repeats.expire(now_ms)
+        parts.statistics.tick(now_ms)
+        parts.transactions.settle()
         # Records numbered in the meantime are taken here, in order, and go before every reply.
-        return self._record_progress(desks.commits.due(now_ms), "", wall_ms) + effects
+        return self._record_progress(parts.commits.due(now_ms), "", wall_ms) + effects
 
     def _follower_tick(self, now_ms: int) -> list[Effect]:
         """Run a follower's timers; timers that would write do not run."""
-        desks = self.desks
-        assert desks.following is not None
-        return desks.following.tick(now_ms) + self._quiet_tick(now_ms)
+        parts = self.parts
+        assert parts.following is not None
+        return parts.following.tick(now_ms) + self._quiet_tick(now_ms)
 
     def _quiet_tick(self, now_ms: int) -> list[Effect]:
         """Run the timers that write nothing."""
-        desks = self.desks
-        effects = desks.pulls.expire(now_ms)
-        effects += desks.members.expire(now_ms)
-        effects += desks.asking.expire(now_ms)
-        effects += desks.announcing.expire(now_ms)
-        effects += desks.filter_server_desk.expire(now_ms)
-        desks.statistics.tick(now_ms)
+        parts = self.parts
+        effects = parts.pulls.expire(now_ms)
+        effects += parts.members.expire(now_ms)
+        effects += parts.asking.expire(now_ms)
+        effects += parts.topic_registration.expire(now_ms)
+        effects += parts.filter_server_handler.expire(now_ms)
+        parts.statistics.tick(now_ms)
         return effects
 
     def _measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
         """Write the record of a deletion before requesting the deletion."""
-        self.desks.statistics.note_hour(look.hour)
-        if self.desks.following is not None:
-            return self.desks.retention.watched(look)
-        confirmed = self.desks.confirmations.confirmed
+        self.parts.statistics.note_hour(look.hour)
+        if self.parts.following is not None:
+            return self.parts.retention.watched(look)
+        confirmed = self.parts.confirmations.confirmed
         if self._elected is not None and look.deletable_end > confirmed:
             # A replica that truncates uncommitted records continues from the records before them.
             look = replace(look, deletable_end=confirmed)
         try:
-            decided = self.desks.retention.measured(now_ms, look)
+            decided = self.parts.retention.measured(now_ms, look)
             if look.segments:
-                decided += self.desks.delays.keep_above(look.segments[-1].end, look.wall_ms)
+                decided += self.parts.delays.keep_above(look.segments[-1].end, look.wall_ms)
         except KourouError as error:
             decided = [LogWarning(f"deletable log segments cannot be determined: {error}")]
-        return [*self.desks.appends.take_done(), *decided]
+        return [*self.parts.appends.take_done(), *decided]
 
     def _record_progress(self, events: Sequence[Event], why: str, wall_ms: int) -> list[Effect]:
         """Record what fits; the rest stays in effect here, and in consumerOffset.json."""
         warnings: list[Effect] = []
         try:
-            self.desks.recorder.record(events, Cause("broker", why), wall_ms)
+            self.parts.recorder.record(events, Cause("broker", why), wall_ms)
         except KourouError as error:
             warnings.append(LogWarning(f"consumer progress is not recorded: {error}"))
-        return [*self.desks.appends.take_done(), *warnings]
+        return [*self.parts.appends.take_done(), *warnings]
 
 
 def appended_bytes(effects: Sequence[Effect]) -> int:
@@ -405,50 +405,50 @@ def appended_bytes(effects: Sequence[Effect]) -> int:
     )
 
 
-def _unconfirmed_at_start(desks: Desks) -> list[tuple[int, Sequence[tuple[str, int, int]]]]:
+def _unconfirmed_at_start(parts: BrokerParts) -> list[tuple[int, Sequence[tuple[str, int, int]]]]:
     """Return queues with messages that a Raft group has not committed: readers wait for them."""
-    end = desks.confirmations.written
-    if desks.confirmations.confirmed >= end:
+    end = parts.confirmations.written
+    if parts.confirmations.confirmed >= end:
         return []
-    view = desks.view
+    view = parts.view
     lanes = [(topic, queue_id) for topic in view.topics() for queue_id in view.queue_ids(topic)]
     ranges = [(lane, view.queue_range(*lane)) for lane in lanes]
     return [(end, [(*lane, span[1]) for lane, span in ranges if span is not None])]
 
 
-def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
+def _handlers(parts: BrokerParts) -> Mapping[type[Request], Handler]:
     """Return the handlers; any other request gets the reply REQUEST_CODE_NOT_SUPPORTED."""
     return {
-        SendRecords: desks.sending.records,
-        SendMessage: desks.single_sends.send,
-        PullMessage: desks.pulls.answer,
-        QueryConsumerOffset: desks.offsets.committed,
-        UpdateConsumerOffset: desks.offsets.commit,
-        GetMaxOffset: desks.offsets.maximum,
-        GetMinOffset: desks.offsets.minimum,
-        SearchOffsetByTimestamp: desks.offsets.by_time,
-        GetAllDelayOffset: desks.delays.all_offsets,
-        GetEarliestMsgStoreTime: desks.offsets.earliest,
-        **desks.queries.handlers(),
-        **desks.send_back.handlers(),
-        **desks.members.handlers(),
-        **desks.lock_desk.handlers(),
-        **desks.transactions.handlers(),
-        **desks.batch_desk.handlers(),
-        **desks.topic_desk.handlers(),
-        **desks.group_desk.handlers(),
-        **desks.group_figures.handlers(),
-        **desks.statistics.handlers(),
-        **desks.ask_desk.handlers(),
-        **desks.reply_desk.handlers(),
-        **desks.broker_desk.handlers(),
-        **desks.filter_desk.handlers(),
-        **desks.filter_server_desk.handlers(),
-        **desks.retention.handlers(),
-        **desks.history.handlers(),
-        **desks.beginning.handlers(),
-        **desks.log_desk.handlers(),
-        **desks.replica_desk.handlers(),
-        **(desks.leading.handlers() if desks.leading is not None else {}),
-        **(desks.following.handlers() if desks.following is not None else {}),
+        SendRecords: parts.sending.records,
+        SendMessage: parts.single_sends.send,
+        PullMessage: parts.pulls.answer,
+        QueryConsumerOffset: parts.offsets.committed,
+        UpdateConsumerOffset: parts.offsets.commit,
+        GetMaxOffset: parts.offsets.maximum,
+        GetMinOffset: parts.offsets.minimum,
+        SearchOffsetByTimestamp: parts.offsets.by_time,
+        GetAllDelayOffset: parts.delays.all_offsets,
+        GetEarliestMsgStoreTime: parts.offsets.earliest,
+        **parts.queries.handlers(),
+        **parts.send_back.handlers(),
+        **parts.members.handlers(),
+        **parts.lock_handler.handlers(),
+        **parts.transactions.handlers(),
+        **parts.batch_handler.handlers(),
+        **parts.topic_handler.handlers(),
+        **parts.group_handler.handlers(),
+        **parts.group_figures.handlers(),
+        **parts.statistics.handlers(),
+        **parts.client_request_handler.handlers(),
+        **parts.reply_handler.handlers(),
+        **parts.broker_handler.handlers(),
+        **parts.filter_handler.handlers(),
+        **parts.filter_server_handler.handlers(),
+        **parts.retention.handlers(),
+        **parts.history.handlers(),
+        **parts.beginning.handlers(),
+        **parts.log_handler.handlers(),
+        **parts.replica_handler.handlers(),
+        **(parts.leading.handlers() if parts.leading is not None else {}),
+        **(parts.following.handlers() if parts.following is not None else {}),
     }

@@ -29,12 +29,12 @@ class SqlFilter:
         except Unmatchable:
             return False
 
-    def sieve(self) -> Sieve:
+    def predicate(self) -> Predicate:
         """A new predicate for the messages of one read."""
-        return Sieve(self._compiled)
+        return Predicate(self._compiled)
 
 
-class Sieve:
+class Predicate:
     """Tests the messages of one read and counts those that could not be compared.
 
     Call it with a message's values of the properties in `names`.

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from kourou.errors import Corrupt
-from kourou.model.limits import EPOCHS_TOLD_MAX
+from kourou.model.limits import EPOCHS_SENT_MAX
 
 EpochStart: TypeAlias = tuple[int, int]
 """(epoch, position where it starts)."""
@@ -107,7 +107,7 @@ class Epochs:
         return tuple(pair for pair in pairs if pair[0] > 0)
 
     def told(
-        self, below: int | None = None, count: int = EPOCHS_TOLD_MAX
+        self, below: int | None = None, count: int = EPOCHS_SENT_MAX
     ) -> tuple[EpochStart, ...]:
         """The newest `count` epochs that start below `below` (the end, if None), for messages.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kourou.errors import ConfigError, NoPermission
 from kourou.events.event_base import Scalar
 from kourou.model.limits import SETTING_LENGTH_MAX, SETTING_NAME_LENGTH_MAX
-from kourou.protocol.bodies.settings_body import SettingTold
+from kourou.protocol.bodies.settings_body import SettingView
 
 _NEVER_REMOTE_WORDS: dict[str, str] = {
     **dict.fromkeys(
@@ -139,7 +139,7 @@ class SettingsRegistry:
             )
         return spec
 
-    def told(self, spec: SettingSpec, value: str) -> SettingTold:
+    def told(self, spec: SettingSpec, value: str) -> SettingView:
         """One of its keys with the effective value, for a user who wants to change it."""
         why_not = ""
         try:
@@ -149,7 +149,7 @@ class SettingsRegistry:
         configured = spec.configured
         truth, number = isinstance(configured, bool), isinstance(configured, int)
         bounded = number and not truth
-        return SettingTold(
+        return SettingView(
             name=spec.name,
             value=value,
             configured=str(configured).lower() if truth else str(configured),

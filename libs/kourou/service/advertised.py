@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX
 
-CARRIERS = ("zmq", "tcp")
+PROTOCOLS = ("zmq", "tcp")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
 
 
@@ -27,7 +27,7 @@ def advertised(dial: Mapping[str, str], text: str) -> dict[str, str]:
         carrier, listener = (carrier, rest) if colon else ("zmq", name)
         if (
             not equals
-            or carrier not in CARRIERS
+            or carrier not in PROTOCOLS
             or not _NAME.fullmatch(listener)
             or not _is_address(address)
         ):

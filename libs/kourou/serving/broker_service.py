@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
-from kourou.engine.desks import Desks, Role
 from kourou.engine.effects import ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Announced, Fenced, Input, LeaderConnected
+from kourou.engine.parts import BrokerParts, Role
 from kourou.engine.roles.follower import Following
 from kourou.errors import Code
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
@@ -24,20 +24,20 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo
 from kourou.runtime.peer import Peer
 from kourou.service.admin_http import AdminHttp, AdminPages
-from kourou.service.carrier import Ears
+from kourou.service.protocol_server import TransportCallbacks
 from kourou.serving.address_server import AddressServer
+from kourou.serving.bootstrap import Bootstrap, RestartLog, Wanted
 from kourou.serving.config import BrokerSettings
 from kourou.serving.exporter_page import ExporterPage, PageQuestions
-from kourou.serving.late_beginning import BeginAnew, LateBeginning, Wanted
 from kourou.serving.leader_link import LeaderLink
-from kourou.serving.listening import Listening
+from kourou.serving.listeners import Listening
 from kourou.serving.measures import Measures
-from kourou.serving.opening import open_store
+from kourou.serving.open_store import open_store
+from kourou.serving.part_settings import role_of
 from kourou.serving.registration import Identity, Registration, told_topics
-from kourou.serving.tenure import Surroundings, Tenure
+from kourou.serving.role_session import RoleSession, SessionContext
+from kourou.serving.store_runtime import RuntimeCallbacks, StoreRuntime
 from kourou.serving.tracing import broker_spans
-from kourou.serving.upkeep import Told, Upkeep
-from kourou.serving.wiring import role_of
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.transport.zmq_server import ZmqServer
@@ -68,32 +68,32 @@ class BrokerService:
         self.settings = settings
         self._clock: Clock = clock or SystemClock()
         self._disk = disk
-        self._upkeep: Upkeep | None = None
-        self._tenure: Tenure | None = None
+        self._store_runtime: StoreRuntime | None = None
+        self._session: RoleSession | None = None
         self._registration: Registration | None = None
         self._address_server: AddressServer | None = None
         self._admin: AdminHttp | None = None
         self._spans: BrokerSpans | None = None
         self._measures = Measures()
-        ears = Ears(self._arrived, self._lost, self._post, self._measures.rpc)
+        callbacks = TransportCallbacks(self._arrived, self._lost, self._post, self._measures.rpc)
         self._curve = settings.client_curve
-        self._link = LeaderLink(ears, self._found_leader, self._clock, self._curve)
+        self._link = LeaderLink(callbacks, self._found_leader, self._clock, self._curve)
         questions = PageQuestions(self._post, self._clock)
         self._exporter = ExporterPage(questions, self._measures, self._clock)
         self._listening = Listening(
-            settings, ears, self._clock, self.server_type, self._link, questions
+            settings, callbacks, self._clock, self.server_type, self._link, questions
         )
-        self._late = LateBeginning(
+        self._late = Bootstrap(
             settings.broker_name,
             self._clock,
             self._leaders,
-            self._begin_anew,
+            self._restart_log,
             still=self._is_late,
             curve=self._curve,
         )
         self._fail: Callable[[BaseException], None] = _nobody
         self._renewing: asyncio.Task[None] | None = None
-        self._due: CutLog | ChangeRole | BeginAnew | None = None
+        self._due: CutLog | ChangeRole | RestartLog | None = None
         self._stopping = False
         self._served = False
         self._ready = False
@@ -122,28 +122,28 @@ class BrokerService:
     async def _open(self) -> None:
         """Open the store and create everything that works on it."""
         found = await asyncio.to_thread(open_store, self.settings, self._disk)
-        carriers, told = self._listening.carriers, self._told()
+        protocols, told = self._listening.protocols, self._told()
         try:
-            self._upkeep = Upkeep(
-                self.settings, found, self._clock, carriers, told, self._spans, self._measures
+            self._store_runtime = StoreRuntime(
+                self.settings, found, self._clock, protocols, told, self._spans, self._measures
             )
-            self._opened(self._upkeep)
-            self._tenure = self._connected(found.booted.control, None)
+            self._opened(self._store_runtime)
+            self._session = self._connected(found.booted.control, None)
         except BaseException:
             found.close()
             raise
 
-    def _told(self) -> Told:
+    def _told(self) -> RuntimeCallbacks:
         """Return the callbacks for the effect executors."""
-        return Told(self._post, self._announce, self._fail)
+        return RuntimeCallbacks(self._post, self._announce, self._fail)
 
-    def _opened(self, upkeep: Upkeep) -> None:
+    def _opened(self, store_runtime: StoreRuntime) -> None:
         """Called when the store is open, before a core works on it."""
 
-    def _connected(self, control: ControlState, change: ChangeRole | None) -> Tenure:
+    def _connected(self, control: ControlState, change: ChangeRole | None) -> RoleSession:
         """Create a core on the open store; `change` is its new role, or None at a start."""
-        assert self._upkeep is not None
-        around = Surroundings(
+        assert self._store_runtime is not None
+        around = SessionContext(
             clock=self._clock,
             listening=self._listening,
             measures=self._measures,
@@ -153,8 +153,8 @@ class BrokerService:
             begin=lambda effect: self._late.want(Wanted(effect.position, effect.common)),
             performers=self._performers(),
         )
-        role = self._role(self._upkeep.store, control, change)
-        return Tenure(self.settings, self._upkeep, control, around, role)
+        role = self._role(self._store_runtime.store, control, change)
+        return RoleSession(self.settings, self._store_runtime, control, around, role)
 
     def _performers(self) -> Mapping[type[Effect], Callable[[Any], None]]:
         """Executors for effects that only some roles have."""
@@ -165,8 +165,8 @@ class BrokerService:
 
     async def serve(self) -> Mapping[str, str]:
         """Record the start-up events, start to serve, and register with the name servers."""
-        assert self._tenure is not None
-        await self._tenure.begin()
+        assert self._session is not None
+        await self._session.begin()
         self._served = self._ready = True
         self._follow()
         await self._find_name_servers()
@@ -182,11 +182,11 @@ class BrokerService:
         await self._renewed()
         await self._leave_name_servers()
         self._listening.pause_clients()
-        tenure = self._tenure
-        if tenure is not None and not tenure.over:
+        session = self._session
+        if session is not None and not session.over:
             deadline_ms = self._clock.monotonic_ms() + self.settings.sync_flush_timeout_ms
-            await tenure.drain(deadline_ms)
-        self._listening.carriers.pause()
+            await session.drain(deadline_ms)
+        self._listening.protocols.pause()
 
     async def stop(self) -> None:
         """Record consumer progress, flush and close everything."""
@@ -196,24 +196,24 @@ class BrokerService:
         if self._admin is not None:
             await self._admin.stop()
         await self._leave_name_servers()
-        tenure, upkeep = self._tenure, self._upkeep
-        if tenure is not None and upkeep is not None and not upkeep.closed:
-            tenure.cease()
-            for to in tenure.history.stop():
+        session, store_runtime = self._session, self._store_runtime
+        if session is not None and store_runtime is not None and not store_runtime.closed:
+            session.cease()
+            for to in session.history.stop():
                 self._answer(to, Code.SERVICE_NOT_AVAILABLE, STOPPING)
-            tenure.last_records()
-            await upkeep.close()
-        self._listening.carriers.close()
+            session.last_records()
+            await store_runtime.close()
+        self._listening.protocols.close()
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
     # -- role sessions ------------------------------------------------------------------------
 
-    def _begin_anew(self, known: BeginAnew) -> None:
+    def _restart_log(self, known: RestartLog) -> None:
         """The leader has returned the state before its log: restart this log at that position."""
-        tenure = self._tenure
-        if tenure is not None and not tenure.over and not tenure.leads:
-            tenure.cease()
+        session = self._session
+        if session is not None and not session.over and not session.leads:
+            session.cease()
             self._renew(known)
 
     def _is_late(self) -> bool:
@@ -223,7 +223,7 @@ class BrokerService:
     def _leaders(self) -> Sequence[str]:
         return [self._link.address] if self._link.address else []
 
-    def _renew(self, why: CutLog | ChangeRole | BeginAnew) -> None:
+    def _renew(self, why: CutLog | ChangeRole | RestartLog) -> None:
         """Replace the role session on the same store; the core has requested it and is idle.
 
         A request that arrives during the replacement is executed next.
@@ -233,14 +233,14 @@ class BrokerService:
         else:
             self._due = why
 
-    async def _take_over(self, why: CutLog | ChangeRole | BeginAnew | None) -> None:
+    async def _take_over(self, why: CutLog | ChangeRole | RestartLog | None) -> None:
         """Replace the role session as long as another replacement is due.
 
         A failure ends the process: it changes nothing that a restart would not find.
         """
         try:
             while why is not None:
-                await self._another_tenure(why)
+                await self._another_session(why)
                 why, self._due = self._due, None
         except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
             _log.critical("the broker cannot continue in its new role: %s", error)
@@ -248,42 +248,42 @@ class BrokerService:
         finally:
             self._renewing = None
 
-    async def _another_tenure(self, why: CutLog | ChangeRole | BeginAnew) -> None:
+    async def _another_session(self, why: CutLog | ChangeRole | RestartLog) -> None:
         """End a role session and start the next one. Listeners and connections stay open.
 
         The store stays open, except when the log is truncated or restarted.
         """
-        tenure, upkeep = self._tenure, self._upkeep
-        assert tenure is not None
-        assert upkeep is not None
+        session, store_runtime = self._session, self._store_runtime
+        assert session is not None
+        assert store_runtime is not None
         self._ready = False
         self._link.part()
-        for to in tenure.release():
+        for to in session.release():
             self._answer(to, Code.SERVICE_NOT_AVAILABLE, CHANGING)
-        tenure.last_records()
+        session.last_records()
         if isinstance(why, CutLog):
-            await upkeep.close(_cut(why))
-        elif isinstance(why, BeginAnew):
-            await upkeep.close(why.leave, settle=False)
+            await store_runtime.close(_cut(why))
+        elif isinstance(why, RestartLog):
+            await store_runtime.close(why.leave, settle=False)
         if self._stopping:
             return
         if isinstance(why, ChangeRole):
-            self._tenure = self._connected(tenure.desks.control, why)
+            self._session = self._connected(session.parts.control, why)
         else:
             await self._open()
-        await self._tenure_begins(led=tenure.leads)
+        await self._start_session(led=session.leads)
 
-    async def _tenure_begins(self, *, led: bool) -> None:
-        tenure = self._tenure
-        assert tenure is not None
-        await tenure.begin()
-        if tenure.leads != led:
-            _log.warning("this broker is now %s", "the leader" if tenure.leads else "a follower")
+    async def _start_session(self, *, led: bool) -> None:
+        session = self._session
+        assert session is not None
+        await session.begin()
+        if session.leads != led:
+            _log.warning("this broker is now %s", "the leader" if session.leads else "a follower")
         self._ready = not self._stopping
         if self._stopping:
             return
         self._follow()
-        if tenure.leads != led:
+        if session.leads != led:
             # The broker registers in its new role; its former registration is removed first.
             await self._leave_name_servers()
             await self._find_name_servers()
@@ -299,12 +299,12 @@ class BrokerService:
 
     def _follow(self) -> None:
         """Connect to the leader, as soon as its address is known; does nothing on a leader."""
-        if not self._tenure_leads:
+        if not self._session_leads:
             self._link.follow(self.settings.leader_endpoint or self._link.address)
 
     @property
-    def _tenure_leads(self) -> bool:
-        return self._tenure is None or self._tenure.leads
+    def _session_leads(self) -> bool:
+        return self._session is None or self._session.leads
 
     @property
     def _follows_somebody(self) -> bool:
@@ -312,9 +312,9 @@ class BrokerService:
 
         True on a leader, and on a follower that is connected and copies.
         """
-        if self._tenure_leads:
+        if self._session_leads:
             return True
-        following = self._desks().following
+        following = self._parts().following
         return (
             self._link.connected
             and isinstance(following, Following)
@@ -326,7 +326,7 @@ class BrokerService:
 
         A leader that is being followed is kept, because it may have newer information.
         """
-        if self._tenure_leads or self._tenure_is_over:
+        if self._session_leads or self._session_is_over:
             return
         self._link.leader = answer.master_addr or self._link.leader
         if self.settings.leader_endpoint or not answer.ha_server_addr:
@@ -368,7 +368,7 @@ class BrokerService:
         return Identity(
             settings.broker_cluster_name,
             settings.broker_name,
-            LEADER if self._tenure_leads else settings.broker_id,
+            LEADER if self._session_leads else settings.broker_id,
             listeners.get("tcp:internal") or listeners["zmq:internal"],
             self._listening.members_address,
             dict(listeners),
@@ -379,23 +379,23 @@ class BrokerService:
         return Registration(
             addresses,
             self._identity(),
-            lambda: told_topics(self._desks().control, self._desks().policy.permission),
+            lambda: told_topics(self._parts().control, self._parts().policy.permission),
             period_ms=settings.register_period_ms,
             timeout_ms=settings.register_timeout_ms,
             announced=self._announced,
-            filter_listeners=lambda: self._desks().filter_servers.told(),
-            epoch=lambda: self._desks().control.replicas.epoch,
-            promotion=lambda: self._desks().control.replicas.promotion,
+            filter_listeners=lambda: self._parts().filter_servers.told(),
+            epoch=lambda: self._parts().control.replicas.epoch,
+            promotion=lambda: self._parts().control.replicas.promotion,
             fenced=lambda epoch: self._post(Fenced(epoch)),
             answered=self._registered,
             hurry=lambda: not self._follows_somebody,
             curve=self._curve,
         )
 
-    def _desks(self) -> Desks:
+    def _parts(self) -> BrokerParts:
         """Return the state of the current role session, or of the last one."""
-        assert self._tenure is not None
-        return self._tenure.desks
+        assert self._session is not None
+        return self._session.parts
 
     def _announce(self, number: int) -> None:
         if self._registration is not None:
@@ -409,22 +409,22 @@ class BrokerService:
     # -- requests -----------------------------------------------------------------------------
 
     @property
-    def _tenure_is_over(self) -> bool:
-        return self._tenure is None or self._tenure.over
+    def _session_is_over(self) -> bool:
+        return self._session is None or self._session.over
 
     def _arrived(self, received: list[Received]) -> None:
-        if self._tenure is None or self._tenure.over:
-            why = STARTING if self._tenure is None else CHANGING
+        if self._session is None or self._session.over:
+            why = STARTING if self._session is None else CHANGING
             for early in received:
                 self._answer(early.to, Code.SERVICE_NOT_AVAILABLE, why)
         else:
-            self._admit(self._tenure, received)
+            self._admit(self._session, received)
 
-    def _admit(self, tenure: Tenure, received: list[Received]) -> None:
+    def _admit(self, session: RoleSession, received: list[Received]) -> None:
         if self._spans is None:
-            tenure.offer_all(received)
+            session.offer_all(received)
         else:
-            self._spans.handle(received, tenure.offer_all)
+            self._spans.handle(received, session.offer_all)
 
     def _lost(self, peer: Peer) -> None:
         if self._spans is not None:
@@ -440,12 +440,12 @@ class BrokerService:
                 self._spans.refused(item.to, Code.SYSTEM_BUSY, BUSY)
 
     def _answer(self, to: ReplyTo, code: int, remark: str) -> None:
-        self._listening.carriers.reply(Reply(to, code, remark))
+        self._listening.protocols.reply(Reply(to, code, remark))
         self._measures.rpc.answered(to, code)
 
     def _post(self, item: Input) -> None:
-        if self._tenure is not None and not self._tenure.over:
-            self._tenure.loop.post(item)
+        if self._session is not None and not self._session.over:
+            self._session.loop.post(item)
 
     # -- pages --------------------------------------------------------------------------------
 
@@ -453,36 +453,38 @@ class BrokerService:
         return AdminPages(
             healthy=lambda: "" if self._is_healthy() else "stopped",
             ready=self._unready,
-            metrics=lambda: b"" if self._upkeep is None else self._upkeep.figures.metrics(),
+            metrics=lambda: (
+                b"" if self._store_runtime is None else self._store_runtime.figures.metrics()
+            ),
             config=self.settings.render,
             statistics=self._statistics,
             exporter=self._exporter_page,
         )
 
     async def _exporter_page(self) -> bytes:
-        tenure, upkeep = self._tenure, self._upkeep
-        if tenure is None or upkeep is None or tenure.over:
+        session, store_runtime = self._session, self._store_runtime
+        if session is None or store_runtime is None or session.over:
             return b""
         address = f"{self.settings.broker_ip}:{self._listening.store_port}"
-        asked = await self._exporter.asked(tenure.desks)
-        return upkeep.figures.exporter_metrics(asked, address)
+        asked = await self._exporter.asked(session.parts)
+        return store_runtime.figures.exporter_metrics(asked, address)
 
     def _is_healthy(self) -> bool:
         if not self._served or self._renewing is not None:
             return True
-        return self._tenure is not None and self._tenure.loop.running
+        return self._session is not None and self._session.loop.running
 
     def _unready(self) -> str:
-        if self._ready and not self._tenure_is_over:
+        if self._ready and not self._session_is_over:
             return ""
         return "not serving" if self._served else "starting"
 
     def _statistics(self) -> Mapping[str, Any]:
-        if self._tenure is None:
+        if self._session is None:
             return {"starting": True}
         registration = self._registration
         return {
-            **self._tenure.statistics(),
+            **self._session.statistics(),
             "name_servers": {} if registration is None else registration.registered,
         }
 

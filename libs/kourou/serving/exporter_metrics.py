@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from kourou.engine.desks import Desks
+from kourou.engine.parts import BrokerParts
 from kourou.engine.ports import StoreView
 from kourou.engine.statistics import Statistics
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
@@ -50,7 +50,7 @@ class Asked:
 
 
 def exporter_families(
-    desks: Desks,
+    parts: BrokerParts,
     store: Store,
     table: Mapping[str, str],
     asked: Asked,
@@ -62,11 +62,11 @@ def exporter_families(
 
     `table` is its runtime table, `address` the address for clients.
     """
-    policy = desks.policy
+    policy = parts.policy
     here = {"cluster": policy.cluster_name, "broker": policy.broker_name}
-    yield from _broker(here, desks.statistics, policy.cluster_name, address)
-    yield from _topics(here, desks)
-    yield from _groups(here, desks, wall_ms)
+    yield from _broker(here, parts.statistics, policy.cluster_name, address)
+    yield from _topics(here, parts)
+    yield from _groups(here, parts, wall_ms)
     yield from _members(asked.members)
     runtime = {
         "cluster": policy.cluster_name,
@@ -76,7 +76,7 @@ def exporter_families(
         "boottime": table["bootTimestamp"],
         "broker_version": table["brokerVersion"],
     }
-    yield from _runtime(runtime, desks.view, store, table, asked)
+    yield from _runtime(runtime, parts.view, store, table, asked)
 
 
 def _broker(here: Labels, statistics: Statistics, cluster: str, address: str) -> Iterator[Family]:
@@ -97,19 +97,19 @@ def _tps(statistics: Statistics, item: str, key: str) -> float:
 # -- topics ---------------------------------------------------------------------------------------
 
 
-def _topics(here: Labels, desks: Desks) -> Iterator[Family]:
-    counted = [topic for topic in desks.traffic.messages_in if not topic.startswith(_OF_GROUPS)]
+def _topics(here: Labels, parts: BrokerParts) -> Iterator[Family]:
+    counted = [topic for topic in parts.traffic.messages_in if not topic.startswith(_OF_GROUPS)]
     for name, item in (
         ("rocketmq_producer_tps", "TOPIC_PUT_NUMS"),
         ("rocketmq_producer_message_size", "TOPIC_PUT_SIZE"),
     ):
-        samples = [({**here, "topic": t}, _tps(desks.statistics, item, t)) for t in counted]
+        samples = [({**here, "topic": t}, _tps(parts.statistics, item, t)) for t in counted]
         yield Family.gauge(name, "", samples)
     plain: list[Sample] = []
     retries: list[Sample] = []
     dead: list[Sample] = []
-    for topic in desks.view.topics():
-        end = sum(high for _, high in _ranges(desks.view, topic))
+    for topic in parts.view.topics():
+        end = sum(high for _, high in _ranges(parts.view, topic))
         if topic.startswith(DLQ_PREFIX):
             dead.append(({**here, "group": topic.removeprefix(DLQ_PREFIX)}, end))
         else:
@@ -133,16 +133,16 @@ def _ranges(view: StoreView, topic: str) -> Iterator[tuple[int, int]]:
 # -- groups ---------------------------------------------------------------------------------------
 
 
-def _groups(here: Labels, desks: Desks, wall_ms: int) -> Iterator[Family]:
+def _groups(here: Labels, parts: BrokerParts, wall_ms: int) -> Iterator[Family]:
     for name, item, counts in (
-        ("rocketmq_consumer_tps", "GROUP_GET_NUMS", desks.traffic.messages_out),
-        ("rocketmq_consumer_message_size", "GROUP_GET_SIZE", desks.traffic.bytes_out),
-        ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", desks.traffic.sent_back),
+        ("rocketmq_consumer_tps", "GROUP_GET_NUMS", parts.traffic.messages_out),
+        ("rocketmq_consumer_message_size", "GROUP_GET_SIZE", parts.traffic.bytes_out),
+        ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", parts.traffic.sent_back),
     ):
         samples = [
             (
                 {**here, "topic": topic, "group": group},
-                _tps(desks.statistics, item, f"{topic}@{group}"),
+                _tps(parts.statistics, item, f"{topic}@{group}"),
             )
             for topic, group in counts
         ]
@@ -151,22 +151,22 @@ def _groups(here: Labels, desks: Desks, wall_ms: int) -> Iterator[Family]:
     ages: list[Sample] = []
     behind: dict[str, list[Sample]] = {"diff": [], "retrydiff": [], "dlqdiff": []}
     committed: set[tuple[str, str]] = set()
-    for group, topic, queues in desks.commits.entries():
+    for group, topic, queues in parts.commits.entries():
         committed.add((group, topic))
         place = {**here, "topic": topic, "group": group}
         offsets.append((place, sum(queues.values())))
-        lag, age_ms = _behind(desks.view, topic, queues, wall_ms)
+        lag, age_ms = _behind(parts.view, topic, queues, wall_ms)
         ages.append((place, age_ms))
-        known = desks.membership.consumer_group(group)
+        known = parts.membership.consumer_group(group)
         if known is None or known.message_model is MessageModel.CLUSTERING:
             members = 0 if known is None else len(known.members)
             behind[_kind(topic)].append((_lag(group, topic, members), lag))
     # A group has no commits in its dead-letter topic before dead letters are handled for the first
     # time.
-    for topic in desks.view.topics():
+    for topic in parts.view.topics():
         group = topic.removeprefix(DLQ_PREFIX)
         if group != topic and (group, topic) not in committed:
-            waiting = sum(high - low for low, high in _ranges(desks.view, topic))
+            waiting = sum(high - low for low, high in _ranges(parts.view, topic))
             behind["dlqdiff"].append((_lag(group, topic, 0), waiting))
     yield Family.gauge("rocketmq_consumer_offset", "", offsets)
     yield Family.gauge("rocketmq_group_get_latency_by_storetime", "", ages)

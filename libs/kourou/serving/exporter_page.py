@@ -17,8 +17,8 @@ from operator import sub
 from typing import Any
 
 from kourou.clock import Clock
-from kourou.engine.desks import Desks
 from kourou.engine.inputs import Input
+from kourou.engine.parts import BrokerParts
 from kourou.errors import Code, KourouError
 from kourou.model.limits import EXPORTER_MEMBERS_MAX, EXPORTER_MEMBERS_MS_MAX
 from kourou.protocol.all_bodies import decode_consumer_running_info
@@ -135,10 +135,10 @@ class ExporterPage:
         self._now_ns = now_ns
         self._sends = LastMinute(clock.monotonic_ms())
 
-    async def asked(self, desks: Desks) -> Asked:
+    async def asked(self, parts: BrokerParts) -> Asked:
         """Collect the values; waits at most two seconds for consumers that do not reply."""
         wait_ms = await self._wait_ms()
-        members = await self._members(desks)
+        members = await self._members(parts)
         sends = self._sends.look(self._clock.monotonic_ms(), self._measures.rpc.stored())
         return Asked(members, wait_ms, sends)
 
@@ -149,20 +149,20 @@ class ExporterPage:
             await asyncio.sleep(0)
         return (self._now_ns() - began_ns) / NS_PER_MS
 
-    async def _members(self, desks: Desks) -> list[Member]:
-        membership = desks.membership
+    async def _members(self, parts: BrokerParts) -> list[Member]:
+        membership = parts.membership
         everybody = (
             (group, client_id)
             for group in membership.consumer_groups()
             for client_id in membership.consumer_ids(group)
         )
         chosen = list(islice(everybody, EXPORTER_MEMBERS_MAX))
-        found = await asyncio.gather(*(self._member(desks, *one) for one in chosen))
+        found = await asyncio.gather(*(self._member(parts, *one) for one in chosen))
         return [member for member in found if member is not None]
 
-    async def _member(self, desks: Desks, group: str, client_id: str) -> Member | None:
+    async def _member(self, parts: BrokerParts, group: str, client_id: str) -> Member | None:
         """Return a consumer's running info; None if it does not reply."""
-        peer = desks.membership.consumer_peer(group, client_id)
+        peer = parts.membership.consumer_peer(group, client_id)
         if peer is None:
             return None
         request = GetConsumerRunningInfo(consumer_group=group, client_id=client_id)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from kourou.clock import Clock
-from kourou.engine.desks import Desks
-from kourou.service.carrier import Carriers
+from kourou.engine.parts import BrokerParts
+from kourou.service.protocol_server import ProtocolServers
 from kourou.serving.measures import Measures
 from kourou.serving.metrics import broker_metrics
 from kourou.serving.rpc_latency import PULLS, SENDS
@@ -41,28 +41,28 @@ class Figures:
         self._clock = clock
         self._boot_wall_ms = clock.now_ms()
         self._boot_ms = clock.monotonic_ms()
-        self._desks: Desks | None = None
-        self._carriers = Carriers()
+        self._parts: BrokerParts | None = None
+        self._protocols = ProtocolServers()
         self._spans: BrokerSpans | None = None
         self._measures = Measures()
 
     def attach(
         self,
-        desks: Desks,
-        carriers: Carriers,
+        parts: BrokerParts,
+        protocols: ProtocolServers,
         spans: BrokerSpans | None = None,
         measures: Measures | None = None,
     ) -> None:
         """Set the components that are created after this object."""
         self._spans = spans
         self._measures = measures or self._measures
-        self._desks = desks
-        self._carriers = carriers
+        self._parts = parts
+        self._protocols = protocols
 
     def table(self) -> Mapping[str, str]:
         """Return the values of GET_BROKER_RUNTIME_INFO under RocketMQ's names."""
-        assert self._desks is not None
-        traffic = self._desks.traffic
+        assert self._parts is not None
+        traffic = self._parts.traffic
         total, free = self._store.usage()
         ratio = f"{(total - free) / total if total else 0.0:.4f}"
         seconds = (self._clock.monotonic_ms() - self._boot_ms) // 1_000
@@ -74,11 +74,11 @@ class Figures:
             "brokerVersion": "409",
             "bootTimestamp": str(self._boot_wall_ms),
             "runtime": f"[ {days} days, {hour} hours, {minute} minutes, {second} seconds ]",
-            **self._desks.statistics.broker_rates(),
-            **self._desks.statistics.broker_totals(),
+            **self._parts.statistics.broker_rates(),
+            **self._parts.statistics.broker_totals(),
             **{
                 f"scheduleMessageOffset_{level}": f"{offset},{end}"
-                for level, (offset, end) in self._desks.delays.bounds().items()
+                for level, (offset, end) in self._parts.delays.bounds().items()
             },
             **NO_POOLS,
             "pageCacheLockTimeMills": "0",  # there is no such lock
@@ -87,9 +87,9 @@ class Figures:
             "commitLogDirCapacity": _capacity(total, free),
             "remainHowManyDataToCommit": str(self._store.unwritten_bytes),
             "dispatchBehindBytes": str(self._store.dispatch_behind_bytes),
-            "pollingHolds": str(self._desks.pulls.held),
+            "pollingHolds": str(self._parts.pulls.held),
             "repeatsRemoved": str(traffic.repeats_removed),
-            "diskLevel": self._desks.pressure.level.name,
+            "diskLevel": self._parts.pressure.level.name,
             "sendLatencyCounts": _counts(self._measures.rpc.counts(SENDS)),
             "pullLatencyCounts": _counts(self._measures.rpc.counts(PULLS)),
             "commitLogDiskTotal": str(total),
@@ -99,8 +99,8 @@ class Figures:
 
     def _replication(self) -> dict[str, str]:
         """Return Kourou's replication values; empty if the broker never had a follower."""
-        assert self._desks is not None
-        told = self._desks.replica_desk.told(self._clock.monotonic_ms())
+        assert self._parts is not None
+        told = self._parts.replica_handler.told(self._clock.monotonic_ms())
         if told.leads and not told.epoch:
             return {}
         role = "fenced" if told.fenced else "leader" if told.leads else "follower"
@@ -119,34 +119,36 @@ class Figures:
 
     def statistics(self) -> dict[str, Any]:
         """Return all statistics, for people."""
-        assert self._desks is not None
+        assert self._parts is not None
         return {
             "store": self._store.statistics(),
-            "holds": self._desks.pulls.held,
-            "replies_owed": self._desks.confirmations.owed,
-            "members": self._desks.membership.statistics(),
-            "queue_locks": self._desks.locks.counts(),
+            "holds": self._parts.pulls.held,
+            "replies_owed": self._parts.confirmations.owed,
+            "members": self._parts.membership.statistics(),
+            "queue_locks": self._parts.locks.counts(),
             "disk": {
-                "level": self._desks.pressure.level.name,
-                "used_percent": self._desks.pressure.used_percent,
-                "refusing": self._desks.pressure.refusing,
-                "low": self._desks.pressure.low,
+                "level": self._parts.pressure.level.name,
+                "used_percent": self._parts.pressure.used_percent,
+                "refusing": self._parts.pressure.refusing,
+                "low": self._parts.pressure.low,
             },
-            "segments_deleted": dict(self._desks.retention.deleted),
-            "topics": len(self._desks.control.topics),
-            "groups": len(self._desks.control.groups),
-            "filters": self._desks.filter_desk.statistics(),
-            "replication": to_builtins(self._desks.replica_desk.told(self._clock.monotonic_ms())),
-            **self._carriers.statistics(),
+            "segments_deleted": dict(self._parts.retention.deleted),
+            "topics": len(self._parts.control.topics),
+            "groups": len(self._parts.control.groups),
+            "filters": self._parts.filter_handler.statistics(),
+            "replication": to_builtins(
+                self._parts.replica_handler.told(self._clock.monotonic_ms())
+            ),
+            **self._protocols.statistics(),
         }
 
     def metrics(self) -> bytes:
         """Return the Prometheus page."""
-        assert self._desks is not None
+        assert self._parts is not None
         return broker_metrics(
-            self._desks,
+            self._parts,
             self._store,
-            self._carriers,
+            self._protocols,
             self._measures,
             self._spans,
             wall_ms=self._clock.now_ms(),
@@ -159,10 +161,10 @@ class Figures:
         from kourou.serving.exporter_metrics import exporter_families
         from kourou.telemetry.exporter_table import EXPORTER_METRICS
 
-        assert self._desks is not None
+        assert self._parts is not None
         return expose(
             exporter_families(
-                self._desks,
+                self._parts,
                 self._store,
                 self.table(),
                 asked,

@@ -18,7 +18,7 @@ from kourou.protocol.wire.frames import Frame, decode_request
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
-from kourou.service.carrier import Ears, TimedReplyTo
+from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import split_address
 from kourou.transport.curve import ClientCurve
@@ -43,12 +43,12 @@ class LeaderLink:
 
     def __init__(
         self,
-        ears: Ears,
+        callbacks: TransportCallbacks,
         connected: Callable[[Peer, str], None],
         clock: Clock,
         curve: ClientCurve | None = None,
     ) -> None:
-        self._ears = ears
+        self._callbacks = callbacks
         self._told = connected
         self._curve = curve
         self._clock = clock
@@ -96,7 +96,7 @@ class LeaderLink:
     def _lost(self) -> None:
         peer, self._peer = self._peer, None
         if peer is not None:
-            self._ears.disconnected(peer)
+            self._callbacks.disconnected(peer)
 
     def _heard(self, frame: Frame) -> None:
         if self._peer is None:
@@ -113,7 +113,7 @@ class LeaderLink:
             )
             return
         to = TimedReplyTo(self._peer, 0, oneway=True, request_code=request.code)
-        self._ears.arrived([Received(to, request, frame.body, self._clock.now_ms())])
+        self._callbacks.arrived([Received(to, request, frame.body, self._clock.now_ms())])
 
     # -- as a protocol server ---------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from operator import sub
 from typing import TYPE_CHECKING
 
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
-from kourou.engine.desks import Desks
 from kourou.engine.groups.membership import Member, Membership
+from kourou.engine.parts import BrokerParts
 from kourou.engine.ports import StoreView
 from kourou.engine.traffic import SIZE_BOUNDS, Tally, Traffic
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
@@ -24,7 +24,7 @@ from kourou.model.names import (
 )
 from kourou.model.subscription import ConsumeType
 from kourou.protocol.record.layout import parts_of
-from kourou.service.carrier import Carriers
+from kourou.service.protocol_server import ProtocolServers
 from kourou.serving.measures import Measures
 from kourou.serving.replication_metrics import replication_families
 from kourou.serving.rpc_latency import PROTOCOLS
@@ -44,9 +44,9 @@ Pair = tuple[str, str]
 
 
 def broker_metrics(
-    desks: Desks,
+    parts: BrokerParts,
     store: Store,
-    carriers: Carriers,
+    protocols: ProtocolServers,
     measures: Measures,
     spans: BrokerSpans | None = None,
     *,
@@ -54,7 +54,7 @@ def broker_metrics(
     now_ms: int,
 ) -> bytes:
     """Return the page of one broker at `wall_ms`, which is `now_ms` of the monotonic clock."""
-    policy = desks.policy
+    policy = parts.policy
     base = {
         "cluster": policy.cluster_name,
         "node_type": "broker",
@@ -62,22 +62,22 @@ def broker_metrics(
     }
     return expose(
         [
-            *_traffic(base, desks),
-            *_state(base, desks),
-            *_transactions(base, desks),
-            *_delays(base, desks),
-            *_disk(base, desks.view, store, wall_ms),
-            *_retention(base, desks, store),
-            *replication_families(base, desks.replica_desk.told(now_ms)),
+            *_traffic(base, parts),
+            *_state(base, parts),
+            *_transactions(base, parts),
+            *_delays(base, parts),
+            *_disk(base, parts.view, store, wall_ms),
+            *_retention(base, parts, store),
+            *replication_families(base, parts.replica_handler.told(now_ms)),
             *_measured(base, measures),
-            *carriers.families(base),
+            *protocols.families(base),
             *(() if spans is None else spans.families(base)),
         ]
     )
 
 
-def _traffic(base: Base, desks: Desks) -> Iterator[Family]:
-    traffic = desks.traffic
+def _traffic(base: Base, parts: BrokerParts) -> Iterator[Family]:
+    traffic = parts.traffic
     stored = list(_stored(base, traffic))
     messages = [(labels, tally.messages) for labels, tally in stored]
     yield Family.counter("rocketmq_messages_in_total", "", messages)
@@ -101,35 +101,35 @@ def _traffic(base: Base, desks: Desks) -> Iterator[Family]:
     yield Family.counter("kourou_filter_failures_total", "", failures)
 
 
-def _state(base: Base, desks: Desks) -> Iterator[Family]:
-    yield Family.gauge("rocketmq_broker_permission", "", [(base, desks.policy.permission)])
-    yield Family.gauge("rocketmq_topic_number", "", [(base, len(desks.control.topics))])
-    yield Family.gauge("rocketmq_consumer_group_number", "", [(base, len(desks.control.groups))])
-    yield Family.gauge("kourou_holds", "", [(base, desks.pulls.held)])
-    locks = [({"consumer_group": group, **base}, n) for group, n in desks.locks.counts().items()]
+def _state(base: Base, parts: BrokerParts) -> Iterator[Family]:
+    yield Family.gauge("rocketmq_broker_permission", "", [(base, parts.policy.permission)])
+    yield Family.gauge("rocketmq_topic_number", "", [(base, len(parts.control.topics))])
+    yield Family.gauge("rocketmq_consumer_group_number", "", [(base, len(parts.control.groups))])
+    yield Family.gauge("kourou_holds", "", [(base, parts.pulls.held)])
+    locks = [({"consumer_group": group, **base}, n) for group, n in parts.locks.counts().items()]
     yield Family.gauge("kourou_queue_locks", "", locks)
-    yield Family.gauge("rocketmq_consumer_lag_messages", "", _lag(base, desks))
-    yield from _clients(base, desks.membership)
-    yield from _filters(base, desks)
+    yield Family.gauge("rocketmq_consumer_lag_messages", "", _lag(base, parts))
+    yield from _clients(base, parts.membership)
+    yield from _filters(base, parts)
 
 
-def _filters(base: Base, desks: Desks) -> Iterator[Family]:
+def _filters(base: Base, parts: BrokerParts) -> Iterator[Family]:
     """Return the counts of Python filters; the filter servers count what filters do."""
-    figures = desks.filter_desk.statistics()
+    figures = parts.filter_handler.statistics()
     yield Family.gauge("kourou_filters", "", [(base, figures["filters"])])
     yield Family.gauge("kourou_filter_versions", "", [(base, figures["versions"])])
     yield Family.gauge("kourou_filter_quarantined_versions", "", [(base, figures["quarantined"])])
     yield Family.gauge("kourou_filter_servers", "", [(base, figures["servers"])])
     skipped = [
         ({"consumer_group": one.group, "filter": one.name, **base}, one.skipped)
-        for one in desks.control.filters
+        for one in parts.control.filters
     ]
     yield Family.counter("kourou_filter_skips_recorded_total", "", skipped)
 
 
-def _delays(base: Base, desks: Desks) -> Iterator[Family]:
+def _delays(base: Base, parts: BrokerParts) -> Iterator[Family]:
     """Return the metrics of delayed messages, retries and dead letters."""
-    delays, back = desks.delays, desks.send_back
+    delays, back = parts.delays, parts.send_back
     figures = delays.figures
     waiting = [({"delay_level": str(n), **base}, count) for n, count in delays.waiting().items()]
     yield Family.gauge("kourou_delayed_waiting", "", waiting)
@@ -139,12 +139,12 @@ def _delays(base: Base, desks: Desks) -> Iterator[Family]:
     yield Family.counter("kourou_delayed_lost_total", "", [(base, figures.lost)])
     yield Family.counter("kourou_delayed_undeliverable_total", "", [(base, figures.undeliverable)])
     yield Family.counter("kourou_messages_sent_back_total", "", _by_group(base, back.sent_back))
-    dead = _from_0(_consumed(desks), back.dead)
+    dead = _from_0(_consumed(parts), back.dead)
     yield Family.counter("rocketmq_send_to_dlq_messages_total", "", _by_group(base, dead))
 
 
-def _transactions(base: Base, desks: Desks) -> Iterator[Family]:
-    transactions, checks = desks.transactions, desks.check_backs
+def _transactions(base: Base, parts: BrokerParts) -> Iterator[Family]:
+    transactions, checks = parts.transactions, parts.check_backs
     yield Family.gauge("rocketmq_half_messages", "", [(base, len(transactions.halves))])
     for outcome in ("commit", "rollback"):
         ended = [
@@ -182,8 +182,8 @@ def _disk(base: Base, view: StoreView, store: Store, wall_ms: int) -> Iterator[F
         yield Family.gauge("kourou_store_last_fault_timestamp_seconds", "", last)
 
 
-def _retention(base: Base, desks: Desks, store: Store) -> Iterator[Family]:
-    pressure, desk = desks.pressure, desks.retention
+def _retention(base: Base, parts: BrokerParts, store: Store) -> Iterator[Family]:
+    pressure, desk = parts.pressure, parts.retention
     yield Family.gauge("kourou_store_disk_level", "", [(base, int(pressure.level))])
     yield Family.gauge("kourou_store_disk_refusing", "", [(base, int(pressure.refusing))])
     yield Family.gauge("kourou_store_disk_low", "", [(base, int(pressure.low))])
@@ -192,7 +192,7 @@ def _retention(base: Base, desks: Desks, store: Store) -> Iterator[Family]:
     yield Family.gauge(
         "kourou_retention_unread_expiring_messages", "", _by_group(base, desk.unread_expiring)
     )
-    lost = _from_0(_unread(desks), desk.unread_deleted)
+    lost = _from_0(_unread(parts), desk.unread_deleted)
     yield Family.counter("kourou_retention_unread_deleted_total", "", _by_group(base, lost))
     yield Family.counter("kourou_clock_steps_total", "", [(base, store.ages.steps)])
 
@@ -286,12 +286,12 @@ def _by_group(base: Base, counts: Mapping[tuple[str, str], int]) -> list[Sample]
     return [(_group(base, topic, group), count) for (topic, group), count in counts.items()]
 
 
-def _lag(base: Base, desks: Desks) -> list[Sample]:
+def _lag(base: Base, parts: BrokerParts) -> list[Sample]:
     """Return the consumer lag per group and topic."""
     lags: dict[tuple[str, str], int] = {}
-    for group, topic, queues in desks.commits.entries():
+    for group, topic, queues in parts.commits.entries():
         for queue_id, offset in queues.items():
-            span = desks.view.queue_range(topic, queue_id)
+            span = parts.view.queue_range(topic, queue_id)
             if span is not None:
                 behind = max(span[1] - max(offset, span[0]), 0)
                 lags[topic, group] = lags.get((topic, group), 0) + behind
@@ -310,27 +310,27 @@ def _from_0(known: Iterator[Pair], counts: Mapping[Pair, int]) -> dict[Pair, int
     return found
 
 
-def _consumed(desks: Desks) -> Iterator[Pair]:
+def _consumed(parts: BrokerParts) -> Iterator[Pair]:
     """Return the topics and groups of all commits and subscriptions, without retry topics."""
-    for group in desks.commits.groups():
-        for topic in desks.commits.topics(group):
+    for group in parts.commits.groups():
+        for topic in parts.commits.topics(group):
             if not topic.startswith(RETRY_PREFIX):
                 yield topic, group
-    for group in desks.membership.consumer_groups():
-        known = desks.membership.consumer_group(group)
+    for group in parts.membership.consumer_groups():
+        known = parts.membership.consumer_group(group)
         for topic in () if known is None else known.subscriptions:
             if not topic.startswith(RETRY_PREFIX):
                 yield topic, group
 
 
-def _unread(desks: Desks) -> Iterator[Pair]:
+def _unread(parts: BrokerParts) -> Iterator[Pair]:
     """Return the topics and groups for which retention may report unread messages."""
     yield SCHEDULE_TOPIC, DELAY_GROUP
     yield HALF_TOPIC, TRANSACTION_GROUP
-    for config in desks.control.groups:
-        for topic in desks.commits.topics(config.name):
+    for config in parts.control.groups:
+        for topic in parts.commits.topics(config.name):
             yield topic, config.name
-        if (retry := retry_topic(config.name)) in desks.control.topics:
+        if (retry := retry_topic(config.name)) in parts.control.topics:
             yield retry, config.name
 
 

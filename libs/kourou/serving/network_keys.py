@@ -12,8 +12,8 @@ from enum import StrEnum
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.errors import ConfigError
 from kourou.service.advertised import advertised
-from kourou.service.remoting_carrier import VIP
 from kourou.service.remoting_keys import RemotingKeys
+from kourou.service.remoting_protocol import VIP
 from kourou.service.setting import SAME, setting
 from kourou.serving.address_server import list_url
 from kourou.serving.registration import REMOTING

@@ -195,8 +195,8 @@ class PeerLinks:
     """The connections to all other replicas.
 
     `peers` may include this replica; `reply` sends a reply to a client. It implements
-    kourou.service.carrier.Carrier for its metrics; its peers never send requests. All calls must be
-    made on the running loop.
+    ProtocolServer for its metrics; its peers never send requests. All calls must be made on the
+    running loop.
     """
 
     name = "raft"

@@ -174,7 +174,7 @@ class Projector:
                 return False
             await self._in_thread(self._events.append, batch)
         except Corrupt as error:
-            await self._start_anew(error)
+            await self._restart(error)
             return False
         self._offset = batch[-1].offset + 1
         info = await self._in_thread(self._events.info)
@@ -195,7 +195,7 @@ class Projector:
         self._in_touch = True
         return True
 
-    async def _start_anew(self, error: Corrupt) -> None:
+    async def _restart(self, error: Corrupt) -> None:
         taken = CONTROL.snapshot(self._control)  # on the loop: it changes the state
 
         def begin() -> str:

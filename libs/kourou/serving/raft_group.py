@@ -36,9 +36,9 @@ from kourou.replication.raft.ports import Chance
 from kourou.replication.raft.settings import RaftSettings
 from kourou.serving.peer_links import PeerLinks
 from kourou.serving.repairs import Damaged, Repairs
-from kourou.serving.standing import JOINING, StandingLines, boot_of
-from kourou.serving.upkeep import Upkeep
-from kourou.serving.vote_hand import VoteHand
+from kourou.serving.store_runtime import StoreRuntime
+from kourou.serving.vote_writer import VoteHand
+from kourou.serving.voter_status import JOINING, VoterStatusLog, boot_of
 from kourou.store.replica.chunks import Chunk
 from kourou.store.replica.vote_file import Vote
 
@@ -89,13 +89,13 @@ class RaftGroup:
         self.settings = settings
         self._preferred = preferred
         self._prefer_at_ms = 0
-        self._standing = StandingLines(clock.monotonic_ms())
+        self._standing = VoterStatusLog(clock.monotonic_ms())
         self._clock = clock
         self._links = links
         self._chance = chance
         self._word = word
         self._vote: VoteHand | None = None
-        self._upkeep: Upkeep | None = None
+        self._store_runtime: StoreRuntime | None = None
         self._core: Member | None = None
         self._inbox: deque[Input] = deque()
         self._takes_part = self._in_turn = self._soon = False
@@ -118,7 +118,7 @@ class RaftGroup:
 
     def prepare(
         self,
-        upkeep: Upkeep,
+        store_runtime: StoreRuntime,
         epochs: Sequence[tuple[int, int]],
         vote: VoteHand,
         address: str,
@@ -130,8 +130,8 @@ class RaftGroup:
         acknowledged and committed, for traced requests.
         """
         self._copies = copies
-        self._upkeep, self._vote = upkeep, vote
-        boot = boot_of(upkeep.store, epochs, vote.read(), born_anyway=self._born_anyway)
+        self._store_runtime, self._vote = store_runtime, vote
+        boot = boot_of(store_runtime.store, epochs, vote.read(), born_anyway=self._born_anyway)
         self._core = Member(
             replace(self.settings, address=address),
             boot,
@@ -148,23 +148,25 @@ class RaftGroup:
 
     def detach(self) -> None:
         """Detach the store, which is about to be closed to truncate or restart the log."""
-        self._upkeep = None
+        self._store_runtime = None
 
-    def attach(self, upkeep: Upkeep, done: happened.LogCut | happened.LogBegun) -> None:
+    def attach(
+        self, store_runtime: StoreRuntime, done: happened.LogCut | happened.LogRestarted
+    ) -> None:
         """Attach the reopened store after the requested change.
 
         Raises Corrupt if the log is not as requested.
         """
-        found = upkeep.found.booted.control.replicas.epochs
+        found = store_runtime.found.booted.control.replicas.epochs
         if isinstance(done, happened.LogCut):
-            wanted, end = self._member.log.epochs, upkeep.store.end
+            wanted, end = self._member.log.epochs, store_runtime.store.end
             pairs = [pair for pair in wanted.opened() if pair[1] < end]
             if end != wanted.end or found != pairs:
                 raise Corrupt(
                     f"the log should have been truncated to {wanted!r}, but is "
                     f"{Epochs(found, end)!r}"
                 )
-        self._upkeep = upkeep
+        self._store_runtime = store_runtime
         self._tell(done)
 
     async def stop(self) -> None:
@@ -203,7 +205,7 @@ class RaftGroup:
 
     def flushed(self, position: int) -> None:
         """Record that the log is on disk below `position`; ignored while no store is attached."""
-        if self._upkeep is not None:
+        if self._store_runtime is not None:
             self._tell(happened.Flushed(position))
 
     def vote_saved(self) -> None:
@@ -261,8 +263,8 @@ class RaftGroup:
             inputs.append(self._appended)
             self._appended = None
             self._flush()
-        if self._upkeep is not None:
-            first, _ = self._upkeep.store.log_range()
+        if self._store_runtime is not None:
+            first, _ = self._store_runtime.store.log_range()
             if first > core.log.first_position:
                 inputs.append(happened.Discarded(first))
         inputs += self._inbox
@@ -346,11 +348,11 @@ class RaftGroup:
         One that does not fit, or for which there is no space, is sent again, as are the chunks
         after it. StoreFaulted ends the process.
         """
-        assert self._upkeep is not None
+        assert self._store_runtime is not None
         copies = self._copies
         began_ns = 0 if copies is None else copies.now_ns()
         try:
-            end = self._upkeep.store.append_chunk(effect.position, effect.body)
+            end = self._store_runtime.store.append_chunk(effect.position, effect.body)
         except (Corrupt, Rejected, DiskFull) as error:
             _log.warning("data from the leader was not stored: %s", error)
             self._inbox.append(happened.WriteFailed(effect.position))
@@ -358,11 +360,11 @@ class RaftGroup:
         if copies is not None:
             copies.replicated(effect.body, end, began_ns)
         self._word.post(engine.Copied(end))
-        self._upkeep.hands.copied()
+        self._store_runtime.executor.copied()
 
     def _flush(self) -> None:
-        if self._upkeep is not None:
-            self._upkeep.flush()
+        if self._store_runtime is not None:
+            self._store_runtime.flush()
 
     def _role_changed(self, effect: RoleChanged) -> None:
         _log.info(
@@ -391,16 +393,16 @@ class RaftGroup:
 
     def _damaged(self) -> Damaged | None:
         log = self._member.log
-        if self._upkeep is None or log.cutting:
+        if self._store_runtime is None or log.cutting:
             return None
-        return Damaged(self._upkeep.store, log.epochs, log.confirmed)
+        return Damaged(self._store_runtime.store, log.epochs, log.confirmed)
 
     # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
         """Return whole records of the log; see kourou.store.replica.copies."""
-        assert self._upkeep is not None
-        return self._upkeep.store.read_chunk(position, limit, max_bytes)
+        assert self._store_runtime is not None
+        return self._store_runtime.store.read_chunk(position, limit, max_bytes)
 
     # -- kourou.engine.ports.Quorum ----------------------------------------------------------------
 

@@ -21,23 +21,23 @@ from typing import Any
 
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
-from kourou.engine.desks import Role
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
+from kourou.engine.parts import Role
 from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.raft import effects as wants
-from kourou.replication.raft.inputs import LogBegun, LogCut
+from kourou.replication.raft.inputs import LogCut, LogRestarted
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
+from kourou.serving.bootstrap import RestartLog, Wanted
 from kourou.serving.broker_service import CHANGING, BrokerService
 from kourou.serving.config import BrokerSettings
-from kourou.serving.late_beginning import BeginAnew, Wanted
+from kourou.serving.part_settings import raft_settings_of
 from kourou.serving.peer_links import PeerLinks, raft_messages
 from kourou.serving.raft_group import RaftGroup, Word
-from kourou.serving.upkeep import Told, Upkeep
-from kourou.serving.vote_hand import VoteHand
-from kourou.serving.wiring import raft_settings_of
+from kourou.serving.store_runtime import RuntimeCallbacks, StoreRuntime
+from kourou.serving.vote_writer import VoteHand
 from kourou.store.disk import Disk
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
@@ -52,7 +52,7 @@ LEAD_RETRY_MS = 1_000
 HAND_OVER_MS = 2_000
 POLL_S = 0.01
 
-LogChange = wants.CutLog | BeginAnew
+LogChange = wants.CutLog | RestartLog
 
 
 class RaftService(BrokerService):
@@ -71,7 +71,7 @@ class RaftService(BrokerService):
             clock=self._clock,
             curve=self._curve,
         )
-        self._listening.carriers.add(self._links)
+        self._listening.protocols.add(self._links)
         word = Word(
             role=self._role_changed,
             cut=self._change_log,
@@ -97,12 +97,12 @@ class RaftService(BrokerService):
 
     # -- lifecycle ---------------------------------------------------------------------------------
 
-    def _told(self) -> Told:
-        return Told(
+    def _told(self) -> RuntimeCallbacks:
+        return RuntimeCallbacks(
             self._post, self._announce, self._failed, self._group.appended, self._group.flushed
         )
 
-    def _opened(self, upkeep: Upkeep) -> None:
+    def _opened(self, store_runtime: StoreRuntime) -> None:
         """Prepare the Raft replica with the store, once per process."""
         if self._vote is not None:
             return
@@ -112,7 +112,7 @@ class RaftService(BrokerService):
                 "its majority is two. Use three replicas, which can lose one, or a "
                 "leader with a follower (brokerRole), which continues without one of them"
             )
-        booted = upkeep.found.booted
+        booted = store_runtime.found.booted
         if booted.imported:
             raise ConfigError(
                 f"another broker made {len(booted.imported)} changes to config/*.json of "
@@ -122,13 +122,13 @@ class RaftService(BrokerService):
             )
         self._vote = VoteHand(
             self._disk or RealDisk(),
-            upkeep.store.paths,
+            store_runtime.store.paths,
             saved=self._group.vote_saved,
             failed=self._failed,
         )
         epochs = booted.control.replicas.epochs
         copies = None if self._spans is None else self._spans.copies
-        self._group.prepare(upkeep, epochs, self._vote, self._identity().broker_addr, copies)
+        self._group.prepare(store_runtime, epochs, self._vote, self._identity().broker_addr, copies)
 
     def _follow(self) -> None:
         """Join the group when the broker serves; the group decides which leader it follows."""
@@ -141,13 +141,13 @@ class RaftService(BrokerService):
 
     async def _give_lead_away(self) -> None:
         """Transfer leadership, so that others need not wait for a timeout. It may fail."""
-        tenure = self._tenure
-        if not self._led or tenure is None or tenure.over:
+        session = self._session
+        if not self._led or session is None or session.over:
             return
         self._listening.pause_clients()
         deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
-        await tenure.drain(deadline_ms)
-        tenure.last_records()
+        await session.drain(deadline_ms)
+        session.last_records()
         self._group.hand_over("")
         while self._led and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
             await asyncio.sleep(POLL_S)
@@ -166,8 +166,8 @@ class RaftService(BrokerService):
 
     def _reply(self, reply: Reply) -> None:
         """Send the leader's reply to a forwarded request."""
-        assert self._upkeep is not None
-        self._upkeep.performers[Reply](reply)
+        assert self._store_runtime is not None
+        self._store_runtime.performers[Reply](reply)
 
     # -- role changes ------------------------------------------------------------------------------
 
@@ -185,27 +185,27 @@ class RaftService(BrokerService):
 
     def _role_changed(self, _now: wants.RoleChanged) -> None:
         """Depose a leading core before anything else happens."""
-        tenure = self._tenure
+        session = self._session
         deposed = self._led and not self._group.leads(self._led)
         if deposed and self._spans is not None:
             self._spans.copies.abandon()
-        if deposed and tenure is not None and not tenure.over:
-            tenure.depose(DEPOSED)
+        if deposed and session is not None and not session.over:
+            session.depose(DEPOSED)
         self._settle()
 
     def _change_log(self, change: LogChange) -> None:
         """End the core, truncate or restart the log, and reopen the store."""
         self._log_change = change
         self._group.detach()
-        if self._tenure is not None:
-            self._tenure.cease()
+        if self._session is not None:
+            self._session.cease()
         self._settle()
 
     def _begins_late(self, effect: wants.BeginLog) -> None:
-        confirmed = self._desks().confirmations.confirmed
+        confirmed = self._parts().confirmations.confirmed
         self._late.want(Wanted(effect.position, confirmed, effect.epoch))
 
-    def _begin_anew(self, known: BeginAnew) -> None:
+    def _restart_log(self, known: RestartLog) -> None:
         """Restart the log, unless another leader has made that unnecessary in the meantime."""
         if self._group.may_begin(known.position, known.epoch):
             self._change_log(known)
@@ -238,40 +238,40 @@ class RaftService(BrokerService):
 
     async def _step(self) -> bool:
         """Make one change; False if none was needed."""
-        tenure = self._tenure
-        assert tenure is not None
+        session = self._session
+        assert session is not None
         if self._log_change is not None:
             await self._open_again(self._log_change)
-        elif (epoch := self._group.leading_epoch) != self._led or tenure.over:
+        elif (epoch := self._group.leading_epoch) != self._led or session.over:
             # Copied bytes take effect in a core that follows, so no core leads before that.
-            await self._new_core(0 if tenure.over else epoch)
+            await self._new_core(0 if session.over else epoch)
         else:
             return False
         return True
 
     async def _open_again(self, change: LogChange) -> None:
         """Truncate or restart the log, and follow."""
-        tenure, upkeep = self._tenure, self._upkeep
-        assert tenure is not None
-        assert upkeep is not None
+        session, store_runtime = self._session, self._store_runtime
+        assert session is not None
+        assert store_runtime is not None
         self._end(CHANGING)
         if isinstance(change, wants.CutLog):
-            await upkeep.close(lambda store: store.cut(change.position, change.confirmed))
+            await store_runtime.close(lambda store: store.cut(change.position, change.confirmed))
         else:
-            await upkeep.close(change.leave, settle=False)
+            await store_runtime.close(change.leave, settle=False)
         self._led = 0
         await self._open()
-        assert self._upkeep is not None
+        assert self._store_runtime is not None
         self._log_change = None
-        done: LogCut | LogBegun = LogCut()
-        if isinstance(change, BeginAnew):
-            done = LogBegun(change.position, change.epoch)
+        done: LogCut | LogRestarted = LogCut()
+        if isinstance(change, RestartLog):
+            done = LogRestarted(change.position, change.epoch)
         await self._begin()
-        self._group.attach(self._upkeep, done)
+        self._group.attach(self._store_runtime, done)
 
     async def _new_core(self, epoch: int) -> None:
         """Start a core on the open store that leads `epoch`, or follows (0)."""
-        old = self._tenure
+        old = self._session
         assert old is not None
         waits = self._clock.monotonic_ms() < self._lead_at_ms
         if epoch and (waits or not old.catch_up()):
@@ -279,26 +279,26 @@ class RaftService(BrokerService):
             return
         self._end(CHANGING)
         self._led = epoch
-        self._tenure = self._connected(old.desks.control, None)
+        self._session = self._connected(old.parts.control, None)
         try:
             await self._begin()
         except KourouError as error:
             _log.warning("this replica cannot lead epoch %d: %s", epoch, error)
-            self._tenure.cease()
+            self._session.cease()
             self._lead_at_ms = self._clock.monotonic_ms() + LEAD_RETRY_MS
             self._group.hand_over("")
 
     def _end(self, why: str) -> None:
         """End the current core, and reply to its pending requests."""
-        tenure = self._tenure
-        assert tenure is not None
-        tenure.cease()
-        for to in tenure.release():
+        session = self._session
+        assert session is not None
+        session.cease()
+        for to in session.release():
             self._answer(to, Code.SERVICE_NOT_AVAILABLE, why)
 
     async def _begin(self) -> None:
-        assert self._tenure is not None
-        if await self._tenure.begin() and self._registration is not None:
+        assert self._session is not None
+        if await self._session.begin() and self._registration is not None:
             self._registration.become(self._identity())
 
     # -- name servers ------------------------------------------------------------------------------

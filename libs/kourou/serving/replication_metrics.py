@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kourou.engine.roles.leader import SYNC_MASTER
-from kourou.protocol.bodies.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou.telemetry.metrics import Family
 
 
-def replication_families(base: Mapping[str, str], told: ReplicasTold) -> Iterator[Family]:
+def replication_families(base: Mapping[str, str], told: ReplicasView) -> Iterator[Family]:
     """Return the metrics; a leader reports the lag of each follower, a follower its own."""
     leads = told.leads and not told.fenced
     yield Family.gauge("kourou_replication_leads", "", [(base, int(leads))])

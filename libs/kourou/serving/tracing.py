@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kourou.serving.config import BrokerSettings
-from kourou.serving.hands import Hands
+from kourou.serving.effect_executor import EffectExecutor
 from kourou.telemetry.tracing_setup import start_export, tracing_options
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def broker_spans(
     return BrokerSpans(start_export(options))
 
 
-def hands_of(spans: BrokerSpans | None) -> Callable[..., Hands]:
+def executor_of(spans: BrokerSpans | None) -> Callable[..., EffectExecutor]:
     """Return the factory of the effect executor: the plain one without tracing."""
     if spans is None:
-        return Hands
-    from kourou.serving.traced_hands import TracedHands
+        return EffectExecutor
+    from kourou.serving.traced_executor import TracedExecutor
 
-    return partial(TracedHands, spans)
+    return partial(TracedExecutor, spans)

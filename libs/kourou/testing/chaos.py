@@ -183,7 +183,7 @@ class Chaos:
         """Wait until every running broker has checked its disk, which happens in a thread."""
 
         def seen() -> bool:
-            standing = [one.service.desks.pressure for one in brokers if one.is_up]
+            standing = [one.service.parts.pressure for one in brokers if one.is_up]
             return all(pressure.refusing is refusing for pressure in standing)
 
         self._clock.advance(LOOK_S)

@@ -97,7 +97,7 @@ class ClusterBroker:
         service = _kind_of(settings)(settings, self._clock, disk, self.faults, self._moved)
         try:
             await service.recover(self._failed)
-            self.found.append(service.desks.view.log_range()[1])
+            self.found.append(service.parts.view.log_range()[1])
             await service.serve()
         except BaseException:
             await service.stop()

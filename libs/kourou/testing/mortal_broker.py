@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from kourou.clock import Clock
-from kourou.engine.desks import Desks
 from kourou.engine.inputs import Input
+from kourou.engine.parts import BrokerParts
 from kourou.runtime.inputs import Received
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
-from kourou.serving.tenure import Tenure
+from kourou.serving.role_session import RoleSession
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.testing.faulty_server import Fault, FaultyServer
@@ -50,20 +50,20 @@ class MortalBroker(BrokerService):
     @property
     def store(self) -> Store:
         """Its store, once it is open."""
-        assert self._tenure is not None
-        return self._tenure.store
+        assert self._session is not None
+        return self._session.store
 
     @property
-    def desks(self) -> Desks:
+    def parts(self) -> BrokerParts:
         """Its state, once it has recovered."""
-        assert self._tenure is not None
-        return self._tenure.desks
+        assert self._session is not None
+        return self._session.parts
 
     @property
     def leads(self) -> bool:
         """True if it accepts sends, as far as it knows."""
-        tenure = self._tenure
-        return tenure is not None and tenure.leads and not tenure.over
+        session = self._session
+        return session is not None and session.leads and not session.over
 
     async def serve(self) -> Mapping[str, str]:
         """Serve with faults."""
@@ -77,23 +77,23 @@ class MortalBroker(BrokerService):
         slightly later.
         """
         self._ready = False
-        if self._tenure is not None:
-            self._tenure.cease()
-        self._listening.carriers.close()
+        if self._session is not None:
+            self._session.cease()
+        self._listening.protocols.close()
         if self._registration is not None:
             self._registration.forget()
             await self._registration.stop()
-        if self._upkeep is not None:
-            await self._upkeep.close(settle=False)
+        if self._store_runtime is not None:
+            await self._store_runtime.close(settle=False)
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
     # -- notifications
     # ------------------------------------------------------------------------------
 
-    def _admit(self, tenure: Tenure, received: list[Received]) -> None:
-        super()._admit(tenure, received)
-        tenure.project()  # tests read its store
+    def _admit(self, session: RoleSession, received: list[Received]) -> None:
+        super()._admit(session, received)
+        session.project()  # tests read its store
         self._moved()
 
     def _post(self, item: Input) -> None:

@@ -22,7 +22,7 @@ REFRESH_S = QUEUE_LOCK_MS / 3_000
 _log = logging.getLogger("kourou.console")
 
 
-class LetterLocks:
+class DeadLetterLocks:
     """`async with LetterLocks(gateway, group) as locks:`; call `locks.check()` before each use.
 
     Raises Unavailable if another client holds a lock, on entry or in `check`.

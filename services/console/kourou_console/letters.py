@@ -109,7 +109,7 @@ async def waiting(gateway: Gateway, group: str) -> Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPage:
+class DeadLetterPage:
     """Some dead letters, the oldest first, and the offsets of the next page, if any."""
 
     letters: list[DeadLetter]
@@ -124,26 +124,26 @@ async def letters_from(
     offsets: dict[MessageQueue, int],
     count: int,
     wanted: str | Sql = "*",
-) -> LetterPage:
+) -> DeadLetterPage:
     """The next dead letters from these offsets on."""
     page = await time_pages.page(
         gateway.admin.reading, offsets, until_ms=FOR_EVER_MS, count=count, wanted=wanted
     )
     letters = [DeadLetter(one) for one in page.messages]
-    return LetterPage(letters, page.offsets, page.missing, page.damaged)
+    return DeadLetterPage(letters, page.offsets, page.missing, page.damaged)
 
 
 async def every_letter(
     gateway: Gateway, found: Waiting, wanted: str | Sql = "*"
-) -> AsyncIterator[LetterPage]:
+) -> AsyncIterator[DeadLetterPage]:
     """All dead letters as of the creation of `found`, page by page; missing queues first."""
     if found.silent:
-        yield LetterPage([], found.marks, found.missing, [])
+        yield DeadLetterPage([], found.marks, found.missing, [])
     offsets: dict[MessageQueue, int] | None = found.marks
     while offsets:
         page = await letters_from(gateway, offsets, PAGE, wanted)
         kept = [one for one in page.letters if one.message.offset < found.ends[one.message.queue]]
-        yield LetterPage(kept, page.offsets, page.missing, page.damaged)
+        yield DeadLetterPage(kept, page.offsets, page.missing, page.damaged)
         offsets = page.offsets
         if offsets is not None and all(
             offset >= found.ends[queue] for queue, offset in offsets.items()

@@ -30,13 +30,13 @@ from kourou.client.session.background import background
 from kourou.errors import KourouError
 from kourou.model.limits import (
     REDRIVE_BYTES_MAX,
-    REDRIVE_LETTERS_MAX,
+    REDRIVE_DEAD_LETTERS_MAX,
     REDRIVES_AT_ONCE_MAX,
     REDRIVES_KEPT_MAX,
 )
 from kourou.model.queue import MessageQueue
 from kourou_console.gateway import Gateway
-from kourou_console.letter_locks import LetterLocks
+from kourou_console.letter_locks import DeadLetterLocks
 from kourou_console.letters import Selection, Waiting, every_letter, waiting
 from kourou_console.problems import Busy, Refused
 
@@ -192,7 +192,7 @@ class Redrives:
                     if outcome.fate is Fate.WAITING:
                         outcome.fate = Fate.WOULD_SEND
             else:
-                async with LetterLocks(self._gateway, job.group) as locks:
+                async with DeadLetterLocks(self._gateway, job.group) as locks:
                     found = await waiting(self._gateway, job.group)
                     letters = await self._selected(job, found)
                     await self._send(job, letters, found, locks)
@@ -227,7 +227,7 @@ class Redrives:
                 if not job.takes(letter):
                     continue
                 selected = len(job.outcomes)
-                if selected >= REDRIVE_LETTERS_MAX or size_bytes >= REDRIVE_BYTES_MAX:
+                if selected >= REDRIVE_DEAD_LETTERS_MAX or size_bytes >= REDRIVE_BYTES_MAX:
                     job.cut = True
                     job.error = (
                         f"more than {selected} dead letters are selected, the maximum of one job: "
@@ -247,7 +247,7 @@ class Redrives:
         return letters
 
     async def _send(
-        self, job: Job, letters: list[DeadLetter], found: Waiting, locks: LetterLocks
+        self, job: Job, letters: list[DeadLetter], found: Waiting, locks: DeadLetterLocks
     ) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()

@@ -15,19 +15,19 @@ from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
 from kourou.runtime.peer import Peer
 from kourou.service.admin_http import AdminHttp, AdminPages
-from kourou.service.carrier import BUSY, Carriers, Ears
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
-from kourou.service.remoting_carrier import RemotingCarrier
+from kourou.service.protocol_server import BUSY, ProtocolServers, TransportCallbacks
+from kourou.service.remoting_protocol import RemotingProtocol
 from kourou.service.settings import render
-from kourou.service.zmq_carrier import ZmqCarrier
+from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou_filter_server.config import FilterServerSettings
 from kourou_filter_server.core import FilterCore
+from kourou_filter_server.effect_executor import SandboxExecutor
 from kourou_filter_server.effects import AskBroker, Effect, Filtered, Judge, TellBroker
-from kourou_filter_server.hands import JailHands
 from kourou_filter_server.inputs import Input, Judged, Leaving, WorkerEnded
 from kourou_filter_server.metrics import filter_families, filter_statistics
 from kourou_filter_server.pulls import LEAVING
@@ -56,24 +56,24 @@ class FilterServerService:
         self._settings = settings
         self._clock: Clock = clock or SystemClock()
         self._text = render(settings, explained=False)
-        ears = Ears(self._arrived, self._lost)
+        callbacks = TransportCallbacks(self._arrived, self._lost)
         insecure = settings.insecure_network
-        self._zmq = ZmqCarrier(
+        self._zmq = ZmqProtocol(
             Answerer.FILTER_SERVER,
-            ears,
+            callbacks,
             self._clock,
             insecure_network=insecure,
             curve=settings.server_curve,
         )
-        self._remoting = RemotingCarrier(
+        self._remoting = RemotingProtocol(
             Answerer.FILTER_SERVER,
-            ears,
+            callbacks,
             self._clock,
             insecure_network=insecure,
             idle_ms=settings.idle_seconds * 1_000,
         )
-        self._carriers = Carriers(self._zmq, self._remoting)
-        self._hands: JailHands | None = None
+        self._protocols = ProtocolServers(self._zmq, self._remoting)
+        self._executor: SandboxExecutor | None = None
         self._upstream: Upstream | None = None
         self._core: FilterCore | None = None
         self._loop: SingleWriterLoop[Input, Effect] | None = None
@@ -90,9 +90,9 @@ class FilterServerService:
         settings = self._settings
         self._spans = self._traced()
         zygote = Zygote(unsafe=settings.unsafe_no_sandbox, cores=settings.worker_cores)
-        hands = JailHands(zygote, settings.worker_limits, self._post, fail)
-        await hands.start()
-        self._hands = hands
+        executor = SandboxExecutor(zygote, settings.worker_limits, self._post, fail)
+        await executor.start()
+        self._executor = executor
         if settings.unsafe_no_sandbox:
             self._warn_unsafe()
         if settings.admin_enabled:
@@ -120,7 +120,7 @@ class FilterServerService:
                 AskBroker: self._upstream.ask,
                 TellBroker: self._upstream.tell,
                 LogWarning: lambda effect: _log.warning("%s", effect.text),
-                **self._watched(hands.performers()),
+                **self._watched(executor.performers()),
             },
             self._clock,
             on_failure=fail,
@@ -156,7 +156,7 @@ class FilterServerService:
         self._post(Leaving())
         if core is not None:
             await self._until(lambda: core.left, LEAVE_WAIT_S)
-        self._carriers.pause()
+        self._protocols.pause()
 
     async def stop(self) -> None:
         """Close everything."""
@@ -169,9 +169,9 @@ class FilterServerService:
             self._loop.stop()
         if self._upstream is not None:
             self._upstream.close()
-        self._carriers.close()
-        if self._hands is not None:
-            await self._hands.stop()
+        self._protocols.close()
+        if self._executor is not None:
+            await self._executor.stop()
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
@@ -196,7 +196,7 @@ class FilterServerService:
     def _arrived(self, received: list[Received]) -> None:
         if self._loop is None or not self._loop.running:
             for early in received:
-                self._carriers.reply(Reply(early.to, Code.SERVICE_NOT_AVAILABLE, LEAVING))
+                self._protocols.reply(Reply(early.to, Code.SERVICE_NOT_AVAILABLE, LEAVING))
             return
         if self._spans is not None:
             self._spans.arrived(received)
@@ -212,7 +212,7 @@ class FilterServerService:
             self._reply(Reply(item.to, Code.SYSTEM_BUSY, BUSY))
 
     def _reply(self, effect: Reply) -> None:
-        self._carriers.reply(effect)
+        self._protocols.reply(effect)
         if self._spans is not None:
             self._spans.answered(effect)
 
@@ -280,14 +280,14 @@ class FilterServerService:
         return self._core.registering.trouble
 
     def _metrics(self) -> bytes:
-        core, hands = self._core, self._hands
-        if core is None or hands is None:
+        core, executor = self._core, self._executor
+        if core is None or executor is None:
             return b""
         node = str(self._settings.filter_server_index)
         base = {"node_type": self.name, "node_id": node}
         return expose(
             [
-                *filter_families(base, core, self._carriers, hands.zygotes_started),
+                *filter_families(base, core, self._protocols, executor.zygotes_started),
                 *(() if self._spans is None else self._spans.families(base)),
             ]
         )
@@ -298,7 +298,7 @@ class FilterServerService:
         return {
             **filter_statistics(self._core),
             "loop": self._loop.statistics(),
-            **self._carriers.statistics(),
+            **self._protocols.statistics(),
         }
 
 

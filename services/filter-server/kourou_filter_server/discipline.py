@@ -19,7 +19,7 @@ from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.inputs import BrokerAnswered
 from kourou_filter_server.policy import ServerPolicy
 from kourou_filter_server.statistics import FilterStatistics
-from kourou_filter_server.strikes import Strikes
+from kourou_filter_server.strikes import FailureCounts
 from kourou_filter_server.turn import Turn, trouble_of
 
 TELL_AGAIN_MS = 1_000
@@ -50,7 +50,7 @@ class Discipline:
         self._catalogue = catalogue
         self._statistics = statistics
         self._quarantined = quarantined
-        self._strikes = Strikes(policy.strikes_max, policy.strike_window_ms)
+        self._strikes = FailureCounts(policy.strikes_max, policy.strike_window_ms)
         self._untold: dict[tuple[FilterKey, int], _Untold] = {}
 
     def strike(self, key: FilterKey, version: int, kind: str, reason: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kourou.model.filter import FilterFailure
-from kourou.service.carrier import Carriers
+from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import FILTER_BOUNDS_US
 from kourou.telemetry.metrics import Family, Histogram, Labels
 from kourou_filter_server.core import FilterCore
@@ -19,7 +19,7 @@ Base = Mapping[str, str]
 
 
 def filter_families(
-    base: Base, core: FilterCore, carriers: Carriers, zygotes_started: int
+    base: Base, core: FilterCore, protocols: ProtocolServers, zygotes_started: int
 ) -> Iterator[Family]:
     """The metrics of one filter server, except for its spans."""
     yield from _by_version(base, core)
@@ -38,7 +38,7 @@ def filter_families(
     yield Family.gauge("kourou_filter_workers_busy", "", [(base, core.slots.busy)])
     yield Family.counter("kourou_filter_zygotes_total", "", [(base, zygotes_started)])
     yield Family.gauge("kourou_filter_registered", "", [(base, int(core.registering.registered))])
-    yield from carriers.families(base)
+    yield from protocols.families(base)
 
 
 def _by_version(base: Base, core: FilterCore) -> Iterator[Family]:

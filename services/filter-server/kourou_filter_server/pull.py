@@ -24,7 +24,7 @@ _SUBSCRIPTION = int(PullFlag.SUBSCRIPTION)
 _CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
 
-class PullDesk(Protocol):
+class PullOwner(Protocol):
     """What a pull needs from kourou_filter_server.pulls."""
 
     def close(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
@@ -50,7 +50,7 @@ class Pull:
     allowed. `found_ms` is when the broker last returned messages for it.
     """
 
-    desk: PullDesk
+    desk: PullOwner
     received: Received
     request: PullMessage
     key: FilterKey

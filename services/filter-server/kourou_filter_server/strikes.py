@@ -16,7 +16,7 @@ VERSIONS_KNOWN_MAX = FILTERS_MAX * FILTER_VERSIONS_MAX
 """The number of versions that a broker stores; a group could upload new failing ones forever."""
 
 
-class Strikes:
+class FailureCounts:
     """Failures of each version within the last `window_ms`; `limit` is the quarantine limit."""
 
     def __init__(self, limit: int, window_ms: int) -> None:

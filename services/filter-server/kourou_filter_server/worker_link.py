@@ -25,7 +25,13 @@ from dataclasses import dataclass, replace
 from kourou.errors import FilterFailed, KourouError, Unavailable
 from kourou_filter_server.jail import wire
 from kourou_filter_server.jail.limits import cpu_clock
-from kourou_filter_server.worker_replies import Lie, Refused, Verdicts, read_setup, read_verdicts
+from kourou_filter_server.worker_replies import (
+    FilterResults,
+    Lie,
+    Refused,
+    read_filter_results,
+    read_setup,
+)
 
 _ENDED_S_MAX = 5.0
 """How long to wait for the zygote to report how a worker ended, after a kill or a hang-up."""
@@ -84,12 +90,12 @@ NOBODYS_FAULT = ""
 class _Flight:
     """One request in progress. `read` gets all bytes received; returns None if more are needed."""
 
-    read: Callable[[bytearray, int], Verdicts | None]
+    read: Callable[[bytearray, int], FilterResults | None]
     reply_bytes_max: int
     deadline_s: float
     began_s: float
     cpu_began_s: float
-    done: asyncio.Future[Verdicts]
+    done: asyncio.Future[FilterResults]
     unsent: memoryview
     timer: asyncio.TimerHandle | None = None
 
@@ -144,7 +150,7 @@ class Worker:
         now_ms: int,
         records: Sequence[bytes | memoryview],
         count: int | None = None,
-    ) -> Verdicts:
+    ) -> FilterResults:
         """Filter records as stored, at most 32 MiB of them. Concurrent calls are queued in order.
 
         Each of `records` is one record, or a run of whole records; then `count` is their total
@@ -164,8 +170,8 @@ class Worker:
         allowed_ms = limits.batch_ms + limits.message_us * count / 1_000
         allowed_ms += limits.mib_ms * size / 2**20
 
-        def read(received: bytearray, elapsed_us: int) -> Verdicts | None:
-            return read_verdicts(received, number, count, elapsed_us)
+        def read(received: bytearray, elapsed_us: int) -> FilterResults | None:
+            return read_filter_results(received, number, count, elapsed_us)
 
         widest = wire.REPLY_HEAD.size + count + wire.REASON_BYTES
         return await self._ask(frame, read, widest, allowed_ms / 1_000)
@@ -200,10 +206,10 @@ class Worker:
     async def _ask(
         self,
         frame: bytes,
-        read: Callable[[bytearray, int], Verdicts | None],
+        read: Callable[[bytearray, int], FilterResults | None],
         reply_bytes_max: int,
         deadline_s: float,
-    ) -> Verdicts:
+    ) -> FilterResults:
         await self._take_turn()
         try:
             flight = self._begin(frame, read, reply_bytes_max, deadline_s)
@@ -236,7 +242,7 @@ class Worker:
     def _begin(
         self,
         frame: bytes,
-        read: Callable[[bytearray, int], Verdicts | None],
+        read: Callable[[bytearray, int], FilterResults | None],
         reply_bytes_max: int,
         deadline_s: float,
     ) -> _Flight:
@@ -305,7 +311,7 @@ class Worker:
             if verdicts is not None:
                 self._land(flight, verdicts)
 
-    def _land(self, flight: _Flight, verdicts: Verdicts) -> None:
+    def _land(self, flight: _Flight, verdicts: FilterResults) -> None:
         """Complete the request with a valid reply."""
         self._flight = None
         self._received.clear()

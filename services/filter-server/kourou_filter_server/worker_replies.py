@@ -8,7 +8,7 @@ from kourou_filter_server.jail import wire
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class FilterResults:
     """A filter's results for a batch.
 
     `verdicts` has one byte for each record: 0 rejected, 1 passed, 2 not evaluated. `kind` is "" or,
@@ -42,7 +42,7 @@ _SETUP_KINDS = {
 }
 
 
-def read_setup(received: bytearray, elapsed_us: int) -> Verdicts | None:
+def read_setup(received: bytearray, elapsed_us: int) -> FilterResults | None:
     """Read the reply to a source: an empty result if the filter is ready; None if incomplete.
 
     Raises Refused if the worker cannot start, and Lie.
@@ -53,13 +53,15 @@ def read_setup(received: bytearray, elapsed_us: int) -> Verdicts | None:
         raise Lie("more bytes than a reply has")
     outcome, reason = wire.SETUP_REPLY.unpack(received)
     if outcome == wire.READY:
-        return Verdicts(b"", None, 0)
+        return FilterResults(b"", None, 0)
     if outcome not in _SETUP_KINDS:
         raise Lie(f"result {outcome} of its set-up")
     raise Refused(_SETUP_KINDS[outcome], _text(reason))
 
 
-def read_verdicts(received: bytearray, number: int, count: int, elapsed_us: int) -> Verdicts | None:
+def read_filter_results(
+    received: bytearray, number: int, count: int, elapsed_us: int
+) -> FilterResults | None:
     """Read the reply to batch `number` of `count` records; None if it is incomplete.
 
     Raises Lie.
@@ -86,7 +88,7 @@ def read_verdicts(received: bytearray, number: int, count: int, elapsed_us: int)
     if (wire.FAILED in verdicts) is not (failure != wire.NO_FAILURE):
         raise Lie("a failure without its message, or a message without a failure")
     reason = None if failure == wire.NO_FAILURE else _text(bytes(received[end:]))
-    return Verdicts(verdicts, reason, min(micros, elapsed_us), _KINDS[failure])
+    return FilterResults(verdicts, reason, min(micros, elapsed_us), _KINDS[failure])
 
 
 _KINDS = {wire.NO_FAILURE: "", wire.RAISED: "raised", wire.OUT_OF_MEMORY: "memory"}

@@ -17,14 +17,14 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected, Tick
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.admin_http import AdminHttp, AdminPages
-from kourou.service.carrier import Carriers, Ears
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
-from kourou.service.remoting_carrier import RemotingCarrier
+from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
+from kourou.service.remoting_protocol import RemotingProtocol
 from kourou.service.rocketmq_keys import NAMESRV_KEYS
 from kourou.service.settings import render, setting_specs
-from kourou.service.zmq_carrier import ZmqCarrier
+from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.telemetry.metrics import Family, expose
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import Effect, Input, NamesrvCore
@@ -47,26 +47,26 @@ class NamesrvService:
         self._text = render(settings, explained=False)
         self._kv = KeyValueStore(settings.kv_config_path, settings.event_store_url, self._clock)
         self._writer = ThreadPoolExecutor(1, "kourou-kv")  # one thread keeps their order
-        ears = Ears(
+        callbacks = TransportCallbacks(
             lambda received: self._loop.offer_all(received),
             lambda peer: self._loop.post(Disconnected(peer)),
         )
         insecure = settings.insecure_network
-        self._zmq = ZmqCarrier(
+        self._zmq = ZmqProtocol(
             Answerer.NAMESRV,
-            ears,
+            callbacks,
             self._clock,
             insecure_network=insecure,
             curve=settings.server_curve,
         )
-        self._remoting = RemotingCarrier(
+        self._remoting = RemotingProtocol(
             Answerer.NAMESRV,
-            ears,
+            callbacks,
             self._clock,
             insecure_network=insecure,
             idle_ms=settings.idle_seconds * 1_000,
         )
-        self._carriers = Carriers(self._zmq, self._remoting)
+        self._protocols = ProtocolServers(self._zmq, self._remoting)
         self._loop: SingleWriterLoop[Input, Effect]
         self._listening: dict[str, str]
         self._admin: AdminHttp | None = None
@@ -86,10 +86,10 @@ class NamesrvService:
         self._core = NamesrvCore(self._settings, self._kv.load(), registry, self._text)
         self._loop = SingleWriterLoop(
             self._core,
-            {Reply: self._carriers.reply, RecordKeyValues: self._record},
+            {Reply: self._protocols.reply, RecordKeyValues: self._record},
             self._clock,
             on_failure=fail,
-            refuse=self._carriers.refuse,
+            refuse=self._protocols.refuse,
         )
 
     async def serve(self) -> Mapping[str, str]:
@@ -101,7 +101,7 @@ class NamesrvService:
     async def drain(self) -> None:
         """Accept no new requests; finish a write in progress and send its reply."""
         self._ready = False
-        self._carriers.pause()
+        self._protocols.pause()
         await asyncio.get_running_loop().run_in_executor(self._writer, str)  # after pending writes
 
     async def stop(self) -> None:
@@ -110,7 +110,7 @@ class NamesrvService:
             await self._admin.stop()
         self._kv.close()
         self._writer.shutdown()
-        self._carriers.close()
+        self._protocols.close()
 
     def _record(self, effect: RecordKeyValues) -> None:
         self._writer.submit(self._record_in_thread, effect)
@@ -142,7 +142,7 @@ class NamesrvService:
             "brokers": [asdict(identity) for identity in self._core.routes.members()],
             "topics": len(self._core.routes.topics()),
             "loop": self._loop.statistics(),
-            **self._carriers.statistics(),
+            **self._protocols.statistics(),
         }
 
     def _metrics(self) -> bytes:
@@ -154,7 +154,7 @@ class NamesrvService:
                 Family.gauge("kourou_namesrv_brokers", samples=brokers),
                 Family.gauge("kourou_namesrv_topics", samples=[(base, len(routes.topics()))]),
                 Family.counter("kourou_namesrv_expired_brokers_total", samples=expired),
-                *self._carriers.families(base),
+                *self._protocols.families(base),
             ]
         )
 

@@ -56,7 +56,7 @@ class NamesrvCore:
         self._now_ms = 0
         self._scanned_ms = 0
         self._effects: list[Effect] = []
-        self._desks: dict[type[Any], Callable[[Received, Any], Answer]] = {
+        self._parts: dict[type[Any], Callable[[Received, Any], Answer]] = {
             ask.RegisterBroker: self._register,
             ask.UnregisterBroker: self._unregister,
             ask.QueryDataVersion: self._query_data_version,
@@ -109,7 +109,7 @@ class NamesrvCore:
 
     def _answer(self, received: Received) -> None:
         # The transport rejects requests without a handler.
-        desk = self._desks[type(received.request)]
+        desk = self._parts[type(received.request)]
         try:
             header, body = desk(received, received.request)
         except KourouError as error:

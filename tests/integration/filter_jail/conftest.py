@@ -14,8 +14,8 @@ import pytest
 from kourou.errors import FilterFailed
 from kourou_filter_server.layers import missing
 from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.strikes import Strikes
-from kourou_filter_server.worker_link import Verdicts, Worker, WorkerIdentity, WorkerLimits
+from kourou_filter_server.strikes import FailureCounts
+from kourou_filter_server.worker_link import FilterResults, Worker, WorkerIdentity, WorkerLimits
 from kourou_filter_server.zygote_link import Zygote
 from kourou_rigs.records import RecordRun
 
@@ -86,7 +86,7 @@ class Jail:
         self._neighbour = self._runner.run(self._start("neighbours", NEIGHBOUR, PATIENT))
         self._before = self._processes()
         policy = ServerPolicy()
-        self._strikes = Strikes(policy.strikes_max, policy.strike_window_ms)
+        self._strikes = FailureCounts(policy.strikes_max, policy.strike_window_ms)
 
     def close(self) -> None:
         self._runner.run(self._zygote.close())
@@ -163,7 +163,7 @@ class Jail:
             worker = await self._start("hostile", source, limits)
         except FilterFailed as failed:
             return Outcome(failed.kind, failed.message)
-        reply = Verdicts(b"", None, 0)
+        reply = FilterResults(b"", None, 0)
         try:
             for _ in range(batches):
                 reply = await worker.judge(b"orders", 0, records)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
-from kourou.engine.desks import Desks, Role, Start
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
 from kourou.engine.inputs import Announced, Copied, Dispatched, Flushed, Input
+from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
@@ -313,7 +313,7 @@ class Engine:
         self._asked: dict[tuple[int, int], Request] = {}
         rules = TopicRules(self.policy.cluster_name, self.policy.broker_name)
         self.core = BrokerCore(
-            Desks(
+            BrokerParts(
                 Start(
                     view=self.store,
                     control=self.control,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.service.carrier import Carriers
+from kourou.service.protocol_server import ProtocolServers
 
 
-class KeptCarriers(Carriers):
+class KeptCarriers(ProtocolServers):
     """Keeps replies, notifications and requests; `told` is called after each."""
 
     def __init__(self, told: Callable[[], None] = lambda: None) -> None:

@@ -88,7 +88,7 @@ class MemberKit:
             case wants.CutLog():
                 return [happened.LogCut()]
             case wants.BeginLog(position, epoch):
-                return [happened.LogBegun()] if self.member.may_begin(position, epoch) else []
+                return [happened.LogRestarted()] if self.member.may_begin(position, epoch) else []
             case wants.FlushLog():
                 return [happened.Flushed(self.member.log.end)]
             case wants.RoleChanged(Role.LEADER, epoch, _, start):

@@ -317,7 +317,7 @@ class Node:
         self.disk.confirmed = position
         assert self.member is not None
         self._world.rules.living[self.name] = self.member.log.epochs
-        self.receive(happened.LogBegun())
+        self.receive(happened.LogRestarted())
 
     def _role_changed(self, role: Role, epoch: int, start: int) -> None:
         self._leading = False

@@ -25,12 +25,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kourou.errors import Code, KourouError
-from kourou.protocol.bodies.replicas_body import ReplicasTold, decode_replicas
+from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
 from kourou.protocol.messages.replicas import GetReplicas, TransferLeader
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
-from kourou.serving.standing import JOINING
+from kourou.serving.voter_status import JOINING
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.ailing_member import MODULE, Orders, give_orders
 from kourou_rigs.history_rules import Opening
@@ -73,7 +73,7 @@ class RaftProcesses:
         self._ports: dict[str, tuple[int, int]] = {}
         # Child processes end with the thread that started them, so this one lives as long as they
         # do.
-        self._hands = ThreadPoolExecutor(1, "raft-processes")
+        self._executor = ThreadPoolExecutor(1, "raft-processes")
         self._cluster: LocalCluster | None = None
 
     # -- lifecycle --------------------------------------------------------------------------------
@@ -120,14 +120,14 @@ class RaftProcesses:
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             codes = await self._by_hand(cluster.stop)
-        self._hands.shutdown()
+        self._executor.shutdown()
         await asyncio.gather(
             *(wire.close() for wire in (*self.between.values(), *self.clients.values()))
         )
         return codes
 
     async def _by_hand(self, does: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._hands, does)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, does)
 
     @property
     def address(self) -> str:
@@ -287,7 +287,7 @@ class RaftProcesses:
 
     # -- status -----------------------------------------------------------------------------------
 
-    async def told(self, name: str) -> ReplicasTold | None:
+    async def told(self, name: str) -> ReplicasView | None:
         """The status of a member, requested without a proxy; None if it does not reply."""
         connection = ZmqConnection(f"{self._hosts[name]}:{self._ports[name][0]}")
         try:

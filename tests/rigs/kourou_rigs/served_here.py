@@ -35,13 +35,13 @@ class ServedHere:
     @property
     def store(self) -> Store:
         """The store that is open now."""
-        found: Store = self.service._upkeep.store
+        found: Store = self.service._store_runtime.store
         return found
 
     @property
-    def desks(self) -> Any:
+    def parts(self) -> Any:
         """The state of the current core."""
-        return self.service._desks()
+        return self.service._parts()
 
     async def sent(self, body: bytes, topic: str = "orders", queue_id: int = 0) -> Reply:
         """Send one message; returns the reply, whatever it is."""

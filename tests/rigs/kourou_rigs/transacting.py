@@ -40,9 +40,9 @@ def put_topic(engine: Engine) -> None:
 
 def record(engine: Engine, event: TopicPut | object) -> None:
     """Record a control event."""
-    desks = engine.core.desks
-    desks.recorder.record([event], Cause("test", "test"), engine.wall_ms)  # type: ignore[list-item]  # any event
-    engine.perform(desks.appends.take_done())
+    parts = engine.core.parts
+    parts.recorder.record([event], Cause("test", "test"), engine.wall_ms)  # type: ignore[list-item]  # any event
+    engine.perform(parts.appends.take_done())
 
 
 def half(

@@ -118,7 +118,7 @@ class CoreBroker(WireBroker):
     def hold_flushes(self) -> None:
         """Switch to SYNC_FLUSH; data is flushed only by `flush`."""
         self._declare()
-        self.engine.core.desks.confirmations.sync_flush = True
+        self.engine.core.parts.confirmations.sync_flush = True
 
     def flush(self) -> None:
         """Report everything as flushed."""
@@ -179,7 +179,7 @@ class CoreBroker(WireBroker):
             for topic, queues in topics.items()
             for queue_id, offset in queues.items()
         }
-        known = self.engine.core.desks.membership
+        known = self.engine.core.parts.membership
         self.producers = set(known.producer_groups())
         self.members = {
             name: {

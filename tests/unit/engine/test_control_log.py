@@ -10,7 +10,7 @@ from kourou.protocol.record.message_record import encode_draft
 
 
 def test_an_event_that_is_no_event_is_told_and_stands_as_lost(engine) -> None:
-    desks = engine.core.desks
+    parts = engine.core.parts
     first = engine.control.next_offset
     draft = encode_draft(
         topic=CONTROL_TOPIC.encode(),
@@ -20,10 +20,10 @@ def test_an_event_that_is_no_event_is_told_and_stands_as_lost(engine) -> None:
         born_timestamp=1,
         born_host=bytes(8),
     )
-    desks.appends.write_one(draft, (CONTROL_TOPIC, 0), engine.wall_ms)
-    desks.confirmations.append(desks.appends.end)
-    desks.recorder.record([GroupPut(GroupConfig("b"))], Cause("me"), engine.wall_ms)
-    engine.perform(desks.appends.take_done())
+    parts.appends.write_one(draft, (CONTROL_TOPIC, 0), engine.wall_ms)
+    parts.confirmations.append(parts.appends.end)
+    parts.recorder.record([GroupPut(GroupConfig("b"))], Cause("me"), engine.wall_ms)
+    engine.perform(parts.appends.take_done())
     lost: list[str] = []
     batch = read_control_events(engine.store, first, engine.store.end, lost.append)
     assert [each.offset for each in batch] == [first, first + 1]

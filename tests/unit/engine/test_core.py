@@ -109,9 +109,9 @@ def test_a_lost_connection_takes_its_holds_and_memberships(engine, draft, record
     engine.ask(*records([draft()]))
     engine.ask(*GROUP)
     engine.send(pull(1), peer=7)
-    assert engine.core.desks.pulls.held == 1
+    assert engine.core.parts.pulls.held == 1
     engine.handle(Disconnected(engine.peer(7)))
-    assert engine.core.desks.pulls.held == 0
+    assert engine.core.parts.pulls.held == 0
 
 
 @pytest.mark.feature("F195")
@@ -119,13 +119,13 @@ def test_progress_that_finds_no_room_is_recorded_later(engine, draft, records) -
     engine.ask(*records([draft() for _ in range(3)]))
     engine.ask(*GROUP)
     engine.ask(commit(2))
-    engine.core.desks.appends._allocated_end = engine.store.end
+    engine.core.parts.appends._allocated_end = engine.store.end
     engine.handle(SpaceChanged(0, full=True))
     events = len(engine.events())
     engine.advance(1)
     engine.advance(5_000)
     assert any(isinstance(effect, LogWarning) for effect in engine.effects)
-    assert engine.core.desks.commits.offset("g", "orders", 0) == 2, "in force all the same"
+    assert engine.core.parts.commits.offset("g", "orders", 0) == 2, "in force all the same"
     engine.handle(SpaceChanged(1 << 40, full=False))
     engine.advance(5_000)
     assert [each.tag for each in engine.events()[events:]] == ["ProgressRecorded"]
@@ -140,8 +140,8 @@ def test_a_stop_records_progress_and_a_full_disk_does_not_stop_the_stop(
     engine.ask(*records([draft()]))
     for name in ("g", "h"):
         engine.ask(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"%s"}' % name.encode())
-        engine.core.desks.commits.commit(name, "orders", 0, 1)
-    appends = engine.core.desks.appends
+        engine.core.parts.commits.commit(name, "orders", 0, 1)
+    appends = engine.core.parts.appends
     appends._allocated_end = engine.store.end + 500
     engine.handle(SpaceChanged(0, full=True))
     first = engine.core.stop(engine.wall_ms)

@@ -50,13 +50,13 @@ def test_a_text_has_a_limit():
 
 
 def test_a_sieve_counts_what_cannot_be_compared():
-    sieve = sql_filter("a > 5").sieve()
-    assert sieve.names == (b"a",)
-    verdicts = [sieve((text,)) for text in (b"6", b"x", b"5", None, b"7.5", b"70")]
+    predicate = sql_filter("a > 5").predicate()
+    assert predicate.names == (b"a",)
+    verdicts = [predicate((text,)) for text in (b"6", b"x", b"5", None, b"7.5", b"70")]
     assert verdicts == [True, False, False, False, False, True]
-    assert sieve.failed == 2
-    assert "7.5" in sieve.reason
-    assert sql_filter("a > 5").sieve().failed == 0, "each read has its own"
+    assert predicate.failed == 2
+    assert "7.5" in predicate.reason
+    assert sql_filter("a > 5").predicate().failed == 0, "each read has its own"
 
 
 PAGE = Path(__file__).parents[3] / "docs/formats/sql-filter.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou_bench.replication import (
     BESIDE,
     SETUPS,
@@ -21,8 +21,8 @@ from kourou_bench.replication import (
 SETUP = {setup.name: setup for setup in SETUPS}
 
 
-def follower(number: int, lag_bytes: int, lag_ms: int | None) -> FollowerTold:
-    return FollowerTold(
+def follower(number: int, lag_bytes: int, lag_ms: int | None) -> FollowerView:
+    return FollowerView(
         broker_id=number,
         address="",
         state="REPLICATE",
@@ -34,8 +34,8 @@ def follower(number: int, lag_bytes: int, lag_ms: int | None) -> FollowerTold:
     )
 
 
-def told(*followers: FollowerTold) -> ReplicasTold:
-    return ReplicasTold(
+def told(*followers: FollowerView) -> ReplicasView:
+    return ReplicasView(
         cluster="c",
         broker_name="broker-a",
         broker_id=0,

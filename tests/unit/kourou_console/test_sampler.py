@@ -12,7 +12,7 @@ from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.protocol.all_bodies import BrokerConsumeStats
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console import sampler as module
@@ -212,7 +212,7 @@ def test_a_broker_that_is_gone_is_missed_for_an_hour(
 def test_a_member_that_its_group_counts_and_nobody_knows_is_an_alarm(
     console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = FollowerTold(
+    gone = FollowerView(
         broker_id=1, address="", state="PROBE", written=0, flushed=0, lag_bytes=100, lag_ms=None,
         in_sync=False, member="n1",
     )  # fmt: skip
@@ -222,7 +222,7 @@ def test_a_member_that_its_group_counts_and_nobody_knows_is_an_alarm(
     async def of(broker: str) -> list[LogMember]:
         if broker != "broker-a":
             return await ask(broker)
-        leader = ReplicasTold(
+        leader = ReplicasView(
             cluster="C", broker_name=broker, broker_id=0, broker_role="", leads=True, epoch=7,
             leader=f"{broker}/n0", first=0, end=100, flushed=100, confirmed=100, member="n0",
             followers=(gone,),

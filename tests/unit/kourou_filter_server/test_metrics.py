@@ -6,7 +6,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.model.filter import FilterFailure
-from kourou.service.carrier import Carriers
+from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricKind, Service
 from kourou_filter_server.app import FilterServerService
 from kourou_filter_server.config import FilterServerSettings
@@ -20,7 +20,7 @@ def test_every_family_has_the_labels_of_the_table(bench: Bench) -> None:
     bench.found(bench.pull(10), record(10))
     bench.verdicts(bench.done(Judge), "2", "raised", "oops")
     base = {"node_type": "filter-server", "node_id": "0"}
-    shown = {one.name: one for one in filter_families(base, bench.core, Carriers(), 1)}
+    shown = {one.name: one for one in filter_families(base, bench.core, ProtocolServers(), 1)}
     wanted = {
         spec.name: spec for spec in METRICS.values() if spec.services == (Service.FILTER_SERVER,)
     }
@@ -37,7 +37,7 @@ def test_failed_pulls_of_each_kind_are_counted_from_0_on(bench: Bench) -> None:
     """Else the first one would be a series that begins, and no rise."""
 
     def failed() -> dict[str, float]:
-        shown = {one.name: one for one in filter_families({}, bench.core, Carriers(), 1)}
+        shown = {one.name: one for one in filter_families({}, bench.core, ProtocolServers(), 1)}
         counted = shown["kourou_filter_pulls_failed_total"]
         return {labels["kind"]: count for labels, count in counted.samples}
 

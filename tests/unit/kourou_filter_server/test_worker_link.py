@@ -13,7 +13,7 @@ from kourou.errors import FilterFailed, Unavailable
 from kourou_filter_server.worker_link import (
     NOBODYS_FAULT,
     Ended,
-    Verdicts,
+    FilterResults,
     Worker,
     WorkerIdentity,
     WorkerLimits,
@@ -100,7 +100,7 @@ def reply(number: int, verdicts: bytes, failure: int = 0, reason: bytes | None =
     return head + verdicts + (b"" if reason is None else reason.ljust(512, b"\0"))
 
 
-async def judging(played: Played, *records: bytes) -> asyncio.Task[Verdicts]:
+async def judging(played: Played, *records: bytes) -> asyncio.Task[FilterResults]:
     """A batch on its way; the worker has read it."""
     asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, records))
     await played.heard()
@@ -152,7 +152,7 @@ async def test_a_request_byte_for_byte_and_its_verdicts(play) -> None:
     head = struct.pack("<IqH", 1, 77, 6) + b"orders" + struct.pack("<I", 2)
     assert await played.heard() == head + b"onetwo"
     played.says(reply(1, b"\1\2", 1, b"ValueError: no"))
-    assert await asked == Verdicts(b"\1\2", "ValueError: no", 5, "raised")
+    assert await asked == FilterResults(b"\1\2", "ValueError: no", 5, "raised")
     assert played.worker.alive
 
 
@@ -184,7 +184,7 @@ async def test_a_large_batch_is_written_while_it_is_read(play, size: int) -> Non
     assert (await asked).verdicts == b"\1"
 
 
-async def expect_lie(played: Played, asked: asyncio.Task[Verdicts]) -> str:
+async def expect_lie(played: Played, asked: asyncio.Task[FilterResults]) -> str:
     with pytest.raises(FilterFailed) as failed:
         await asked
     assert failed.value.kind == "lied"

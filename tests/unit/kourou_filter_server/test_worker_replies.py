@@ -5,18 +5,18 @@ import struct
 import pytest
 
 from kourou_filter_server.worker_replies import (
+    FilterResults,
     Lie,
     Refused,
-    Verdicts,
+    read_filter_results,
     read_setup,
-    read_verdicts,
 )
 
 ELAPSED_US = 900
 
 
-def read(reply: bytes, count: int = 3) -> Verdicts | None:
-    return read_verdicts(bytearray(reply), 7, count, ELAPSED_US)
+def read(reply: bytes, count: int = 3) -> FilterResults | None:
+    return read_filter_results(bytearray(reply), 7, count, ELAPSED_US)
 
 
 def reply(verdicts: bytes, *, number=7, count=None, micros=40, failure=0, reason=None) -> bytes:
@@ -26,12 +26,12 @@ def reply(verdicts: bytes, *, number=7, count=None, micros=40, failure=0, reason
 
 
 def test_a_whole_reply() -> None:
-    assert read(reply(b"\1\0\1")) == Verdicts(b"\1\0\1", None, 40, "")
-    failed = Verdicts(b"\1\2\1", "KeyError: 'x'", 40, "raised")
+    assert read(reply(b"\1\0\1")) == FilterResults(b"\1\0\1", None, 40, "")
+    failed = FilterResults(b"\1\2\1", "KeyError: 'x'", 40, "raised")
     assert read(reply(b"\1\2\1", failure=1, reason=b"KeyError: 'x'")) == failed
-    memory = Verdicts(b"\2\2\2", "no memory", 40, "memory")
+    memory = FilterResults(b"\2\2\2", "no memory", 40, "memory")
     assert read(reply(b"\2\2\2", failure=2, reason=b"no memory")) == memory
-    assert read(reply(b""), count=0) == Verdicts(b"", None, 40, "")
+    assert read(reply(b""), count=0) == FilterResults(b"", None, 40, "")
 
 
 def test_part_of_a_reply_is_no_reply_yet() -> None:
@@ -86,12 +86,12 @@ def test_reasons_are_one_harmless_line_whatever_the_bytes_are() -> None:
         assert verdicts.failure == said
 
 
-def setup(outcome: int, reason: bytes = b"") -> Verdicts | None:
+def setup(outcome: int, reason: bytes = b"") -> FilterResults | None:
     return read_setup(bytearray(struct.pack("<I512s", outcome, reason)), 0)
 
 
 def test_a_setup_is_ready_or_refused() -> None:
-    assert setup(0) == Verdicts(b"", None, 0)
+    assert setup(0) == FilterResults(b"", None, 0)
     for outcome, kind in ((1, "setup"), (2, "memory"), (3, "setup")):
         with pytest.raises(Refused, match="why not") as refused:
             setup(outcome, b"why not")

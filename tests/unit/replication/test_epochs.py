@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.model.limits import EPOCHS_TOLD_MAX
+from kourou.model.limits import EPOCHS_SENT_MAX
 from kourou.replication.epochs import Epochs
 
 
@@ -75,7 +75,7 @@ def test_a_history_told_in_part_is_asked_for_again_further_down():
     asked, below = 0, other.end
     while True:
         told = other.told(below)
-        assert len(told) <= EPOCHS_TOLD_MAX
+        assert len(told) <= EPOCHS_SENT_MAX
         below = mine.common(told, below)
         asked += 1
         if mine.is_certain(told):

@@ -11,8 +11,8 @@ import pytest
 
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState
-from kourou.engine.desks import Desks, Role, Start
 from kourou.engine.effects import Append, DropTopic, Effect
+from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.sends.appends import LogEnd
 from kourou.events.control_events import Cause, Event
@@ -39,7 +39,7 @@ class Site:
         settings = replace(small_settings(Path("/store"), segment_size_bytes=64 * 1024), **changes)
         self.store = Store.open(settings, self.disk)
 
-    def desks(
+    def parts(
         self,
         *,
         sync_flush: bool = False,
@@ -49,7 +49,7 @@ class Site:
     ):
         """The desks of a broker on this store."""
         store = self.store
-        return Desks(
+        return BrokerParts(
             Start(
                 view=store,
                 control=self.control,
@@ -75,9 +75,9 @@ class Site:
     def record(self, *events: Event) -> None:
         """Append control events, and evolve the state with them."""
         for event in events:
-            desks = self.desks()
-            desks.recorder.record([event], Cause("t", "test"), self.clock.now_ms())
-            self.perform(desks.appends.take_done())
+            parts = self.parts()
+            parts.recorder.record([event], Cause("t", "test"), self.clock.now_ms())
+            self.perform(parts.appends.take_done())
 
     def perform(self, effects: list[Effect]) -> None:
         """Do what concerns the log."""

@@ -88,7 +88,7 @@ async def test_what_was_sent_is_there_in_the_next_life(tmp_path) -> None:
         async with running(given) as (service, connection):
             reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
             assert reply.code == Code.SUCCESS
-            offsets.append(service._tenure.store.queue_range("orders", 0))
+            offsets.append(service._session.store.queue_range("orders", 0))
             assert service._statistics()["topics"] > 1
     assert offsets[0] in (None, (0, 1))
     assert offsets[1][1] in (1, 2)
@@ -103,7 +103,7 @@ async def test_sync_flush_from_end_to_end(tmp_path) -> None:
     async with running(given) as (service, connection):
         reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
         assert reply.code == Code.SUCCESS
-        assert service._tenure.store.flushed == service._tenure.store.end
+        assert service._session.store.flushed == service._session.store.end
 
 
 async def test_what_another_broker_wrote_is_kept_and_not_made_again(tmp_path) -> None:
@@ -117,7 +117,7 @@ async def test_what_another_broker_wrote_is_kept_and_not_made_again(tmp_path) ->
     }
     (config / TOPICS).write_bytes(encode_topics(TopicTable(theirs, DataVersion(1, 1))))
     async with running(settings(tmp_path, segment_size_bytes=65_536)) as (service, _):
-        control = service._tenure.core.desks.control
+        control = service._session.core.broker_parts.control
         assert control.topics.get("TBW102").write_queue_nums == 5
         assert "t299" in control.topics
         assert "broker-a" in control.topics
@@ -221,7 +221,7 @@ async def test_every_answer_carries_the_trace_of_its_request(tmp_path) -> None:
 async def test_without_sync_flush_a_send_does_not_wait_for_the_disk(tmp_path, monkeypatch) -> None:
     given = settings(tmp_path)
     async with running(given) as (service, connection):
-        store, may_flush = service._tenure.store, threading.Event()
+        store, may_flush = service._session.store, threading.Event()
         flush = store.flush
 
         def held() -> int:
@@ -343,7 +343,7 @@ async def test_who_asks_the_past_of_a_database_that_hangs_is_told_of_the_stop(tm
     service = BrokerService(settings(tmp_path))
     await service.recover(pytest.fail)
     connection = ZmqConnection((await service.serve())["zmq"].removeprefix("tcp://"))
-    service._tenure.history._events = Hanging()
+    service._session.history._events = Hanging()
     asking = asyncio.create_task(connection.request(GetHistory(max_count=1), timeout_ms=30_000))
     await asyncio.to_thread(entered.wait, 20)
     sent = await connection.request(message(), body=(b"x",), timeout_ms=60_000)

@@ -13,7 +13,7 @@ from kourou.service.setting import settings_of
 from kourou.service.settings import Loaded, as_entries, reference_rows, setting_specs
 from kourou.serving.config import BrokerSettings, load_broker_settings
 from kourou.serving.network_keys import BrokerRole
-from kourou.serving.opening import _event_store_url
+from kourou.serving.open_store import _event_store_url
 from kourou.serving.store_keys import FlushDiskType
 from kourou.store.paths import StorePaths
 

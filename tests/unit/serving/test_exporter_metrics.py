@@ -9,7 +9,7 @@ from kourou.events.control_events import TopicPut
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
 from kourou.protocol.all_bodies import ConsumerRunningInfo, ConsumeStatus
-from kourou.service.carrier import Carriers
+from kourou.service.protocol_server import ProtocolServers
 from kourou.serving.exporter_metrics import Asked, Member
 from kourou.serving.figures import Figures
 from kourou.telemetry.exporter_table import EXPORTER_METRICS, PUT_TIMES
@@ -18,9 +18,9 @@ from kourou.telemetry.metrics import expose
 ADDRESS = "10.0.0.7:20911"
 
 
-def page(site, desks, asked: Asked | None = None) -> dict[tuple[str, ...], float]:
+def page(site, parts, asked: Asked | None = None) -> dict[tuple[str, ...], float]:
     made = Figures(site.store, site.clock)
-    made.attach(desks, Carriers())
+    made.attach(parts, ProtocolServers())
     text = made.exporter_metrics(asked or Asked((), 0.0, None), ADDRESS).decode()
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -29,21 +29,21 @@ def page(site, desks, asked: Asked | None = None) -> dict[tuple[str, ...], float
     }
 
 
-def pass_a_minute(desks) -> None:
+def pass_a_minute(parts) -> None:
     for second in range(0, 61, 10):
-        desks.statistics.tick(second * 1_000)
+        parts.statistics.tick(second * 1_000)
 
 
 def test_rates_are_those_of_the_last_minute(site) -> None:
-    desks = site.desks()
-    desks.statistics.tick(0)
+    parts = site.parts()
+    parts.statistics.tick(0)
     for _ in range(120):
-        desks.traffic.taken("orders", 50)
-    desks.traffic.taken("%RETRY%g", 50)
-    desks.traffic.out("orders", "g", 60, 3_000)
-    desks.traffic.sent_back["orders", "g"] += 6
-    pass_a_minute(desks)
-    found = page(site, desks)
+        parts.traffic.taken("orders", 50)
+    parts.traffic.taken("%RETRY%g", 50)
+    parts.traffic.out("orders", "g", 60, 3_000)
+    parts.traffic.sent_back["orders", "g"] += 6
+    pass_a_minute(parts)
+    found = page(site, parts)
     here = ("broker-a", "DefaultCluster")
     assert found["rocketmq_broker_tps", "broker-a", ADDRESS, "DefaultCluster"] == 121 / 60
     assert found["rocketmq_broker_qps", "broker-a", ADDRESS, "DefaultCluster"] == 1
@@ -58,13 +58,13 @@ def test_rates_are_those_of_the_last_minute(site) -> None:
 def test_offsets_lag_and_age_are_read_of_the_queues(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 1, 1)))
     site.clock.advance(7_000)
-    desks = site.desks()
+    parts = site.parts()
     (topic,) = site.store.topics()
     ends = site.store.queue_range(topic, 0)
     assert ends == (0, 1)
-    desks.commits.commit("g", topic, 0, 0)
-    desks.commits.commit("done", topic, 0, 1)
-    found = page(site, desks)
+    parts.commits.commit("g", topic, 0, 0)
+    parts.commits.commit("done", topic, 0, 1)
+    found = page(site, parts)
     here = ("broker-a", "DefaultCluster")
     assert found["rocketmq_producer_offset", *here, topic] == 1
     assert found["rocketmq_consumer_offset", *here, "g", topic] == 0
@@ -77,16 +77,16 @@ def test_offsets_lag_and_age_are_read_of_the_queues(site) -> None:
 
 def test_dead_letters_are_told_from_the_first_one_on(site) -> None:
     """A group that nobody has dealt with the letters of has committed nothing there."""
-    names = {name for name, *_ in page(site, site.desks())}
+    names = {name for name, *_ in page(site, site.parts())}
     dead = {"rocketmq_group_dlqdiff", "rocketmq_topic_dlq_offset"}
     assert not names & dead
     for group in ("g", "h"):
         site.record(TopicPut(TopicConfig(f"%DLQ%{group}", 1, 1)))
-    desks = site.desks()
+    parts = site.parts()
     ranges = {"%DLQ%g": (2, 7), "%DLQ%h": (0, 3)}
-    desks.view = Ranges(ranges)
-    desks.commits.commit("h", "%DLQ%h", 0, 1)
-    found = page(site, desks)
+    parts.view = Ranges(ranges)
+    parts.commits.commit("h", "%DLQ%h", 0, 1)
+    found = page(site, parts)
     here = ("broker-a", "DefaultCluster")
     assert found["rocketmq_topic_dlq_offset", *here, "g"] == 7
     assert found["rocketmq_group_dlqdiff", "0", "g", "1", "%DLQ%g"] == 5
@@ -119,7 +119,7 @@ def test_what_members_told_has_their_labels(site) -> None:
     rates = {"orders": ConsumeStatus(consume_ok_tps=3.5, consume_failed_msgs=2, pull_rt=1.25)}
     info = ConsumerRunningInfo(queues={MessageQueue("orders", "b", 0): None}, rates=rates)
     asked = Asked([Member("g", "c@1", "10.0.0.9:4711", info)], 0.25, range(13))
-    found = page(site, site.desks(), asked)
+    found = page(site, site.parts(), asked)
     who = ("10.0.0.9:4711", "c@1", "g", "orders")
     assert found["rocketmq_client_consume_ok_msg_tps", *who] == 3.5
     assert found["rocketmq_client_consume_fail_msg_count", *who] == 2
@@ -128,10 +128,10 @@ def test_what_members_told_has_their_labels(site) -> None:
 
 def test_the_runtime_figures(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 1, 1)))
-    desks = site.desks()
-    desks.traffic.taken("orders", 50)
-    desks.traffic.taken("orders", 150)
-    rows = page(site, desks, Asked((), 0.25, range(13)))
+    parts = site.parts()
+    parts.traffic.taken("orders", 50)
+    parts.traffic.taken("orders", 150)
+    rows = page(site, parts, Asked((), 0.25, range(13)))
     found = {
         name.removeprefix("rocketmq_brokeruntime_"): value for (name, *_), value in rows.items()
     }
@@ -157,11 +157,11 @@ def _version() -> str:
 
 
 def test_what_is_not_known_is_left_out_and_not_0(site) -> None:
-    names = {name for name, *_ in page(site, site.desks())}
+    names = {name for name, *_ in page(site, site.parts())}
     assert not [name for name in names if "pmdt" in name]
     assert "rocketmq_brokeruntime_earliest_message_timestamp" not in names
 
 
 def test_the_page_has_the_tables_names_only(site) -> None:
-    assert {name for name, *_ in page(site, site.desks())} <= EXPORTER_METRICS.keys()
+    assert {name for name, *_ in page(site, site.parts())} <= EXPORTER_METRICS.keys()
     assert expose([], EXPORTER_METRICS) == b""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from kourou.engine.inputs import Fenced
 from kourou.events.control_events import TopicPut
 from kourou.model.topic import TopicConfig
-from kourou.service.carrier import Carriers
+from kourou.service.protocol_server import ProtocolServers
 from kourou.serving.figures import Figures
 from kourou_rigs.pair import Pair
 
 
 def figures(site) -> Figures:
     made = Figures(site.store, site.clock)
-    desks = site.desks()
-    made.attach(desks, Carriers())
+    parts = site.parts()
+    made.attach(parts, ProtocolServers())
     for size in (50, 150, 100):
-        desks.traffic.taken("orders", size)
-    desks.traffic.out("orders", "g", 2, 200)
+        parts.traffic.taken("orders", size)
+    parts.traffic.out("orders", "g", 2, 200)
     return made
 
 
@@ -63,7 +63,7 @@ def test_the_metrics_page_is_that_of_these_parts(site) -> None:
 
 def test_a_broker_with_followers_tells_of_them(site) -> None:
     made = Figures(site.store, site.clock)
-    made.attach(site.desks(), Carriers())
+    made.attach(site.parts(), ProtocolServers())
     assert not [key for key in made.table() if key.startswith("replication")]
     assert made.statistics()["replication"]["epoch"] == 0
     pair = Pair(sync=True)
@@ -72,18 +72,18 @@ def test_a_broker_with_followers_tells_of_them(site) -> None:
         pair.deliver()
         pair.flush()
         pair.advance(1_000)
-    made.attach(pair.leader.core.desks, Carriers())
+    made.attach(pair.leader.core.parts, ProtocolServers())
     told = {key: text for key, text in made.table().items() if key.startswith("replication")}
     assert told == {
         "replicationRole": "leader", "replicationEpoch": "64", "replicationLeader": "broker-a/0",
         "replicationInSync": "1", "replicationLagBytes_1": "0",
     }  # fmt: skip
-    made.attach(pair.follower.core.desks, Carriers())
+    made.attach(pair.follower.core.parts, ProtocolServers())
     assert made.table()["replicationRole"] == "follower"
     assert made.table()["replicationLagBytes_1"] == "0"
     assert made.statistics()["replication"]["state"] == "FOLLOWING"
     pair.leader.handle(Fenced(2**32))
-    made.attach(pair.leader.core.desks, Carriers())
+    made.attach(pair.leader.core.parts, ProtocolServers())
     assert made.table()["replicationRole"] == "fenced"
 
 

@@ -15,7 +15,7 @@ from kourou.protocol.wire.frames import Kind, decode_request, encode_request
 from kourou.runtime.effects import Notify
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
-from kourou.service.carrier import Carriers, Ears
+from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.serving.leader_link import LeaderLink
 from kourou.transport.zmq_server import Inbound, ZmqServer
 
@@ -50,8 +50,8 @@ class Bench:
         self.received: list[Received] = []
         self.lost: list[Peer] = []
         self.found: list[tuple[Peer, str]] = []
-        ears = Ears(self.received.extend, self.lost.append)
-        self.link = LeaderLink(ears, lambda *told: self.found.append(told), SystemClock())
+        callbacks = TransportCallbacks(self.received.extend, self.lost.append)
+        self.link = LeaderLink(callbacks, lambda *told: self.found.append(told), SystemClock())
 
     async def connected(self, times: int) -> Peer:
         await until(lambda: len(self.found) == times)
@@ -59,7 +59,7 @@ class Bench:
 
     async def hello(self, leader: Leader, peer: Peer) -> None:
         """What is said goes through the carriers, as the effects of a core do."""
-        Carriers(self.link).notify(Notify(peer, ATTACH))
+        ProtocolServers(self.link).notify(Notify(peer, ATTACH))
         await until(lambda: bool(leader.heard))
 
 
@@ -130,11 +130,11 @@ async def test_a_connection_that_comes_back_is_another_peer(leaders) -> None:
     await until(lambda: bench.lost == [peer])
     assert not bench.link.connected
     late = Attach(cluster="c", broker_name="b", broker_id=9)
-    Carriers(bench.link).notify(Notify(peer, late))
+    ProtocolServers(bench.link).notify(Notify(peer, late))
     leaders.append(again := Leader(port))
     other = await bench.connected(2)
     assert other != peer
-    Carriers(bench.link).notify(Notify(peer, late))
+    ProtocolServers(bench.link).notify(Notify(peer, late))
     await bench.hello(again, other)
     heard = decode_request(again.heard[0].frame)
     assert heard == ATTACH, "what was meant for the former connection did not arrive"

@@ -21,8 +21,8 @@ from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Answerer
 from kourou.runtime.peer import Peer
-from kourou.service.carrier import Carriers, Ears
-from kourou.service.zmq_carrier import ZmqCarrier
+from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
+from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.serving.measures import Measures
 from kourou.serving.metrics import broker_metrics
 from kourou.serving.rpc_latency import TimedReplyTo
@@ -31,10 +31,10 @@ from kourou.transport.zmq_server import ZmqServer
 from kourou_rigs.records import delayed_draft
 
 
-def page(site, desks, measures=None) -> dict[str, float]:
-    carrier = ZmqCarrier(Answerer.BROKER, Ears(print, print), site.clock)
+def page(site, broker_parts, measures=None) -> dict[str, float]:
+    carrier = ZmqProtocol(Answerer.BROKER, TransportCallbacks(print, print), site.clock)
     carrier._servers["lan"] = ZmqServer("127.0.0.1:0", print, print)  # none that listens is needed
-    parts = (desks, site.store, Carriers(carrier), measures or Measures())
+    parts = (broker_parts, site.store, ProtocolServers(carrier), measures or Measures())
     clock = site.clock
     text = broker_metrics(*parts, wall_ms=clock.now_ms(), now_ms=clock.monotonic_ms()).decode()
     found = {}
@@ -56,15 +56,15 @@ def value(found: dict[str, float], name: str, **labels: str) -> float:
 
 
 def test_traffic_by_topic_and_group(site) -> None:
-    desks = site.desks()
+    broker_parts = site.broker_parts()
     for size in (50, 150, 100, 5_000):
-        desks.traffic.taken("orders", size)
-    desks.traffic.out("%RETRY%g", "g", 2, 200)
-    desks.traffic.passed_over("orders", "g", 7, 3)
-    desks.traffic.passed_over("orders", "g", 1, 0)
-    desks.traffic.refuse(13)
-    desks.traffic.repeats_removed = 5
-    found = page(site, desks)
+        broker_parts.traffic.taken("orders", size)
+    broker_parts.traffic.out("%RETRY%g", "g", 2, 200)
+    broker_parts.traffic.passed_over("orders", "g", 7, 3)
+    broker_parts.traffic.passed_over("orders", "g", 1, 0)
+    broker_parts.traffic.refuse(13)
+    broker_parts.traffic.repeats_removed = 5
+    found = page(site, broker_parts)
     who = {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}
     assert value(found, "rocketmq_messages_in_total", topic="orders", **who) == 4
     assert value(found, "rocketmq_throughput_in_total", topic="orders", **who) == 5_300
@@ -82,17 +82,17 @@ def test_traffic_by_topic_and_group(site) -> None:
 
 
 def test_delayed_and_failed_messages(site) -> None:
-    desks = site.desks()
-    figures = desks.delays.figures
+    broker_parts = site.broker_parts()
+    figures = broker_parts.delays.figures
     for late_ms in (0, 7, 2_000):
         figures.late(late_ms)
     figures.lost, figures.undeliverable = 2, 1
-    desks.send_back.sent_back["orders", "g"] = 4
-    desks.send_back.dead["orders", "g"] = 1
+    broker_parts.send_back.sent_back["orders", "g"] = 4
+    broker_parts.send_back.dead["orders", "g"] = 1
     lane = ("SCHEDULE_TOPIC_XXXX", 2)
-    desks.appends.write_one(delayed_draft(3, "U", *lane), lane, site.clock.now_ms())
-    site.perform(desks.appends.take_done())
-    found = page(site, desks)
+    broker_parts.appends.write_one(delayed_draft(3, "U", *lane), lane, site.clock.now_ms())
+    site.perform(broker_parts.appends.take_done())
+    found = page(site, broker_parts)
     assert value(found, "kourou_delayed_waiting", delay_level="3") == 1
     assert value(found, "kourou_delayed_lateness_bucket", le="1") == 1
     assert value(found, "kourou_delayed_lateness_bucket", le="10") == 2
@@ -113,12 +113,12 @@ def test_of_each_group_that_consumes_losses_are_shown_from_0_on(site) -> None:
         GroupPut(GroupConfig("new")),
         ProgressRecorded("g", {"orders": {0: 1}, retry_topic("g"): {0: 0}}),
     )
-    desks = site.desks()
+    broker_parts = site.broker_parts()
     part = ConsumerPart("new", (Subscription("a"), Subscription(retry_topic("new"))))
-    desks.membership.heartbeat(0, Peer(1, "zmq", b"c"), Heartbeat("c", consumers=(part,)))
+    broker_parts.membership.heartbeat(0, Peer(1, "zmq", b"c"), Heartbeat("c", consumers=(part,)))
 
     def shown(name: str) -> dict[tuple[str, str], float]:
-        found = page(site, desks)
+        found = page(site, broker_parts)
         labels = r'consumer_group="(.*?)".*topic="(.*?)"'
         return {
             (matched[2], matched[1]): amount
@@ -135,22 +135,22 @@ def test_of_each_group_that_consumes_losses_are_shown_from_0_on(site) -> None:
         (HALF_TOPIC, TRANSACTION_GROUP): 0,
     }
     assert shown(lost) == none
-    desks.send_back.dead["orders", "g"] += 3
-    desks.retention.unread_deleted["%RETRY%g", "g"] += 2
+    broker_parts.send_back.dead["orders", "g"] += 3
+    broker_parts.retention.unread_deleted["%RETRY%g", "g"] += 2
     assert shown(dead) == {("orders", "g"): 3, ("a", "new"): 0}
     assert shown(lost) == {**none, ("%RETRY%g", "g"): 2}
 
 
 def test_messages_by_rocketmqs_types(site) -> None:
-    desks = site.desks()
-    desks.traffic.taken_many(["orders"], None, np.asarray([100, 200, 5_000]))
+    broker_parts = site.broker_parts()
+    broker_parts.traffic.taken_many(["orders"], None, np.asarray([100, 200, 5_000]))
     for place, size in (("SCHEDULE_TOPIC_XXXX", 70), (HALF_TOPIC, 30), ("orders", 50)):
-        desks.traffic.taken("orders", size)
-        desks.traffic.taken_to(place, "orders", size)
-    desks.traffic.taken("later", 10)
-    desks.traffic.taken_to("SCHEDULE_TOPIC_XXXX", "later", 10)
-    desks.traffic.taken("RMQ_SYS_TRACE_TOPIC", 5)
-    found = page(site, desks)
+        broker_parts.traffic.taken("orders", size)
+        broker_parts.traffic.taken_to(place, "orders", size)
+    broker_parts.traffic.taken("later", 10)
+    broker_parts.traffic.taken_to("SCHEDULE_TOPIC_XXXX", "later", 10)
+    broker_parts.traffic.taken("RMQ_SYS_TRACE_TOPIC", 5)
+    found = page(site, broker_parts)
     for kind, count, size in (("normal", 4, 5_350), ("delay", 1, 70), ("transaction", 1, 30)):
         labels = {"topic": "orders", "message_type": kind, "is_system": "false"}
         assert value(found, "rocketmq_messages_in_total", **labels) == count
@@ -162,13 +162,13 @@ def test_messages_by_rocketmqs_types(site) -> None:
 
 
 def test_who_is_connected(site) -> None:
-    desks = site.desks()
+    broker_parts = site.broker_parts()
     part = ConsumerPart("g", consume_type=ConsumeType.CONSUME_ACTIVELY)
     beat = Heartbeat("java", ("p", "q"), (part,), language="JAVA", version=401)
-    desks.membership.heartbeat(0, Peer(1, "tcp", ("127.0.0.1", 5)), beat)
+    broker_parts.membership.heartbeat(0, Peer(1, "tcp", ("127.0.0.1", 5)), beat)
     beat = Heartbeat("python", (), (ConsumerPart("CID_RMQ_SYS_x"),))
-    desks.membership.heartbeat(0, Peer(2, "zmq", ("127.0.0.1", 6)), beat)
-    found = page(site, desks)
+    broker_parts.membership.heartbeat(0, Peer(2, "zmq", ("127.0.0.1", 6)), beat)
+    found = page(site, broker_parts)
     java = {"language": "java", "version": "401", "protocol_type": "remoting"}
     assert value(found, "rocketmq_producer_connections", **java) == 1, "once, in two groups"
     told = {"consumer_group": "g", "consume_mode": "pull", "is_system": "false"}
@@ -178,11 +178,11 @@ def test_who_is_connected(site) -> None:
 
 
 def test_how_transactions_ended_by_topic(site) -> None:
-    desks = site.desks()
-    desks.transactions.halves.open(OpenHalf(0, 0, 0))
+    broker_parts = site.broker_parts()
+    broker_parts.transactions.halves.open(OpenHalf(0, 0, 0))
     ended = (("orders", "commit"), ("orders", "rollback"), ("bills", "commit"))
-    desks.transactions.resolved_by_topic.update([*ended, ended[0], ("orders", "given_up")])
-    found = page(site, desks)
+    broker_parts.transactions.resolved_by_topic.update([*ended, ended[0], ("orders", "given_up")])
+    found = page(site, broker_parts)
     assert value(found, "rocketmq_half_messages") == 1
     assert value(found, "rocketmq_commit_messages_total", topic="orders") == 2
     assert value(found, "rocketmq_commit_messages_total", topic="bills") == 1
@@ -195,7 +195,7 @@ def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
         GroupPut(GroupConfig("g")),
         ProgressRecorded("g", {"orders": {0: 1, 1: 7}}),
     )
-    desks = site.desks()
+    broker_parts = site.broker_parts()
     for _ in range(4):
         draft = encode_draft(
             topic=b"orders",
@@ -205,13 +205,13 @@ def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
             born_timestamp=1,
             born_host=bytes(8),
         )
-        desks.appends.write_one(draft, ("orders", 0), 1)
-    site.perform(desks.appends.take_done())
+        broker_parts.appends.write_one(draft, ("orders", 0), 1)
+    site.perform(broker_parts.appends.take_done())
     site.clock.advance(4_000)
-    found = page(site, desks)
+    found = page(site, broker_parts)
     labels = {"topic": "orders", "consumer_group": "g"}
     assert value(found, "rocketmq_consumer_lag_messages", **labels) == 3
-    first_ms = desks.view.store_time("rmq_sys_kourou_control", 0, 0)
+    first_ms = broker_parts.view.store_time("rmq_sys_kourou_control", 0, 0)
     age_ms = site.clock.now_ms() - first_ms
     assert value(found, "rocketmq_storage_message_reserve_time") == age_ms >= 4_000
     low, high = site.store.log_range()
@@ -221,9 +221,9 @@ def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
 
 
 def test_locks_of_queues_by_group(site) -> None:
-    desks = site.desks()
-    desks.locks.lock(0, "g", "client", [("orders", 0), ("orders", 1)])
-    assert value(page(site, desks), "kourou_queue_locks", consumer_group="g") == 2
+    broker_parts = site.broker_parts()
+    broker_parts.locks.lock(0, "g", "client", [("orders", 0), ("orders", 1)])
+    assert value(page(site, broker_parts), "kourou_queue_locks", consumer_group="g") == 2
 
 
 def test_filters_and_filter_servers(site) -> None:
@@ -233,9 +233,9 @@ def test_filters_and_filter_servers(site) -> None:
         FilterQuarantined("g", "f", 1, "it died"),
         FilterMessagesSkipped("g", "f", 2, "orders", 0, (4, 5, 6), "it raised"),
     )
-    desks = site.desks()
-    desks.filter_servers.register(0, "f:1", None, Peer(1, "tcp", ("f", 1)))
-    found = page(site, desks)
+    broker_parts = site.broker_parts()
+    broker_parts.filter_servers.register(0, "f:1", None, Peer(1, "tcp", ("f", 1)))
+    found = page(site, broker_parts)
     assert value(found, "kourou_filters") == 1
     assert value(found, "kourou_filter_versions") == 2
     assert value(found, "kourou_filter_quarantined_versions") == 1
@@ -245,19 +245,19 @@ def test_filters_and_filter_servers(site) -> None:
 
 
 def test_every_name_is_in_the_table(site) -> None:
-    for sample in page(site, site.desks()):
+    for sample in page(site, site.broker_parts()):
         name = re.sub(r"_(bucket|count|sum)$", "", sample.split("{")[0])
         assert name in METRICS
 
 
 def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
-    desks = site.desks()
-    desks.pressure.measured(1 << 40, 1 << 30, full=False)
-    desks.retention.deleted["forced"] = 3
-    desks.retention.unread_deleted["orders", "g"] = 7
-    desks.retention.unread_expiring = {("%RETRY%g", "g"): 5}
+    broker_parts = site.broker_parts()
+    broker_parts.pressure.measured(1 << 40, 1 << 30, full=False)
+    broker_parts.retention.deleted["forced"] = 3
+    broker_parts.retention.unread_deleted["orders", "g"] = 7
+    broker_parts.retention.unread_expiring = {("%RETRY%g", "g"): 5}
     site.store.ages.steps = 2
-    found = page(site, desks)
+    found = page(site, broker_parts)
     assert value(found, "kourou_store_disk_level") == 4
     assert value(found, "kourou_store_disk_refusing") == 1
     assert value(found, "kourou_store_disk_low") == 1
@@ -271,18 +271,18 @@ def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
 def test_the_next_process_tells_that_the_disk_failed(site) -> None:
     """Nobody sees the one that it failed: it ends within moments."""
     last = "kourou_store_last_fault_timestamp_seconds"
-    assert not [sample for sample in page(site, site.desks()) if sample.startswith(last)]
+    assert not [sample for sample in page(site, site.broker_parts()) if sample.startswith(last)]
     site.record(TopicPut(TopicConfig("orders")))
     site.disk.fail_sync(1)
     with pytest.raises(StoreFaulted):
         site.store.flush()
-    assert value(page(site, site.desks()), "kourou_store_faulted") == 1
+    assert value(page(site, site.broker_parts()), "kourou_store_faulted") == 1
     note = site.disk.open(site.store.paths.last_fault)
     assert note.pread(2, 0) == b"0 "  # a disk in a test has no clock
     note.pwrite(b"5000 it failed\n", 0)
     note.close()
     site.reopen(site.disk.kill())
-    found = page(site, site.desks())
+    found = page(site, site.broker_parts())
     assert value(found, "kourou_store_faulted") == 0
     assert value(found, last) == 5
 
@@ -297,7 +297,7 @@ def test_what_a_broker_measures_of_itself(site) -> None:
     measures.loop = lambda: {"turns": 5, "inputs": 9, "largest_batch": 3, "waiting": 0}
     peer = Peer(1, "zmq", ("127.0.0.1", 5))
     measures.rpc.answered(TimedReplyTo(peer, 1, False, b"", SendRecords.code, 0), Code.SUCCESS)
-    found = page(site, site.desks(), measures)
+    found = page(site, site.broker_parts(), measures)
     for name in ("kourou_store_flush_latency", "kourou_store_checkpoint_latency"):
         assert value(found, f"{name}_bucket", le="3") == 0
         assert value(found, f"{name}_bucket", le="5") == 1

@@ -32,8 +32,8 @@ from kourou.replication.raft import inputs as happened
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import MEMBERS, Peer
-from kourou.service.carrier import Carriers
 from kourou.service.kept_ports import free_port
+from kourou.service.protocol_server import ProtocolServers
 from kourou.serving import peer_links
 from kourou.serving.peer_links import PeerLinks, raft_messages
 from kourou.telemetry.metric_table import METRICS
@@ -444,11 +444,11 @@ async def test_the_figures_stand_beside_those_of_listeners(bench: Bench) -> None
     await until(lambda: links.connected("n1"))
     links.send("n1", VOTE)
     links.send("n2", VOTE)
-    carriers = Carriers()
-    carriers.add(links)
-    carriers.pause()
+    protocols = ProtocolServers()
+    protocols.add(links)
+    protocols.pause()
     assert links.connected("n1"), "it speaks on while it drains"
-    shown = {family.name: family.samples for family in carriers.families({"node": "x"})}
+    shown = {family.name: family.samples for family in protocols.families({"node": "x"})}
     here, there = ({"node": "x", "peer": name} for name in ("n1", "n2"))
     assert shown == {
         "kourou_raft_peer_connected": [(here, 1), (there, 0)],
@@ -457,7 +457,7 @@ async def test_the_figures_stand_beside_those_of_listeners(bench: Bench) -> None
         "kourou_raft_forwarding": [(here, 0), (there, 0)],
     }
     assert set(shown) <= set(METRICS)
-    told = carriers.statistics()["raft"]["n1"]
+    told = protocols.statistics()["raft"]["n1"]
     assert (told["connected"], told["sent"], told["talking"]["sent"]) == (True, 1, 1)
-    carriers.close()
+    protocols.close()
     assert not links.connected("n1")

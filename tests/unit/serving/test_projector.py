@@ -181,10 +181,10 @@ class Slow(Database):
 
 def record_groups(site, count: int) -> None:
     for first in range(0, count, 100):
-        desks = site.desks()
+        parts = site.parts()
         events = [GroupPut(GroupConfig(f"g{first + number}")) for number in range(100)]
-        desks.recorder.record(events, Cause("t", "test"), site.clock.now_ms())
-        site.perform(desks.appends.take_done())
+        parts.recorder.record(events, Cause("t", "test"), site.clock.now_ms())
+        site.perform(parts.appends.take_done())
 
 
 async def test_a_stop_that_waits_no_longer_leaves_the_rest_in_the_log(site, event_store) -> None:

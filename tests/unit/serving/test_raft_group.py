@@ -61,11 +61,13 @@ class Bench:
         )  # fmt: skip
         chance = SimpleNamespace(randint=lambda low, high: low)
         self.group = RaftGroup(SETTINGS, self.clock, links, chance, word)  # type: ignore[arg-type]
-        hands = SimpleNamespace(copied=self._copied)
-        self.upkeep: Any = SimpleNamespace(store=self.log, flush=self._flush, hands=hands)
+        executor = SimpleNamespace(copied=self._copied)
+        self.store_runtime: Any = SimpleNamespace(
+            store=self.log, flush=self._flush, executor=executor
+        )
         vote = SimpleNamespace(read=lambda: Vote(0, "", lived=False), save=lambda vote: None)
         if ready:
-            self.group.prepare(self.upkeep, [], vote, "n0:1")  # type: ignore[arg-type]
+            self.group.prepare(self.store_runtime, [], vote, "n0:1")  # type: ignore[arg-type]
             self.group.open()
 
     def _flush(self) -> None:
@@ -147,10 +149,10 @@ async def test_a_log_that_was_not_cut_as_wanted_goes_on_for_nobody() -> None:
     bench = Bench()
     bench.chunk(b"12345678")
     booted = SimpleNamespace(control=SimpleNamespace(replicas=SimpleNamespace(epochs=[])))
-    bench.upkeep.found = SimpleNamespace(booted=booted)
+    bench.store_runtime.found = SimpleNamespace(booted=booted)
     bench.group.detach()
     with pytest.raises(Exception, match="should have been truncated to"):
-        bench.group.attach(bench.upkeep, happened.LogCut())
+        bench.group.attach(bench.store_runtime, happened.LogCut())
 
 
 async def test_an_error_of_the_member_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

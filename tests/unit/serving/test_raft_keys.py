@@ -9,7 +9,7 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.replication.raft.settings import RaftSettings
 from kourou.serving.config import BrokerSettings
-from kourou.serving.wiring import raft_settings_of, store_settings_of
+from kourou.serving.part_settings import raft_settings_of, store_settings_of
 from kourou_ha_replica.config import ReplicaSettings
 
 PEERS = "n0-127.0.0.1:40912; n2-127.0.0.1:40932;n1-127.0.0.1:40922;"

@@ -19,7 +19,7 @@ from kourou.service.local_group import GroupPorts
 from kourou.serving import raft_service
 from kourou.serving.config import BrokerSettings
 from kourou.serving.raft_service import RaftService
-from kourou.serving.tenure import Tenure
+from kourou.serving.role_session import RoleSession
 from kourou.store.paths import StorePaths
 from kourou.transport.zmq_client import Reply
 from kourou_rigs.served_here import ServedHere
@@ -60,7 +60,7 @@ class Living(ServedHere):
                 arrived(received)
 
         service._links.send = maybe_send
-        service._listening.zmq._ears = _with(service._listening.zmq._ears, maybe_arrived)
+        service._listening.zmq._callbacks = _with(service._listening.zmq._callbacks, maybe_arrived)
 
     @property
     def group(self):
@@ -68,7 +68,7 @@ class Living(ServedHere):
 
     @property
     def leads(self) -> bool:
-        return self.service._led > 0 and self.service._tenure.loop.running
+        return self.service._led > 0 and self.service._session.loop.running
 
     async def send(self, body: bytes) -> Reply:
         return await self.sent(body)
@@ -79,8 +79,8 @@ class Living(ServedHere):
         await self.service.stop()
 
 
-def _with(ears, arrived):
-    return type(ears)(arrived, ears.disconnected, ears.answered, ears.watch)
+def _with(callbacks, arrived):
+    return type(callbacks)(arrived, callbacks.disconnected, callbacks.answered, callbacks.watch)
 
 
 class Group:
@@ -198,12 +198,12 @@ async def test_a_group_elects_a_leader_and_answers_when_a_majority_has_it(tmp_pa
         await group.same_logs()
         assert {one.group.state for one in group.others(leader)} == {Role.FOLLOWER.value}
         assert b"kourou_raft_peer_connected{" in leader.service._pages().metrics()
-        [(epoch, start)] = leader.desks.control.replicas.epochs
+        [(epoch, start)] = leader.parts.control.replicas.epochs
         assert (epoch, start) == (leader.group.epoch, 0)
         low, _ = leader.store.queue_range(CONTROL_TOPIC, 0)
         assert leader.store.offset_position(CONTROL_TOPIC, 0, low) == 0, "no record comes before"
         for follower in group.others(leader):
-            await until(lambda: follower.desks.view.queue_range("orders", 0) == (0, 1))  # noqa: B023
+            await until(lambda: follower.parts.view.queue_range("orders", 0) == (0, 1))  # noqa: B023
             assert b"one" in bodies(await follower.pull(0))
 
 
@@ -234,7 +234,7 @@ async def test_a_leader_alone_acknowledges_nothing_and_its_tail_is_cut(tmp_path:
         old.cut = False
         await group.same_logs()
         assert b"instead" in bodies(await new.pull(1))
-        await until(lambda: old.desks.view.queue_range("orders", 0) == (0, 2))
+        await until(lambda: old.parts.view.queue_range("orders", 0) == (0, 2))
         assert b"instead" in bodies(await old.pull(1))
         aside = list(StorePaths.under(tmp_path / old.group.member).kourou.rglob("diverged/*"))
         assert any(b"given up" in path.read_bytes() for path in aside if path.is_file())
@@ -252,7 +252,7 @@ async def test_a_stop_gives_the_lead_away_and_a_start_follows(tmp_path: Path) ->
         assert (await new.send(b"two")).code == Code.SUCCESS
         await group.start(name)
         await group.same_logs()
-        assert len(new.desks.control.replicas.epochs) == 2
+        assert len(new.parts.control.replicas.epochs) == 2
 
 
 async def test_the_preferred_member_leads_whenever_it_can(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ async def test_a_member_that_cannot_open_its_epoch_lets_another_lead(
     async with group_of_three(tmp_path) as group:
         await until(lambda: len(tried) >= 2)
         leader = await group.leader()
-        assert leader.service._tenure.core is not tried[0]
+        assert leader.service._session.core is not tried[0]
         assert (await leader.send(b"one")).code == Code.SUCCESS
         await group.same_logs()
 
@@ -286,26 +286,26 @@ async def test_a_member_that_fails_behind_its_opening_opens_its_epoch_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its epoch's first record is in the log by then, and perhaps at others."""
-    record, failed = Tenure._record, []
+    record, failed = RoleSession._record, []
 
-    async def full_at_first(self: Tenure, *given: object) -> None:
+    async def full_at_first(self: RoleSession, *given: object) -> None:
         if not failed:
             failed.append(self.core)
             raise DiskFull("no space")
         await record(self, *given)
 
-    monkeypatch.setattr(Tenure, "_record", full_at_first)
+    monkeypatch.setattr(RoleSession, "_record", full_at_first)
     async with group_of_three(tmp_path) as group:
         await until(lambda: bool(failed))
         leader = await group.leader()
-        await until(lambda: leader.service._tenure.core is not failed[0])
+        await until(lambda: leader.service._session.core is not failed[0])
         leader = await group.leader()
         assert (await leader.send(b"one")).code == Code.SUCCESS
         await group.same_logs()
-        opened = [epoch for epoch, _ in leader.desks.control.replicas.epochs]
+        opened = [epoch for epoch, _ in leader.parts.control.replicas.epochs]
         assert opened == sorted(set(opened))
         assert all(
-            one.desks.control.replicas.epochs[0][0] == opened[0] for one in group.others(leader)
+            one.parts.control.replicas.epochs[0][0] == opened[0] for one in group.others(leader)
         )
 
 
@@ -332,7 +332,7 @@ async def test_a_stop_in_the_middle_of_a_change_leaves_a_store_that_opens(
             end = one.store.end
             one.service._change_log(CutLog(end, end))
         else:
-            one.service._tenure.cease()
+            one.service._session.cease()
             one.service._settle()
         await begins.wait()
         stopping = asyncio.create_task(group.stop("n0"))

@@ -9,8 +9,8 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.service.command_line import parse_arguments
 from kourou.serving.config import BrokerSettings, load_broker_settings
+from kourou.serving.part_settings import store_settings_of
 from kourou.serving.store_keys import FlushDiskType
-from kourou.serving.wiring import store_settings_of
 from kourou.store.paths import StorePaths
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.serving.config import BrokerSettings
-from kourou.serving.hands import Hands
-from kourou.serving.tracing import broker_spans, hands_of
+from kourou.serving.effect_executor import EffectExecutor
+from kourou.serving.tracing import broker_spans, executor_of
 from kourou_rigs.otlp import OtlpReceiver
 
 
 def test_plain_hands_without_tracing() -> None:
     assert broker_spans(BrokerSettings(), {}) is None
-    assert hands_of(None) is Hands
+    assert executor_of(None) is EffectExecutor
 
 
 def test_the_key_turns_it_on_and_the_standard_variable_off() -> None:
@@ -21,7 +21,7 @@ def test_the_key_turns_it_on_and_the_standard_variable_off() -> None:
         settings = BrokerSettings(trace_otlp_endpoint=collector.endpoint)
         spans = broker_spans(settings, {})
         assert spans is not None
-        assert hands_of(spans) is not Hands
+        assert executor_of(spans) is not EffectExecutor
         spans.close()
         assert broker_spans(settings, {"OTEL_TRACES_EXPORTER": "none"}) is None
 

@@ -42,7 +42,7 @@ async def test_it_listens_at_its_former_port(make):
 async def test_each_start_tells_where_the_log_ended(make):
     broker = make()
     await broker.start(NOBODY)
-    end = broker.service.desks.view.log_range()[1]
+    end = broker.service.parts.view.log_range()[1]
     await broker.kill()
     await broker.start(NOBODY)
     await broker.kill()

@@ -53,12 +53,12 @@ async def test_a_stopped_broker_closes_its_store_and_a_dead_one_does_not(home):
     await (await home.born()).stop()
     assert not home.disk.exists(home.abort)
     broker = await home.born()
-    end = broker.desks.view.log_range()[1]
+    end = broker.parts.view.log_range()[1]
     await broker.die()
     home.disk.kill()
     assert home.disk.exists(home.abort), "the next one knows that it was not closed"
     again = await home.born()
-    assert again.desks.view.log_range()[1] >= end
+    assert again.parts.view.log_range()[1] >= end
     await again.stop()
 
 
@@ -66,7 +66,7 @@ async def test_who_waits_is_told_whenever_something_was_handled(home):
     broker = await home.born()
     await asyncio.sleep(0)
     before = home.moves
-    broker._post(broker._tenure._tick())
+    broker._post(broker._session._tick())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert home.moves > before

@@ -8,7 +8,7 @@ from kourou.cli.admin.actions import broker_name
 from kourou.cli.admin.report import Report
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent, leaders_of
 from kourou.engine.roles.leader import ASYNC_MASTER, SYNC_MASTER
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.replication.in_sync import named
 from kourou.sync import Client
 
@@ -54,7 +54,7 @@ def replicas(client: Client, broker: str | None, cluster: str | None) -> Report:
     return Report(COLUMNS, [*rows, *missing], remarks, failed=amiss)
 
 
-def _row(one: LogMember, leader: ReplicasTold | None) -> tuple[Any, ...]:
+def _row(one: LogMember, leader: ReplicasView | None) -> tuple[Any, ...]:
     told = one.told
     if told is None:
         return ("-", one.broker_name, one.registered_id, "-", one.address,
@@ -78,12 +78,12 @@ def _row(one: LogMember, leader: ReplicasTold | None) -> tuple[Any, ...]:
     return (*start, role, one.address, told.epoch, told.end, lag_bytes, lag_s, in_sync, state)
 
 
-def _waits(leader: ReplicasTold) -> bool:
+def _waits(leader: ReplicasView) -> bool:
     """True if senders wait for in-sync followers, so that the in-sync state matters."""
     return leader.broker_role == SYNC_MASTER and not leader.member
 
 
-def _seen(told: ReplicasTold, leader: ReplicasTold | None) -> FollowerTold | None:
+def _seen(told: ReplicasView, leader: ReplicasView | None) -> FollowerView | None:
     followers = () if leader is None else leader.followers
     return next((one for one in followers if one.broker_id == told.broker_id), None)
 
@@ -92,7 +92,7 @@ def promote(
     client: Client, broker: str, broker_id: int | None, *, address: str | None, force: bool
 ) -> Report:
     """Promote a follower to leader, and report its new status."""
-    told: ReplicasTold = client.admin.replicas.promote(
+    told: ReplicasView = client.admin.replicas.promote(
         broker_name(client, broker), broker_id, address=address, force=force
     )
     rows = [(told.broker_name, told.broker_id, told.broker_role, told.epoch, told.end)]
@@ -102,6 +102,6 @@ def promote(
 
 def transfer_leader(client: Client, broker: str, to: str) -> Report:
     """Transfer leadership of a Raft group, and report the new leader."""
-    told: ReplicasTold = client.admin.replicas.transfer_leader(broker_name(client, broker), to)
+    told: ReplicasView = client.admin.replicas.transfer_leader(broker_name(client, broker), to)
     rows = [(told.broker_name, told.member, told.epoch, told.end)]
     return Report(("broker", "leader", "epoch", "end"), rows)

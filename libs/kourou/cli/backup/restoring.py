@@ -25,13 +25,13 @@ from kourou.cli.backup.folder import BackupFolder
 from kourou.cli.backup.manifest import Manifest
 from kourou.errors import ConfigError, Corrupt
 from kourou.eventstore.event_store import EventStore
-from kourou.serving.late_beginning import record_beginning
+from kourou.serving.bootstrap import record_beginning
 from kourou.store.disk import as_store_error
 from kourou.store.log.quarantine import Quarantine, Region, save_quarantine
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.recovery.recovery_point import RecoveryFile, RecoveryPoint
-from kourou.store.recovery.restart import begin_anew
+from kourou.store.recovery.restart import restart_log
 from kourou.store.replica.epoch_file import save_epochs
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
@@ -107,7 +107,7 @@ def _make(folder: BackupFolder, root: Path, disk: RealDisk) -> None:
     manifest, beginning = folder.manifest, folder.beginning()
     settings = StoreSettings(root=root, segment_size_bytes=manifest.segment_size)
     paths = StorePaths.under(root)
-    begin_anew(settings, disk, manifest.first, beginning.queue_ends)
+    restart_log(settings, disk, manifest.first, beginning.queue_ends)
     for start, count, sha256 in folder.segments():
         _copy(folder.segment(start), paths.segment(start), count, sha256, manifest)
     disk.sync_dir(paths.commit_log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.admin.dead_letters import DeadLetters
 from kourou.client.admin.filters import Filters
 from kourou.client.admin.groups import Groups, Offsets
@@ -29,7 +29,7 @@ from kourou.protocol.all_bodies import (
     decode_properties_text,
     encode_properties_text,
 )
-from kourou.protocol.bodies.settings_body import SettingTold, decode_settings_told
+from kourou.protocol.bodies.settings_body import SettingView, decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     CleanUnusedTopic,
@@ -42,7 +42,7 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePermOfBroker
 
 
-class Brokers(AdminDesk):
+class Brokers(AdminApi):
     """Broker administration: `client.admin.brokers`.
 
     Methods take the broker's name and send the request to the broker's leader.
@@ -69,14 +69,14 @@ class Brokers(AdminDesk):
         return decode_properties_text(body_of(reply))
 
     @on_io_thread
-    async def settings(self, broker_name: str) -> list[SettingTold]:
+    async def settings(self, broker_name: str) -> list[SettingView]:
         """Return the broker's settings with their allowed values and whether they can change now.
 
         Raises DecodeError if the broker is not a Kourou broker: RocketMQ's brokers return values
         only.
         """
         request = GetBrokerConfig(described=True)
-        return decode_settings_told(
+        return decode_setting_views(
             body_of(await self._ask(await self._leader(broker_name), request))
         )
 
@@ -159,7 +159,7 @@ class Brokers(AdminDesk):
         return decode_broker_stats(body_of(reply))
 
 
-class Cluster(AdminDesk):
+class Cluster(AdminApi):
     """Cluster information: `client.admin.cluster`."""
 
     @on_io_thread

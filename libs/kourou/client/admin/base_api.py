@@ -26,7 +26,7 @@ from kourou.transport.zmq_client import Reply
 ADMIN_TIMEOUT_MS = 10_000
 
 
-class AdminDesk:
+class AdminApi:
     """Base class of one family of administration requests; its methods run on the I/O thread."""
 
     def __init__(self, session: Session) -> None:

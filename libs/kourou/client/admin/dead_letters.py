@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.consumer.received import ReceivedMessage, from_records
 from kourou.client.consumer.send_back import INNER_PRODUCER, squeezed
 from kourou.client.session.connections import body_of, header_of
@@ -100,7 +100,7 @@ class DeadLetter:
         return self.message.reconsume_times
 
 
-class DeadLetters(AdminDesk):
+class DeadLetters(AdminApi):
     """Dead letters of a group: `client.admin.dead_letters`."""
 
     @on_io_thread

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.filters.uploads import author as author_of
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
@@ -62,7 +62,7 @@ class FilterChange:
     quarantined: str | None = None
 
 
-class Filters(AdminDesk):
+class Filters(AdminApi):
     """Filter administration: `client.admin.filters`."""
 
     # -- query ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import GroupNotFound, Unavailable
@@ -82,7 +82,7 @@ class OffsetMove:
         return max(0, self.before - self.after) if self.before is not None else 0
 
 
-class Groups(AdminDesk):
+class Groups(AdminApi):
     """Consumer group administration: `client.admin.groups`."""
 
     @on_io_thread
@@ -192,7 +192,7 @@ class Groups(AdminDesk):
         return [found[name] for name in sorted(found)]
 
 
-class Offsets(AdminDesk):
+class Offsets(AdminApi):
     """Offsets of consumer groups: `client.admin.offsets`."""
 
     @on_io_thread

@@ -10,13 +10,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest
 from kourou.model.aggregates import check_aggregate, check_stateful, check_types
 from kourou.model.limits import HISTORY_EVENTS_MAX, REASON_LENGTH_MAX
-from kourou.protocol.bodies.history_body import ToldEvent, decode_told_events, decode_told_state
+from kourou.protocol.bodies.history_body import EventView, decode_event_views, decode_state_view
 from kourou.protocol.messages.history import (
     GetHistory,
     GetHistoryResponse,
@@ -76,7 +76,7 @@ class StateAt:
     at_ms: int
 
 
-class History(AdminDesk):
+class History(AdminApi):
     """Control history: `client.admin.history`."""
 
     @on_io_thread
@@ -110,7 +110,7 @@ class History(AdminDesk):
         name, address = await self._one(broker)
         reply = await self._ask(address, request)
         header = header_of(reply, GetHistoryResponse)
-        decisions = _decisions(name, decode_told_events(body_of(reply)))
+        decisions = _decisions(name, decode_event_views(body_of(reply)))
         return HistoryPage(decisions, header.before_offset, header.begin_offset)
 
     @on_io_thread
@@ -133,7 +133,7 @@ class History(AdminDesk):
         name, address = await self._one(broker)
         reply = await self._ask(address, request)
         header = header_of(reply, GetStateAtResponse)
-        value = decode_told_state(body_of(reply))
+        value = decode_state_view(body_of(reply))
         return StateAt(name, aggregate, value, header.next_offset, header.at_ms)
 
     @on_io_thread
@@ -154,7 +154,7 @@ class History(AdminDesk):
         name, address = await self._one(broker)
         reply = await self._ask(address, Undo(offset=offset, reason=reason, force=force))
         header_of(reply, UndoResponse)
-        return _decisions(name, decode_told_events(body_of(reply)))
+        return _decisions(name, decode_event_views(body_of(reply)))
 
     async def _one(self, broker: str | None) -> tuple[str, str]:
         leaders = await self._leaders()
@@ -173,7 +173,7 @@ class History(AdminDesk):
         return broker, leaders[broker]
 
 
-def _decisions(broker_name: str, events: list[ToldEvent]) -> list[Decision]:
+def _decisions(broker_name: str, events: list[EventView]) -> list[Decision]:
     decisions: list[Decision] = []
     for each in events:
         fields = each.fields

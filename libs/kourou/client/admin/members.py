@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
@@ -34,7 +34,7 @@ from kourou.protocol.messages.membership import (
 )
 
 
-class Members(AdminDesk):
+class Members(AdminApi):
     """Consumers of a group: `client.admin.members`."""
 
     @on_io_thread

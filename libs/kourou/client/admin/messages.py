@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self, TypeVar
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.admin.message_tracks import MessageTrack, track
 from kourou.client.consumer.received import ReceivedMessage, from_record, from_records
 from kourou.client.session.connections import body_of
@@ -70,7 +70,7 @@ class Found(list[T]):
         return self
 
 
-class Messages(AdminDesk):
+class Messages(AdminApi):
     """Message queries: `client.admin.messages`."""
 
     @on_io_thread

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, Code, KourouError
@@ -34,7 +34,7 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 
-class NameServers(AdminDesk):
+class NameServers(AdminApi):
     """Name server administration: `client.admin.name_servers`."""
 
     @on_io_thread

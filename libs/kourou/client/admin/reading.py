@@ -5,7 +5,7 @@ State: none, except which broker replied last for a queue.
 
 from __future__ import annotations
 
-from kourou.client.admin.base_api import ADMIN_TIMEOUT_MS, AdminDesk
+from kourou.client.admin.base_api import ADMIN_TIMEOUT_MS, AdminApi
 from kourou.client.consumer.pull_consumer import PullResult, result_of
 from kourou.client.consumer.puller import Puller, PullWish
 from kourou.client.filters.expressions import Sql, Wanted, check_wanted, subscription_of
@@ -26,7 +26,7 @@ HOLD_MS = 15_000
 """The longest long poll of a read, in milliseconds."""
 
 
-class Reading(AdminDesk):
+class Reading(AdminApi):
     """Queue reading for tools: `client.admin.reading`."""
 
     def __init__(self, session: Session) -> None:

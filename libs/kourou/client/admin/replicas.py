@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.route import MASTER_ID, BrokerData
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold, decode_replicas
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, decode_replicas
 from kourou.protocol.messages.replicas import (
     GetReplicas,
     PromoteReplica,
@@ -41,13 +41,13 @@ class LogMember:
     broker_name: str
     registered_id: int
     address: str
-    told: ReplicasTold | None
+    told: ReplicasView | None
     error: KourouError | None = None
 
 
-def leaders_of(members: Iterable[LogMember]) -> dict[str, ReplicasTold]:
+def leaders_of(members: Iterable[LogMember]) -> dict[str, ReplicasView]:
     """Return the leader of each log; if two replicas claim it, the one with the later epoch."""
-    found: dict[str, ReplicasTold] = {}
+    found: dict[str, ReplicasView] = {}
     for one in members:
         told = one.told
         if told is None or not told.leads or told.fenced:
@@ -58,7 +58,7 @@ def leaders_of(members: Iterable[LogMember]) -> dict[str, ReplicasTold]:
     return found
 
 
-def absent(members: Sequence[LogMember]) -> list[tuple[ReplicasTold, FollowerTold]]:
+def absent(members: Sequence[LogMember]) -> list[tuple[ReplicasView, FollowerView]]:
     """Return a Raft group's nodes that are not registered, each with its leader's reply.
 
     The leader's reply lists all nodes, online or not; a group without a leader is skipped. A node
@@ -77,7 +77,7 @@ def absent(members: Sequence[LogMember]) -> list[tuple[ReplicasTold, FollowerTol
     return found
 
 
-class Replicas(AdminDesk):
+class Replicas(AdminApi):
     """Replica administration: `client.admin.replicas`."""
 
     @on_io_thread
@@ -99,7 +99,7 @@ class Replicas(AdminDesk):
         *,
         address: str | None = None,
         force: bool = False,
-    ) -> ReplicasTold:
+    ) -> ReplicasView:
         """Make a follower the leader of its log; returns its status when it leads.
 
         The follower is given by `broker_id`, or by `address` (`host:port` of its listener for
@@ -126,7 +126,7 @@ class Replicas(AdminDesk):
         return await self._wait_until_it_leads(broker, address, reply.header.epoch)
 
     @on_io_thread
-    async def transfer_leader(self, broker: str, to: str | int = "") -> ReplicasTold:
+    async def transfer_leader(self, broker: str, to: str | int = "") -> ReplicasView:
         """Transfer the leadership of a Raft group; returns the new leader's status when it leads.
 
         `to` is the target's name or brokerId; "" selects the most up-to-date replica. No
@@ -142,7 +142,7 @@ class Replicas(AdminDesk):
         assert isinstance(reply.header, TransferLeaderResponse)
         return await self._wait_for_another(broker, reply.header)
 
-    async def _wait_for_another(self, broker: str, begun: TransferLeaderResponse) -> ReplicasTold:
+    async def _wait_for_another(self, broker: str, begun: TransferLeaderResponse) -> ReplicasView:
         """Wait until a node leads a later epoch and the name server's routes name it."""
         clock = self._session.clock
         until_ms = clock.monotonic_ms() + TRANSFERRED_WAIT_MS
@@ -189,7 +189,7 @@ class Replicas(AdminDesk):
         except KourouError as error:
             return LogMember(name, number, address, None, error)
 
-    async def _wait_until_it_leads(self, broker: str, address: str, epoch: int) -> ReplicasTold:
+    async def _wait_until_it_leads(self, broker: str, address: str, epoch: int) -> ReplicasView:
         """Wait until it leads and the name server's routes name it.
 
         `address` may be another spelling of the registered address, so the replies of both are
@@ -260,5 +260,5 @@ def _same(one: LogMember, other: LogMember) -> bool:
     return (one.told.broker_id, one.told.leads) == (other.told.broker_id, other.told.leads)
 
 
-def _place(told: ReplicasTold) -> tuple[int, int]:
+def _place(told: ReplicasView) -> tuple[int, int]:
     return told.epoch, told.end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeAlias
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import TopicNotFound
@@ -39,7 +39,7 @@ VISIBLE_MS_MAX = 3_000
 VISIBLE_PAUSE_MS = 20
 
 
-class Topics(AdminDesk):
+class Topics(AdminApi):
     """Topic administration: `client.admin.topics`."""
 
     @on_io_thread

@@ -38,7 +38,7 @@ from kourou.client.consumer.send_back import SendBack
 from kourou.client.introspection.consume_statistics import ConsumeStatistics
 from kourou.client.introspection.stuck import StuckWatch
 from kourou.client.session.background import background
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.client.settings.consumer_settings import ConsumerSettings
 from kourou.errors import KourouError
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
@@ -82,8 +82,8 @@ class Settling:
         self._retry_wanted = retry_wanted
         self._batched = batched
         self._broadcast = settings.message_model is MessageModel.BROADCASTING
-        self._finished: Handover[Item] = Handover(loop, self._take_finished)
-        self._failed: Handover[tuple[Item, BaseException]] = Handover(loop, self._take_failed)
+        self._finished: ThreadQueue[Item] = ThreadQueue(loop, self._take_finished)
+        self._failed: ThreadQueue[tuple[Item, BaseException]] = ThreadQueue(loop, self._take_failed)
         self._stuck = StuckWatch(settings.consume_timeout_minutes * MINUTE_MS)
         self._room = asyncio.Semaphore(SEND_BACKS_AT_ONCE)
         self._going_back: set[asyncio.Task[None]] = set()

@@ -34,7 +34,7 @@ from typing import Any, Protocol, TypeAlias
 
 from kourou.client.consumer.outcomes import failure_in
 from kourou.client.introspection.consume_log import SELDOM, ConsumeLog
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import BadRequest
 
 Item: TypeAlias = Any
@@ -109,7 +109,7 @@ class CoroutineRunner:
         self._handler = handler
         self._report = report
         self._concurrency = concurrency
-        self._inbox: Handover[Item] = Handover(loop, self._take)
+        self._inbox: ThreadQueue[Item] = ThreadQueue(loop, self._take)
         self._ready: deque[Item] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._running: dict[object, Item] = {}

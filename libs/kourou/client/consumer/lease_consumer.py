@@ -85,7 +85,7 @@ class OrderedLendingConsumer(LendingConsumer, OrderedConsumer):
     """One orderly consumer."""
 
 
-class Lender(Consuming):
+class LeaseRunner(Consuming):
     """A lending consumer that the caller opens and closes on its own loop."""
 
     def __init__(

@@ -31,7 +31,11 @@ from kourou.client.consumer.offsets import (
     local_offsets_path,
 )
 from kourou.client.consumer.puller import Puller
-from kourou.client.consumer.queue_consumption import ConsumeCounts, ConsumedQueue, Surroundings
+from kourou.client.consumer.queue_consumption import (
+    ConsumeCounts,
+    ConsumedQueue,
+    ConsumptionContext,
+)
 from kourou.client.consumer.send_back import SendBack
 from kourou.client.consumer.start_offsets import StartOffsets
 from kourou.client.filters.python_filter import Filter
@@ -108,7 +112,7 @@ class PushConsumer:
             self._retry_wanted,
             batched=batched,
         )
-        self._around = Surroundings(
+        self._around = ConsumptionContext(
             settings=settings,
             puller=Puller(
                 self.group,

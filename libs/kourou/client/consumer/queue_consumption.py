@@ -79,7 +79,7 @@ class ConsumeCounts:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ConsumptionContext:
     """What the queues of one consumer share. The callbacks belong to the consumer."""
 
     settings: ConsumerSettings
@@ -161,7 +161,7 @@ class ConsumedQueue:
         queue: MessageQueue,
         subscription: Subscription,
         start_offset: int,
-        around: Surroundings,
+        around: ConsumptionContext,
         queue_count: int,
     ) -> None:
         self.queue = queue

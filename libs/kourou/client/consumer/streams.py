@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 from kourou.client.consumer.handlers import Report
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.introspection.consume_log import NOT_MEASURED, ConsumeLog
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import BadRequest
 
 
@@ -95,7 +95,7 @@ class StreamRunner(_Settling):
         self, loop: asyncio.AbstractEventLoop, report: Report, log: ConsumeLog, *, auto_ack: bool
     ) -> None:
         super().__init__(report, log, auto_ack=auto_ack)
-        self._inbox: Handover[ReceivedMessage] = Handover(loop, self._take)
+        self._inbox: ThreadQueue[ReceivedMessage] = ThreadQueue(loop, self._take)
         self._loop = loop
         self._ready: deque[ReceivedMessage] = deque()
         self._waiter: asyncio.Future[None] | None = None

@@ -22,7 +22,7 @@ from kourou.errors import Code, Corrupt, KourouError
 from kourou.model.limits import EXPLAIN_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
 from kourou.protocol.all_bodies import decode_topic_configs
-from kourou.protocol.bodies.history_body import ToldEvent, decode_told_events
+from kourou.protocol.bodies.history_body import EventView, decode_event_views
 from kourou.protocol.messages.history import GetHistory
 from kourou.protocol.messages.offsets import QueryConsumerOffset, QueryConsumerOffsetResponse
 from kourou.protocol.messages.queries import QueryMessage
@@ -169,12 +169,12 @@ class Asking:
 
     async def history(
         self, voice: Voice, aggregate: str, types: list[str], count_max: int
-    ) -> list[ToldEvent]:
+    ) -> list[EventView]:
         """Return the control events of an aggregate, newest first."""
         what = f"history of {aggregate} at {voice.broker}"
         request = GetHistory(aggregate=aggregate, types=types, max_count=count_max)
         reply = await self.ask(what, voice, request)
-        return [] if reply is None else decode_told_events(body_of(reply))
+        return [] if reply is None else decode_event_views(body_of(reply))
 
 
 def voice_of(name: str, members: list[LogMember]) -> Voice | None:

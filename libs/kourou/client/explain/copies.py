@@ -25,7 +25,7 @@ from kourou.model.names import (
 from kourou.model.route import MASTER_ID
 from kourou.model.subscription import MATCH_ALL
 from kourou.protocol.all_bodies import decode_producer_connection
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.protocol.messages.membership import GetProducerConnectionList
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 
@@ -149,9 +149,9 @@ def storage_of(place: Place, voice: Voice) -> Storage:
 def _own_copy(
     place: Place,
     address: str,
-    told: ReplicasTold,
+    told: ReplicasView,
     in_sync: Sequence[int],
-    follower: FollowerTold | None,
+    follower: FollowerView | None,
 ) -> Copy:
     """Return a replica's own report, with the lag as its leader knows it, if the leader does."""
     return Copy(
@@ -167,7 +167,7 @@ def _own_copy(
     )
 
 
-def _seen_copy(place: Place, follower: FollowerTold, why: str) -> Copy:
+def _seen_copy(place: Place, follower: FollowerView, why: str) -> Copy:
     """Return the leader's report on a replica that did not reply itself."""
     return Copy(
         follower.broker_id,

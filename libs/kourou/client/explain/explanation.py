@@ -14,7 +14,7 @@ from kourou.model.message import Property
 PAGE = "why.md"
 
 
-class CauseTold(msgspec.Struct, frozen=True):
+class ExplainedCause(msgspec.Struct, frozen=True):
     """One reason. `severity`: ok, waiting, blocked or gone; `docs` links its documentation."""
 
     code: str
@@ -26,7 +26,7 @@ class CauseTold(msgspec.Struct, frozen=True):
     docs: str
 
 
-class MessageTold(msgspec.Struct, frozen=True):
+class ExplainedMessage(msgspec.Struct, frozen=True):
     """The copy that groups consume, or the last one on its way there."""
 
     message_id: str
@@ -44,7 +44,7 @@ class MessageTold(msgspec.Struct, frozen=True):
     attempts: int
 
 
-class CopyTold(msgspec.Struct, frozen=True):
+class ExplainedCopy(msgspec.Struct, frozen=True):
     """One replica of the log; null is unknown, for the reason in `why`."""
 
     broker_id: int
@@ -59,7 +59,7 @@ class CopyTold(msgspec.Struct, frozen=True):
     why: str
 
 
-class StorageTold(msgspec.Struct, frozen=True):
+class ExplainedStorage(msgspec.Struct, frozen=True):
     """The log position, flushed and replicated. `by_leader` false: a follower reported it."""
 
     position: int
@@ -67,10 +67,10 @@ class StorageTold(msgspec.Struct, frozen=True):
     flushed: bool | None
     confirmed: bool | None
     by_leader: bool
-    copies: list[CopyTold]
+    copies: list[ExplainedCopy]
 
 
-class PlaceTold(msgspec.Struct, frozen=True):
+class ExplainedPlace(msgspec.Struct, frozen=True):
     """One stored copy. Kinds: sent, delayed, half, given_up, retry_wait, retry, dead_letter."""
 
     kind: str
@@ -85,7 +85,7 @@ class PlaceTold(msgspec.Struct, frozen=True):
     offset_message_id: str
 
 
-class DeliveryTold(msgspec.Struct, frozen=True):
+class ExplainedDelivery(msgspec.Struct, frozen=True):
     """One call of a handler, by the message trace."""
 
     at_ms: int
@@ -95,7 +95,7 @@ class DeliveryTold(msgspec.Struct, frozen=True):
     how: str | None
 
 
-class MemberTold(msgspec.Struct, frozen=True):
+class ExplainedMember(msgspec.Struct, frozen=True):
     """One consumer of a group; if it did not reply, only `why` is known."""
 
     client_id: str
@@ -109,19 +109,19 @@ class MemberTold(msgspec.Struct, frozen=True):
     why: str
 
 
-class GroupTold(msgspec.Struct, frozen=True):
+class ExplainedGroup(msgspec.Struct, frozen=True):
     """One group: its causes, the main one first, and the facts that they are derived from."""
 
     group: str
-    causes: list[CauseTold]
+    causes: list[ExplainedCause]
     online: bool | None
     next_offset: int | None
     queue_end: int | None
-    deliveries: list[DeliveryTold]
-    members: list[MemberTold]
+    deliveries: list[ExplainedDelivery]
+    members: list[ExplainedMember]
 
 
-class MissingTold(msgspec.Struct, frozen=True):
+class ExplainedMissing(msgspec.Struct, frozen=True):
     """Missing information, and why it is missing."""
 
     what: str
@@ -138,14 +138,14 @@ class Explanation(msgspec.Struct, frozen=True):
 
     asked: str
     as_of_ms: int
-    message: MessageTold | None
+    message: ExplainedMessage | None
     others: int
-    storage: StorageTold | None
-    places: list[PlaceTold]
-    causes: list[CauseTold]
-    groups: list[GroupTold]
+    storage: ExplainedStorage | None
+    places: list[ExplainedPlace]
+    causes: list[ExplainedCause]
+    groups: list[ExplainedGroup]
     truncated: bool
-    missing: list[MissingTold]
+    missing: list[ExplainedMissing]
 
 
 def told(facts: Facts, found: Verdict) -> Explanation:
@@ -160,13 +160,13 @@ def told(facts: Facts, found: Verdict) -> Explanation:
         causes=[_cause(one) for one in found.causes],
         groups=[_group(one) for one in found.groups],
         truncated=facts.groups_cut,
-        missing=[MissingTold(one.what, one.why) for one in facts.missing],
+        missing=[ExplainedMissing(one.what, one.why) for one in facts.missing],
     )
 
 
-def _cause(cause: Cause) -> CauseTold:
+def _cause(cause: Cause) -> ExplainedCause:
     meaning = cause.meaning
-    return CauseTold(
+    return ExplainedCause(
         cause.code.value,
         meaning.title,
         meaning.severity.value,
@@ -177,8 +177,8 @@ def _cause(cause: Cause) -> CauseTold:
     )
 
 
-def _message(place: Place) -> MessageTold:
-    return MessageTold(
+def _message(place: Place) -> ExplainedMessage:
+    return ExplainedMessage(
         message_id=place.message_id,
         offset_message_id=place.offset_message_id,
         topic=place.queue.topic,
@@ -195,15 +195,15 @@ def _message(place: Place) -> MessageTold:
     )
 
 
-def _storage(storage: Storage) -> StorageTold:
-    return StorageTold(
+def _storage(storage: Storage) -> ExplainedStorage:
+    return ExplainedStorage(
         storage.position,
         storage.end,
         storage.flushed,
         storage.confirmed,
         storage.by_leader,
         [
-            CopyTold(
+            ExplainedCopy(
                 one.broker_id,
                 one.address,
                 "leader" if one.leads else "follower",
@@ -220,8 +220,8 @@ def _storage(storage: Storage) -> StorageTold:
     )
 
 
-def _place(place: Place) -> PlaceTold:
-    return PlaceTold(
+def _place(place: Place) -> ExplainedPlace:
+    return ExplainedPlace(
         place.kind.value,
         place.queue.topic,
         place.queue.broker_name,
@@ -235,25 +235,25 @@ def _place(place: Place) -> PlaceTold:
     )
 
 
-def _group(one: GroupVerdict) -> GroupTold:
+def _group(one: GroupVerdict) -> ExplainedGroup:
     facts: GroupFacts = one.facts
-    return GroupTold(
+    return ExplainedGroup(
         facts.name,
         [_cause(cause) for cause in one.causes],
         facts.online,
         facts.next_offset,
         facts.queue_end,
         [
-            DeliveryTold(each.at_ms, each.attempt, each.ended_ms, each.ok, each.how)
+            ExplainedDelivery(each.at_ms, each.attempt, each.ended_ms, each.ok, each.how)
             for each in facts.deliveries
         ],
         [_member(each) for each in facts.members],
     )
 
 
-def _member(one: Member) -> MemberTold:
+def _member(one: Member) -> ExplainedMember:
     queue = one.queue
-    return MemberTold(
+    return ExplainedMember(
         one.client_id,
         None if one.subscription is None else one.subscription.expression,
         None if one.subscription is None else one.subscription.kind,

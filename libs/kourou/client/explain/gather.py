@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.client.admin.replicas import Replicas
 from kourou.client.explain.asking import Asking, Voice
 from kourou.client.explain.copies import (
@@ -47,7 +47,7 @@ SYSTEM_CONSUMERS = frozenset({"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "FILTERSRV_
 """System groups, whose consumption is not explained."""
 
 
-class Explain(AdminDesk):
+class Explain(AdminApi):
     """Explanation of a message's status: `client.admin.explain`."""
 
     @on_io_thread

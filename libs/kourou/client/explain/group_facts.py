@@ -36,7 +36,7 @@ from kourou.protocol.all_bodies import (
     decode_consumer_running_info,
 )
 from kourou.protocol.bodies.filter_bodies import decode_filters
-from kourou.protocol.bodies.history_body import decode_told_state
+from kourou.protocol.bodies.history_body import decode_state_view
 from kourou.protocol.messages.filter_server import GetFilters
 from kourou.protocol.messages.groups import GetConsumeStats
 from kourou.protocol.messages.history import GetStateAt
@@ -258,7 +258,7 @@ async def _with_beginning(asking: Asking, about: About, facts: GroupFacts) -> Gr
     reply = await asking.ask(f"former progress of {name}", voice, request)
     if reply is None:
         return facts
-    then: Any = decode_told_state(body_of(reply)) or {}
+    then: Any = decode_state_view(body_of(reply)) or {}
     queues = then.get(message.queue.topic, {}) if isinstance(then, dict) else {}
     return replace(facts, had_progress=str(message.queue.queue_id) in queues)
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from kourou.client.explain.explanation import CauseTold, CopyTold, Explanation, GroupTold
+from kourou.client.explain.explanation import (
+    ExplainedCause,
+    ExplainedCopy,
+    ExplainedGroup,
+    Explanation,
+)
 from kourou.client.explain.words import when
 
 WIDTH = 100
@@ -38,7 +43,7 @@ def lines_of(explanation: Explanation) -> Iterator[str]:
             yield from _wrapped(f"{one.what}: {one.why}", "  ")
 
 
-def _group(group: GroupTold) -> Iterator[str]:
+def _group(group: ExplainedGroup) -> Iterator[str]:
     yield f"group {group.group}"
     yield from _causes(group.causes, "  ")
     for each in group.deliveries:
@@ -46,7 +51,7 @@ def _group(group: GroupTold) -> Iterator[str]:
         yield f"    attempt {each.attempt}: given {when(each.at_ms)}, {ended}"
 
 
-def _causes(causes: list[CauseTold], indent: str) -> Iterator[str]:
+def _causes(causes: list[ExplainedCause], indent: str) -> Iterator[str]:
     for number, cause in enumerate(causes):
         yield from _wrapped(f"{cause.code}: {cause.sentence}", indent)
         if number == 0 and cause.severity != "ok":
@@ -65,7 +70,7 @@ def _where(explanation: Explanation) -> Iterator[str]:
         yield f"{place.kind}: {where}, {when(place.stored_ms)}"
 
 
-def _copy(copy: CopyTold) -> str:
+def _copy(copy: ExplainedCopy) -> str:
     text = f"{copy.role} {copy.broker_id} at {copy.address}: "
     if copy.written is None:
         return text + f"unknown ({copy.why})"

@@ -47,7 +47,7 @@ from kourou.client.ordered.turns import (
     messages_of,
 )
 from kourou.client.session.background import background
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.clock import Clock
 from kourou.errors import KourouError
@@ -115,7 +115,9 @@ class OrderedDelivery:
         self._auto_commit = auto_commit
         loop = asyncio.get_running_loop()
         self._loop = loop
-        self._reports: Handover[tuple[Turn, BaseException | None]] = Handover(loop, self._take)
+        self._reports: ThreadQueue[tuple[Turn, BaseException | None]] = ThreadQueue(
+            loop, self._take
+        )
         self._lanes: dict[MessageQueue, _Lane] = {}
         self._by_turn: dict[Turn, _Lane] = {}
         self._away: set[asyncio.Task[None]] = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kourou.client.producer.pending_sends import Gathering, Outcome, Port, Unsent
+from kourou.client.producer.pending_sends import Gathering, Outcome, PendingSend, Port
 from kourou.client.producer.producer_core import Choice, ProducerCore, TopicLanes, choice_of_named
 from kourou.errors import BadRequest, KourouError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
@@ -64,7 +64,7 @@ def unsent_many(
     messages: list[Message],
     timeout_ms: int | None,
     make: MakeGathering,
-) -> list[Unsent]:
+) -> list[PendingSend]:
     """Build messages that are routed independently; all are checked before any is sent."""
     ways = [
         core.usual_lane(
@@ -86,7 +86,7 @@ def unsent_batch(
     timeout_ms: int | None,
     make: MakeGathering,
     message_ids: Sequence[str] = (),
-) -> list[Unsent]:
+) -> list[PendingSend]:
     """Build a batch, whose messages all go to one queue in one request.
 
     Raises MessageIllegal if the batch has too many messages or too many bytes, BadRequest if its

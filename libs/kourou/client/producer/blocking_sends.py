@@ -30,8 +30,8 @@ from kourou.client.producer.pending_sends import (
     CallbackPort,
     Gathering,
     Outcome,
+    PendingSend,
     ThreadPort,
-    Unsent,
 )
 from kourou.client.producer.producer_core import Choice, ProducerCore, TopicLanes
 from kourou.client.producer.selectors import Selector
@@ -191,7 +191,9 @@ class BlockingSends:
         self._send_waiting(port, [unsent], waiter)
         return waiter.wait()
 
-    def _send_waiting(self, port: ThreadPort, messages: list[Unsent], waiting: Waiting) -> None:
+    def _send_waiting(
+        self, port: ThreadPort, messages: list[PendingSend], waiting: Waiting
+    ) -> None:
         """Send messages to one queue in one frame; this thread will wait for their outcomes."""
         direct = self._direct
         if direct is None or not direct.send(messages, waiting):

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
 
-from kourou.client.producer.pending_sends import Unsent
+from kourou.client.producer.pending_sends import PendingSend
 from kourou.client.producer.producer_core import ProducerCore
 from kourou.client.producer.send_frames import SendFrame
 from kourou.client.producer.sender import read_outcomes
@@ -73,7 +73,7 @@ class DirectSends:
         """Note that a message is passed to the I/O thread now."""
         self._shared_ms = self._clock.monotonic_ms()
 
-    def send(self, messages: list[Unsent], waiting: Waiting) -> bool:
+    def send(self, messages: list[PendingSend], waiting: Waiting) -> bool:
         """Send messages to one queue in one frame; their waiters receive the outcomes.
 
         Returns False, with nothing sent, if the I/O thread must send them.

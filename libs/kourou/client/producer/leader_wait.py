@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from kourou.client.producer.drafts import moved_to_queue
 from kourou.client.producer.pauses import Pauses
-from kourou.client.producer.pending_sends import Lane, Outcome, Unsent
+from kourou.client.producer.pending_sends import Lane, Outcome, PendingSend
 from kourou.client.session.background import background
 from kourou.client.session.connections import Connections
 from kourou.client.session.route_table import RouteTable
@@ -44,10 +44,10 @@ SAME_DEADLINE_MS = 250
 Choose = Callable[[QueueMap, Lane, Callable[[str], bool]], Lane | None]
 """(route, lane, may this address be used?) -> the lane to send by now; None: keep waiting."""
 
-Resend = Callable[[list[Unsent], int, int], None]
+Resend = Callable[[list[PendingSend], int, int], None]
 """(messages with their lanes, attempt number, attempts that do not count)."""
 
-Settle = Callable[[list[tuple[Unsent, Outcome | None]]], None]
+Settle = Callable[[list[tuple[PendingSend, Outcome | None]]], None]
 
 _log = logging.getLogger("kourou.client.send")
 
@@ -56,7 +56,7 @@ _log = logging.getLogger("kourou.client.send")
 class _Party:
     """Messages that arrived together. They were sent `sent` times; `address` refused them."""
 
-    messages: list[Unsent]
+    messages: list[PendingSend]
     sent: int
     spared: int
     address: str
@@ -88,13 +88,13 @@ class LeaderWait:
         self.awaited: Counter[str] = Counter()
         """The number of waiting messages by broker name; empty if none wait."""
 
-    def enter(self, messages: list[Unsent], *, sent: int, spared: int, address: str) -> None:
+    def enter(self, messages: list[PendingSend], *, sent: int, spared: int, address: str) -> None:
         """Add messages behind those that are waiting already.
 
         `sent` is how often they were sent, `spared` is how many of these attempts are not counted.
         `address` received them last; it is empty if the route contained no address.
         """
-        by_topic: dict[str, list[Unsent]] = {}
+        by_topic: dict[str, list[PendingSend]] = {}
         for message in messages:
             by_topic.setdefault(message.lane.queue.topic, []).append(message)
             self.awaited[message.lane.broker_name] += 1
@@ -131,13 +131,13 @@ class LeaderWait:
         """Send the messages that can be sent now, complete the late ones, keep the rest."""
         known = self._routes.known(topic)
         now_ms = self._clock.monotonic_ms()
-        late: list[tuple[Unsent, Outcome | None]] = []
+        late: list[tuple[PendingSend, Outcome | None]] = []
         going: list[_Party] = []
         staying: list[_Party] = []
         ways: dict[tuple[Lane, str], Lane | None] = {}
         for party in self._parties.pop(topic):
-            go: list[Unsent] = []
-            stay: list[Unsent] = []
+            go: list[PendingSend] = []
+            stay: list[PendingSend] = []
             for message in party.messages:
                 if message.deadline_ms <= now_ms:
                     self._leave(message)
@@ -173,7 +173,7 @@ class LeaderWait:
 
         return self._choose(known, lane, may_be_asked)
 
-    def _leave(self, message: Unsent) -> None:
+    def _leave(self, message: PendingSend) -> None:
         name = message.lane.broker_name
         self.awaited[name] -= 1
         if not self.awaited[name]:
@@ -197,7 +197,7 @@ class LeaderWait:
         )
 
 
-def move(message: Unsent, lane: Lane) -> None:
+def move(message: PendingSend, lane: Lane) -> None:
     """Assign the message to this lane."""
     if message.lane is lane:
         return
@@ -206,7 +206,7 @@ def move(message: Unsent, lane: Lane) -> None:
     message.lane = lane
 
 
-def too_late(message: Unsent, sent: int) -> KourouError:
+def too_late(message: PendingSend, sent: int) -> KourouError:
     """Return the error of a message whose deadline passed while its broker had no leader."""
     seconds = message.lane.terms.timeout_ms / 1000
     return given_up(
@@ -216,7 +216,7 @@ def too_late(message: Unsent, sent: int) -> KourouError:
     )
 
 
-def given_up(message: Unsent, why: str) -> KourouError:
+def given_up(message: PendingSend, why: str) -> KourouError:
     """Return the error of a message that is not retried.
 
     It is an UnknownOutcome if an attempt had no reply, because the message may be stored.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from kourou.client.producer.drafts import Place
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import KourouError
 from kourou.model.message import SendResult
 from kourou.model.queue import MessageQueue
@@ -90,7 +90,7 @@ class Lane:
         self.terms = terms
         self.host_text = host_text
         self.borrowed = borrowed
-        self.bucket: list[Unsent] = []
+        self.bucket: list[PendingSend] = []
 
     def under(self, terms: Terms) -> Lane:
         """Return a lane to the same queue and address with other terms."""
@@ -104,7 +104,7 @@ class Lane:
         )
 
 
-class Unsent(msgspec.Struct, eq=False):
+class PendingSend(msgspec.Struct, eq=False):
     """One message until its outcome is known.
 
     `stored` is set if a broker stored the message without the requested durability, and it is sent
@@ -157,7 +157,7 @@ class LoopPort:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        send: Callable[[list[Unsent]], object],
+        send: Callable[[list[PendingSend]], object],
         *,
         here: bool,
         round_trip_ms: Callable[[], int] = int,
@@ -170,7 +170,7 @@ class LoopPort:
         self._round_trip_ms = round_trip_ms
         self._count_max = count_max
         self._size_max = size_bytes_max
-        self._turn: list[Unsent] = []
+        self._turn: list[PendingSend] = []
         self._width = 0
         """The number of messages in flight when the last outcomes arrived."""
 
@@ -207,7 +207,7 @@ class LoopPort:
                 # A sender that was cancelled after it was let in passes its room to the next.
                 self.loop.call_soon(self._wake)
 
-    def add(self, message: Unsent) -> None:
+    def add(self, message: PendingSend) -> None:
         """Send this message with the others of this iteration."""
         self.size_bytes += len(message.draft)
         self.count += 1
@@ -221,7 +221,7 @@ class LoopPort:
         elif len(turn) == self._part:
             self.cross()
 
-    def add_all(self, messages: list[Unsent]) -> None:
+    def add_all(self, messages: list[PendingSend]) -> None:
         """Send these messages with the others of this iteration."""
         if not messages:
             return
@@ -282,12 +282,12 @@ class ThreadPort:
     """The path of messages from threads; callable from any thread."""
 
     def __init__(
-        self, outgoing: Handover[list[Unsent]], on_use: Callable[[], None] = lambda: None
+        self, outgoing: ThreadQueue[list[PendingSend]], on_use: Callable[[], None] = lambda: None
     ) -> None:
         self._outgoing = outgoing
         self._on_use = on_use
 
-    def add_all(self, messages: list[Unsent]) -> None:
+    def add_all(self, messages: list[PendingSend]) -> None:
         """Send these messages; those of other threads at the same time share their frames."""
         self._on_use()
         self._outgoing.put(messages)
@@ -304,7 +304,7 @@ class CallbackPort:
 
     def __init__(
         self,
-        outgoing: Handover[list[Unsent]],
+        outgoing: ThreadQueue[list[PendingSend]],
         pool: Executor,
         count_max: int,
         on_use: Callable[[], None] = lambda: None,
@@ -314,7 +314,7 @@ class CallbackPort:
         self._pool = pool
         self._room = threading.BoundedSemaphore(count_max)
 
-    def add(self, message: Unsent) -> None:
+    def add(self, message: PendingSend) -> None:
         """Send this message; blocks while too many callbacks are pending."""
         self._room.acquire()
         self._on_use()

@@ -26,10 +26,10 @@ from kourou.client.producer.pending_sends import (
     Gathering,
     Lane,
     LoopPort,
+    PendingSend,
     Port,
     Slot,
     Terms,
-    Unsent,
 )
 from kourou.client.producer.selectors import (
     RoundRobin,
@@ -38,11 +38,11 @@ from kourou.client.producer.selectors import (
     queue_of_key,
     require_queues,
 )
-from kourou.client.producer.sender import SendDesk, lane_to
+from kourou.client.producer.sender import ProducerSender, lane_to
 from kourou.client.requests.replies import Replier
 from kourou.client.session.client_session import Session
 from kourou.client.session.routes import QueueMap
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.client.transactions.checks import TransactionChecks
 from kourou.client.transactions.ends import TransactionEnds
@@ -131,10 +131,10 @@ class ProducerCore:
     def __init__(self, settings: ProducerSettings, session: Session, client_ip: str) -> None:
         self.settings = settings
         self.io = session.io
-        self.desk = SendDesk(settings, session)
+        self.desk = ProducerSender(settings, session)
         self.routes = session.routes
         self.clock = session.clock
-        self.outgoing: Handover[list[Unsent]] = Handover(session.io.loop, self.desk.take)
+        self.outgoing: ThreadQueue[list[PendingSend]] = ThreadQueue(session.io.loop, self.desk.take)
         self.ends = TransactionEnds(session)
         self.checks = TransactionChecks(settings, session, self.find)
         self._session = session
@@ -166,7 +166,7 @@ class ProducerCore:
             size_bytes_max=self.settings.unsent_size_bytes_max,
         )
 
-    def _send_now(self, messages: list[Unsent]) -> None:
+    def _send_now(self, messages: list[PendingSend]) -> None:
         self.desk.take([messages])
 
     async def close(self) -> None:
@@ -318,7 +318,7 @@ class ProducerCore:
         choice: Choice,
         own: Mapping[str, str] | None = None,
         unique_key: str | None = None,
-    ) -> Unsent:
+    ) -> PendingSend:
         """Return one message, checked, encoded and assigned to a lane.
 
         `own` are properties that the client sets; `unique_key` is an ID that the sender chose.
@@ -347,7 +347,7 @@ class ProducerCore:
             lane.place, body, unique_key, now_ms, tag, keys, properties, flag, own
         )
         deadline_ms = clock.monotonic_ms() + terms.timeout_ms
-        return Unsent(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
+        return PendingSend(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
 
     def unsent_together(
         self,
@@ -356,12 +356,12 @@ class ProducerCore:
         messages: Sequence[Message],
         lanes: Sequence[Lane],
         unique_keys: Sequence[str] = (),
-    ) -> list[Unsent]:
+    ) -> list[PendingSend]:
         """Do the same as `unsent` for several messages, each with its lane, sharing common work."""
         tracing, drafting = self._tracing, self._drafting
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         unique_keys = unique_keys or self._unique_keys().next_many(len(messages), now_ms)
-        unsent: list[Unsent] = []
+        unsent: list[PendingSend] = []
         for index, (message, lane, unique_key) in enumerate(
             zip(messages, lanes, unique_keys, strict=True)
         ):
@@ -384,7 +384,7 @@ class ProducerCore:
             deadline_ms = monotonic_ms + lane.terms.timeout_ms
             waiter = Slot(gathering, index)
             unsent.append(
-                Unsent(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
+                PendingSend(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
             )
         return unsent
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from kourou.client.producer.pending_sends import Lane, Outcome, Terms, Unsent
+from kourou.client.producer.pending_sends import Lane, Outcome, PendingSend, Terms
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
@@ -45,7 +45,7 @@ class SendFrame:
     attempt: int
     lanes: list[Lane]
     counts: list[int]
-    messages: list[Unsent]
+    messages: list[PendingSend]
     spared: int = 0
 
     @property
@@ -58,7 +58,7 @@ class SendFrame:
 _deadline_of = attrgetter("deadline_ms")
 
 
-def gather(messages: Sequence[Unsent]) -> list[Lane]:
+def gather(messages: Sequence[PendingSend]) -> list[Lane]:
     """Put messages into their lanes' buckets; returns the changed lanes, in order."""
     touched = []
     for message in messages:
@@ -108,7 +108,7 @@ def _cut(lanes: list[Lane], attempt: int, spared: int) -> Iterator[SendFrame]:
     yield frame
 
 
-def _extend(frame: SendFrame, lane: Lane, messages: list[Unsent]) -> None:
+def _extend(frame: SendFrame, lane: Lane, messages: list[PendingSend]) -> None:
     frame.lanes.append(lane)
     frame.counts.append(len(messages))
     frame.messages.extend(messages)

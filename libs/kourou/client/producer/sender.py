@@ -31,7 +31,7 @@ from kourou.client.producer.drafts import Place
 from kourou.client.producer.fault_latency import FaultLatency
 from kourou.client.producer.leader_wait import LeaderWait, given_up, move
 from kourou.client.producer.pauses import nobody_leads, was_lost
-from kourou.client.producer.pending_sends import Lane, Outcome, Outcomes, Terms, Unsent
+from kourou.client.producer.pending_sends import Lane, Outcome, Outcomes, PendingSend, Terms
 from kourou.client.producer.selectors import RoundRobin
 from kourou.client.producer.send_frames import SendFrame, frames, gather, outcomes_of, request_of
 from kourou.client.producer.silent_leaders import SilentLeaders
@@ -99,7 +99,7 @@ class _Way(Enum):
 _log = logging.getLogger("kourou.client.send")
 
 
-class SendDesk:
+class ProducerSender:
     """The I/O side of one producer; `take` receives the messages from other threads."""
 
     def __init__(self, settings: ProducerSettings, session: Session) -> None:
@@ -134,7 +134,7 @@ class SendDesk:
 
     # -- sending ----------------------------------------------------------------------------------
 
-    def take(self, bursts: list[list[Unsent]]) -> None:
+    def take(self, bursts: list[list[PendingSend]]) -> None:
         """Send the messages that arrived since the last call."""
         for burst in bursts:
             self._in_flight += len(burst)
@@ -248,8 +248,8 @@ class SendDesk:
             if frame.lanes[0].borrowed:
                 self._notice_routes(frame, outcomes)
             return
-        final: list[tuple[Unsent, Outcome | None]] = []
-        again: dict[tuple[_Way, bool], list[Unsent]] = {}
+        final: list[tuple[PendingSend, Outcome | None]] = []
+        again: dict[tuple[_Way, bool], list[PendingSend]] = {}
         ways: dict[tuple[Lane, bool, bool], tuple[_Way, Lane]] = {}
         pause_ms = SAME_BROKER_PAUSE_MS << (frame.attempt - 1)
         for message, outcome in zip(frame.messages, outcomes, strict=True):
@@ -303,7 +303,7 @@ class SendDesk:
         return _Way.ELSEWHERE, other
 
     def _go(
-        self, way: _Way, messages: list[Unsent], frame: SendFrame, spared: int, pause_ms: int
+        self, way: _Way, messages: list[PendingSend], frame: SendFrame, spared: int, pause_ms: int
     ) -> None:
         attempt = frame.attempt + 1
         if way is _Way.WAIT:
@@ -319,8 +319,8 @@ class SendDesk:
 
     def _wait_with_others(self, frame: SendFrame) -> None:
         """Let messages wait whose broker has no leader, or for which earlier messages wait."""
-        staying: list[Unsent] = []
-        going: list[Unsent] = []
+        staying: list[PendingSend] = []
+        going: list[PendingSend] = []
         others: dict[Lane, Lane] = {}
         for lane in frame.lanes:
             known = None if lane.terms.pinned else self._routes.known(lane.queue.topic)
@@ -370,12 +370,12 @@ class SendDesk:
             )
         return lane_to(known, queue, lane.place.topic, lane.terms) or lane
 
-    def _resend(self, messages: list[Unsent], attempt: int, spared: int) -> None:
+    def _resend(self, messages: list[PendingSend], attempt: int, spared: int) -> None:
         for frame in frames(gather(messages), attempt, spared):
             self._send(frame)
 
     async def _resend_there(
-        self, messages: list[Unsent], attempt: int, spared: int, pause_ms: int
+        self, messages: list[PendingSend], attempt: int, spared: int, pause_ms: int
     ) -> None:
         """Retry at the same broker: after a pause, and at its current address."""
         await asyncio.sleep(pause_ms / 1000)
@@ -413,7 +413,7 @@ class SendDesk:
             ):
                 self._routes.stale(lane.queue.topic)
 
-    def _settle(self, final: list[tuple[Unsent, Outcome | None]]) -> None:
+    def _settle(self, final: list[tuple[PendingSend, Outcome | None]]) -> None:
         if not final:
             return
         if self._tracing is not None:
@@ -490,7 +490,7 @@ def _any_error(outcomes: list[Outcome]) -> bool:
     return any(isinstance(outcome, KourouError) for outcome in outcomes)
 
 
-def _whole_truth(message: Unsent, outcome: Outcome) -> Outcome:
+def _whole_truth(message: PendingSend, outcome: Outcome) -> Outcome:
     """Return the outcome; a refusal is not conclusive if an earlier attempt may have succeeded."""
     if isinstance(message.failure, UnknownOutcome) and not isinstance(
         outcome, (UnknownOutcome, SendResult)
@@ -508,7 +508,7 @@ def worth_another_attempt(error: KourouError) -> bool:
     return error.wire_code in RETRY_CODES
 
 
-def _log_failures(final: list[tuple[Unsent, Outcome | None]]) -> None:
+def _log_failures(final: list[tuple[PendingSend, Outcome | None]]) -> None:
     failures = [(message, out) for message, out in final if isinstance(out, KourouError)]
     message, error = failures[0]
     _log.warning(
@@ -521,7 +521,7 @@ def _log_failures(final: list[tuple[Unsent, Outcome | None]]) -> None:
     )
 
 
-def _log_outcomes(final: list[tuple[Unsent, Outcome | None]], level: int) -> None:
+def _log_outcomes(final: list[tuple[PendingSend, Outcome | None]], level: int) -> None:
     """Log every outcome with its keys."""
     for message, outcome in final:
         if isinstance(outcome, SendResult):

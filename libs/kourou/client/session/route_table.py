@@ -248,9 +248,9 @@ class RouteTable:
             former = self._leaders.get(name)
             self._leaders[name] = address
             if former is not None and former != address:
-                self._led_anew(name, address)
+                self._leader_changed(name, address)
 
-    def _led_anew(self, name: str, address: str) -> None:
+    def _leader_changed(self, name: str, address: str) -> None:
         _log.info("broker %s: the leader is now %s", name, address)
         for on_leader in list(self._on_leader):
             on_leader(name, address)

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Handover(Generic[T]):
+class ThreadQueue(Generic[T]):
     """Passes items to `take`, which runs on `loop` with all items since its last call."""
 
     __slots__ = ("_coming", "_items", "_loop", "_take")

@@ -29,7 +29,7 @@ from kourou.client.producer.pending_sends import LoopPort
 from kourou.client.producer.producer_core import ROUND_ROBIN, ProducerCore
 from kourou.client.session.background import background
 from kourou.client.session.discovery import store_host_of
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import KourouError
 from kourou.model.limits import TRACE_KEYS_BYTES_MAX, TRACE_MESSAGE_BYTES_MAX, TRACE_RECORDS_MAX
 from kourou.model.message import Message, Property, SendResult, SendStatus
@@ -51,7 +51,7 @@ from kourou.transport.rate_limited_log import RateLimitedLog
 if TYPE_CHECKING:
     from kourou.client.consumer.handlers import Item, Report
     from kourou.client.consumer.received import ReceivedMessage
-    from kourou.client.producer.pending_sends import Outcome, Unsent
+    from kourou.client.producer.pending_sends import Outcome, PendingSend
     from kourou.client.transactions.ends import End
     from kourou.clock import Clock
 
@@ -77,7 +77,7 @@ class TraceWriter:
         self.dropped = 0
         self._core = core
         self._loop = core.io.loop
-        self._inbox: Handover[TraceRecord] = Handover(self._loop, self._take)
+        self._inbox: ThreadQueue[TraceRecord] = ThreadQueue(self._loop, self._take)
         self._waiting: list[TraceRecord] = []
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -215,13 +215,13 @@ class SendTrace:
         self._writer = writer
         self._group = group
 
-    def settled(self, final: Sequence[tuple[Unsent, Outcome | None]]) -> None:
+    def settled(self, final: Sequence[tuple[PendingSend, Outcome | None]]) -> None:
         """Record the outcomes of these messages; one-way messages have no outcome and no record."""
         for message, outcome in final:
             if outcome is not None and message.lane.queue.topic != self._writer.topic:
                 self._writer.add(self._published(message, outcome))
 
-    def _published(self, message: Unsent, outcome: Outcome) -> Published:
+    def _published(self, message: PendingSend, outcome: Outcome) -> Published:
         draft = decode_record(message.draft, verify=False, decompress=False)
         properties = draft.properties
         kind = TraceKind.NORMAL

@@ -44,7 +44,7 @@ from kourou.telemetry.tracing_setup import (
 if TYPE_CHECKING:
     from kourou.client.consumer.handlers import Item, Report
     from kourou.client.consumer.received import ReceivedMessage
-    from kourou.client.producer.pending_sends import Outcome, Unsent
+    from kourou.client.producer.pending_sends import Outcome, PendingSend
     from kourou.client.settings.client_settings import ClientSettings
     from kourou.telemetry.tracing import TracedSpan, Tracing
 
@@ -121,14 +121,14 @@ class ClientTracing:
             properties, {**span.carrier(), TRACEPARENT: traceparent_of(span.context)}
         )
 
-    def frame_contexts(self, messages: Sequence[Unsent]) -> tuple[bytes, bytes]:
+    def frame_contexts(self, messages: Sequence[PendingSend]) -> tuple[bytes, bytes]:
         """Return the contexts of a frame's traced messages: the first one, and the others."""
         found = [message.span.context for message in messages if message.span is not None]
         if not found:
             return NO_TRACE, b""
         return found[0], b"".join(found[1 : self._spans.LINKS_MAX])
 
-    def settled(self, final: Sequence[tuple[Unsent, Outcome | None]]) -> None:
+    def settled(self, final: Sequence[tuple[PendingSend, Outcome | None]]) -> None:
         """End the spans of messages whose outcomes are known."""
         for message, outcome in final:
             span = message.span
@@ -177,7 +177,7 @@ class ClientTracing:
     @contextmanager
     def processing(self, group: str, item: Item) -> Iterator[None]:
         """Trace a handler call; spans that the handler creates are its children."""
-        carrier = {} if isinstance(item, list) else _carrier_of(item)
+        carrier = {} if isinstance(item, list) else _protocol_of(item)
         with self._spans.continued(carrier):
             span = self._process_span(group, item)
             if span is None:
@@ -244,7 +244,7 @@ class ClientTracing:
 
     def handed_out(self, group: str, message: ReceivedMessage) -> TracedSpan | None:
         """Start the span of a delivered message; it ends when the message is acknowledged."""
-        with self._spans.continued(_carrier_of(message)):
+        with self._spans.continued(_protocol_of(message)):
             return self._process_span(group, message)
 
 
@@ -343,7 +343,7 @@ def _context_of_message(message: ReceivedMessage) -> bytes | None:
     return context_of(text) if text else None
 
 
-def _carrier_of(message: ReceivedMessage) -> Mapping[str, str]:
+def _protocol_of(message: ReceivedMessage) -> Mapping[str, str]:
     """Return the properties if they contain a context; otherwise nothing is decoded."""
     return {} if _context_of_message(message) is None else message.properties
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from kourou.client.session.client_session import Session
 from kourou.client.session.io_thread import running_loop
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import (
     Code,
     DecodeError,
@@ -96,7 +96,7 @@ class TransactionEnds:
         self._routes = session.routes
         self._clock = session.clock
         self._loop = session.io.loop
-        self._handover: Handover[End] = Handover(session.io.loop, self._take)
+        self._queue: ThreadQueue[End] = ThreadQueue(session.io.loop, self._take)
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -112,7 +112,7 @@ class TransactionEnds:
         """Send an end; callable in any thread."""
         if running_loop() is self._loop:
             self._take([end])
-        elif not self._handover.put(end):
+        elif not self._queue.put(end):
             end.settle(Unavailable("the client is closed"))
 
     def address_of(self, end: End) -> str:

@@ -12,7 +12,7 @@ from kourou.engine.control import ControlState
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
-from kourou.engine.retention.retention_handler import RetentionDesk
+from kourou.engine.retention.retention_handler import RetentionHandler
 from kourou.errors import Code, Rejected, Throttled
 from kourou.model.limits import FETCH_BYTES_MAX, HISTORY_WAIT_MS_MAX
 from kourou.protocol.messages.replication import GetLogBeginning, GetLogBeginningResponse
@@ -21,7 +21,7 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 
 
-class BeginningDesk:
+class BootstrapHandler:
     """Handles one request."""
 
     def __init__(
@@ -29,7 +29,7 @@ class BeginningDesk:
         policy: BrokerPolicy,
         control: ControlState,
         view: StoreView,
-        retention: RetentionDesk,
+        retention: RetentionHandler,
         segment_size: int,
     ) -> None:
         self._policy = policy

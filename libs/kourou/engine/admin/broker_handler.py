@@ -15,7 +15,7 @@ from kourou.engine.control import ControlState
 from kourou.engine.effects import Announce, Effect
 from kourou.engine.ports import StoreView
 from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.events.control_events import (
     Event,
@@ -31,8 +31,8 @@ from kourou.protocol.all_bodies import (
     encode_kv_table,
     encode_properties_text,
 )
-from kourou.protocol.bodies.history_body import ToldEvent, encode_told_events
-from kourou.protocol.bodies.settings_body import encode_settings_told
+from kourou.protocol.bodies.history_body import EventView, encode_event_views
+from kourou.protocol.bodies.settings_body import encode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerConfigResponse,
@@ -63,14 +63,14 @@ Figures = Callable[[], Mapping[str, str]]
 """The service's runtime metrics, as texts."""
 
 
-class BrokerDesk:
+class BrokerHandler:
     """Handles requests about the broker."""
 
     def __init__(
         self,
         control: ControlState,
         confirmations: Confirmations,
-        owing: Owing,
+        pending_replies: PendingReplies,
         view: StoreView,
         registry: SettingsRegistry,
         apply: Apply,
@@ -79,7 +79,7 @@ class BrokerDesk:
     ) -> None:
         self._control = control
         self._confirmations = confirmations
-        self._owing = owing
+        self._pending_replies = pending_replies
         self._view = view
         self._registry = registry
         self._apply = apply
@@ -104,7 +104,7 @@ class BrokerDesk:
         version = msgspec.json.encode(self._control.settings.version).decode()
         header = GetBrokerConfigResponse(version=version, described=request.described)
         if request.described:
-            body = encode_settings_told(
+            body = encode_setting_views(
                 self._registry.told(spec, _text(values[spec.name])) for spec in self._registry
             )
         else:
@@ -119,7 +119,9 @@ class BrokerDesk:
         changes = decode_properties_text(b"".join(received.body))
         events = decide_change(self._control.settings, self._registry, changes)
         try:
-            effects = self._owing.decided(now_ms, received, [*events, *self.entailed(events)])
+            effects = self._pending_replies.decided(
+                now_ms, received, [*events, *self.entailed(events)]
+            )
         finally:
             # Recorded changes take effect even if the log had no room for all of them.
             self.put_into_force(events)
@@ -174,7 +176,7 @@ class BrokerDesk:
             raise BadRequest("from_offset must not be negative and max_count at least 1")
         low, high = self._view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
         offset = max(request.from_offset, low)
-        events: list[ToldEvent] = []
+        events: list[EventView] = []
         if offset < high:
             read = self._view.read_queue(
                 CONTROL_TOPIC,
@@ -188,10 +190,10 @@ class BrokerDesk:
             offset = read.next_offset
             events = [_told(record) for record in read.records]
         header = GetControlEventsResponse(next_offset=offset, max_offset=high, min_offset=low)
-        return [Reply(received.to, header=header, body=(encode_told_events(events),))]
+        return [Reply(received.to, header=header, body=(encode_event_views(events),))]
 
 
-def _told(record: memoryview) -> ToldEvent:
+def _told(record: memoryview) -> EventView:
     """Decode one control event; an unreadable record becomes EventLost."""
     stored = decode_record(record)
     try:

@@ -12,7 +12,7 @@ from kourou.engine.control import ControlState
 from kourou.engine.groups.progress import Table, TopicTable
 from kourou.engine.roles import replicas
 from kourou.events.control_events import Event, GroupDeleted, Recorded, TopicDeleted, encode_event
-from kourou.protocol.bodies.history_body import ToldEvent, encode_told_events
+from kourou.protocol.bodies.history_body import EventView, encode_event_views
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -110,9 +110,9 @@ Found = HistoryFound | StateFound | EventFound | BeginningFound
 # -- encoding -------------------------------------------------------------------------------------
 
 
-def told(recorded: Recorded) -> ToldEvent:
+def told(recorded: Recorded) -> EventView:
     """Return an event as it is encoded in a body."""
-    return ToldEvent(
+    return EventView(
         offset=recorded.offset,
         at_ms=recorded.at_ms,
         actor=recorded.actor,
@@ -126,7 +126,7 @@ def told(recorded: Recorded) -> ToldEvent:
 
 def tell_events(recorded: Sequence[Recorded]) -> bytes:
     """Encode events as a body."""
-    return encode_told_events([told(each) for each in recorded])
+    return encode_event_views([told(each) for each in recorded])
 
 
 def tell_state(state: ControlState, aggregate: str) -> bytes:

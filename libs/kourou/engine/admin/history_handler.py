@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kourou.engine.admin.bootstrap_handler import tell_beginning
-from kourou.engine.admin.broker_handler import BrokerDesk
+from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
     BeginningFound,
     EventFound,
@@ -24,18 +24,18 @@ from kourou.engine.admin.history import (
     drops_progress,
     tell_events,
 )
-from kourou.engine.admin.topic_handler import TopicDesk
+from kourou.engine.admin.topic_handler import TopicHandler
 from kourou.engine.admin.undo import UndoContext, decide_undo
 from kourou.engine.control import ControlState, time_of_next
 from kourou.engine.effects import AskHistory, Effect
-from kourou.engine.groups.group_handler import GroupDesk
+from kourou.engine.groups.group_handler import GroupHandler
 from kourou.engine.groups.progress import Commits
 from kourou.engine.inputs import HistoryAnswered
 from kourou.engine.ports import StoreView
 from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import BadRequest, Code, DecodeError, Rejected
 from kourou.events.control_events import (
     Cause,
@@ -71,7 +71,7 @@ ANSWER_WAY_MS = 500
 """Subtracted from a request's deadline, so that the reply arrives before the client gives up."""
 
 
-class HistoryDesk:
+class HistoryHandler:
     """Handles queries about the past, and undo."""
 
     def __init__(
@@ -80,19 +80,19 @@ class HistoryDesk:
         commits: Commits,
         confirmations: Confirmations,
         appends: Appends,
-        owing: Owing,
+        pending_replies: PendingReplies,
         pulls: Pulls,
         view: StoreView,
         registry: SettingsRegistry,
-        topics: TopicDesk,
-        groups: GroupDesk,
-        broker: BrokerDesk,
+        topics: TopicHandler,
+        groups: GroupHandler,
+        broker: BrokerHandler,
     ) -> None:
         self._control = control
         self._commits = commits
         self._confirmations = confirmations
         self._appends = appends
-        self._owing = owing
+        self._pending_replies = pending_replies
         self._pulls = pulls
         self._view = view
         self._registry = registry
@@ -215,7 +215,7 @@ class HistoryDesk:
         body = tell_events(self._as_recorded(first, events, received, reason, recorded.offset))
         effects: list[Effect] = []
         try:
-            effects += self._owing.decided(
+            effects += self._pending_replies.decided(
                 now_ms,
                 received,
                 events,
@@ -260,7 +260,7 @@ class HistoryDesk:
         self, first: int, events: Sequence[Event], received: Received, reason: str, undoes: int
     ) -> list[Recorded]:
         """Return the events as `Recorder` is about to write them, for the reply."""
-        cause = self._owing.cause(received, reason, undoes)
+        cause = self._pending_replies.cause(received, reason, undoes)
         at_ms = max(self._appends.store_ms, time_of_next(self._control, received.wall_ms))
         return [
             Recorded(

@@ -21,7 +21,7 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Buffer, Received
 
 
-class LogDesk:
+class LogHandler:
     """Handles one request.
 
     `epochs` returns the history of the log, at least up to the committed position. `group` is the

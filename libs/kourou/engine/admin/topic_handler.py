@@ -24,7 +24,7 @@ from kourou.engine.groups.progress import Commits
 from kourou.engine.ports import StoreView
 from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.engine.sends.recorder import Recorder
 from kourou.errors import TopicNotFound
 from kourou.events.control_events import Cause, Event, SettingChanged
@@ -52,7 +52,7 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 
 
-class TopicDesk:
+class TopicHandler:
     """Handles requests about topics; `rules` change with the settings that they come from."""
 
     def __init__(
@@ -62,7 +62,7 @@ class TopicDesk:
         members: Membership,
         recorder: Recorder,
         appends: Appends,
-        owing: Owing,
+        pending_replies: PendingReplies,
         pulls: Pulls,
         view: StoreView,
         rules: TopicRules,
@@ -73,7 +73,7 @@ class TopicDesk:
         self._members = members
         self._recorder = recorder
         self._appends = appends
-        self._owing = owing
+        self._pending_replies = pending_replies
         self._pulls = pulls
         self._view = view
         self.rules = rules
@@ -134,14 +134,14 @@ class TopicDesk:
         events = decide_put(
             self._control.topics, self.rules, wanted, unread=self.unread(request.topic)
         )
-        effects = self._owing.decided(now_ms, received, events)
+        effects = self._pending_replies.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 
     def delete(self, now_ms: int, received: Received, request: DeleteTopicInBroker) -> list[Effect]:
         """Delete a topic and its queues (215)."""
         ended = self._appends.ends(request.topic)
         events = decide_delete(self._control.topics, self.rules, request.topic, ended)
-        effects = self._owing.decided(now_ms, received, events)
+        effects = self._pending_replies.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 
     def all(self, _now_ms: int, received: Received, _request: GetAllTopicConfig) -> list[Effect]:

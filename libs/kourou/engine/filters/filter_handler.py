@@ -19,7 +19,7 @@ from kourou.engine.filters import filter_table as rules
 from kourou.engine.filters.filter_servers import FilterServers
 from kourou.engine.groups.member_handler import EnsureGroup
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
 from kourou.events.control_events import Event
 from kourou.events.filter_events import FilterMessagesSkipped
@@ -50,19 +50,19 @@ from kourou.runtime.inputs import Received
 _WHITE = frozenset("\t\n\r\f")
 
 
-class FilterDesk:
+class FilterHandler:
     """Handles the requests about filters."""
 
     def __init__(
         self,
         control: ControlState,
-        owing: Owing,
+        pending_replies: PendingReplies,
         servers: FilterServers,
         policy: BrokerPolicy,
         ensure_group: EnsureGroup,
     ) -> None:
         self._control = control
-        self._owing = owing
+        self._pending_replies = pending_replies
         self._servers = servers
         self._policy = policy
         self._ensure_group = ensure_group
@@ -174,7 +174,7 @@ class FilterDesk:
                 quarantined=None if after is None else after.quarantined.get(number),
             )
 
-        return self._owing.decided(now_ms, received, events, header=header, reason=reason)
+        return self._pending_replies.decided(now_ms, received, events, header=header, reason=reason)
 
     # -- skipping messages --------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class FilterDesk:
         asked = (skip.aggregate, skip.version, skip.topic, skip.queue_id, skip.offsets)
         if asked in self._skips:
             events = []
-        effects = self._owing.decided(now_ms, received, events, reason="a filter failed")
+        effects = self._pending_replies.decided(now_ms, received, events, reason="a filter failed")
         self._skips.pop(asked, None)
         self._skips[asked] = None
         if len(self._skips) > FILTER_SKIPS_REMEMBERED_MAX:

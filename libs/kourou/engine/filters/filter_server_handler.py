@@ -30,7 +30,7 @@ from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
 
 
-class FilterServerDesk:
+class FilterServerHandler:
     """Handles filter servers' requests about themselves."""
 
     def __init__(

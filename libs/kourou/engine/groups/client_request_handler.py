@@ -39,7 +39,7 @@ PASS_ON_MS = 10_000
 STATUS_MS = 5_000
 
 
-class AskDesk:
+class ClientRequestHandler:
     """Forwards requests to consumers."""
 
     def __init__(

@@ -19,7 +19,7 @@ from kourou.engine.groups.member_handler import EnsureGroup
 from kourou.engine.groups.membership import Membership
 from kourou.engine.groups.progress import Commits, decide_clone, decide_reset
 from kourou.engine.ports import StoreView
-from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import GroupNotFound, TopicNotFound
 from kourou.events.control_events import OffsetsReset
 from kourou.model.queue import MessageQueue
@@ -49,7 +49,7 @@ LIST_FORM_LANGUAGE = "CPP"
 """Clients in this language read tables of offsets as lists, as in RocketMQ."""
 
 
-class GroupDesk:
+class GroupHandler:
     """Handles requests about consumer groups."""
 
     def __init__(
@@ -57,7 +57,7 @@ class GroupDesk:
         control: ControlState,
         commits: Commits,
         members: Membership,
-        owing: Owing,
+        pending_replies: PendingReplies,
         view: StoreView,
         broker_name: str,
         ensure_group: EnsureGroup,
@@ -65,7 +65,7 @@ class GroupDesk:
         self._control = control
         self._commits = commits
         self._members = members
-        self._owing = owing
+        self._pending_replies = pending_replies
         self._view = view
         self._broker_name = broker_name
         self._ensure_group = ensure_group
@@ -86,7 +86,9 @@ class GroupDesk:
     ) -> list[Effect]:
         """Create or change a group (200)."""
         wanted = decode_group_config(b"".join(received.body))
-        return self._owing.decided(now_ms, received, decide_put(self._control.groups, wanted))
+        return self._pending_replies.decided(
+            now_ms, received, decide_put(self._control.groups, wanted)
+        )
 
     def delete(
         self, now_ms: int, received: Received, request: DeleteSubscriptionGroup
@@ -95,7 +97,7 @@ class GroupDesk:
         events = decide_delete_group(
             self._control, self._commits, request.group_name, remove_offset=request.remove_offset
         )
-        return self._owing.decided(now_ms, received, events)
+        return self._pending_replies.decided(now_ms, received, events)
 
     def all(
         self, _now_ms: int, received: Received, _request: GetAllSubscriptionGroupConfig
@@ -129,7 +131,7 @@ class GroupDesk:
         events = decide_reset(self._commits, request.group, request.topic, offsets)
         by_list = received.to.language == LIST_FORM_LANGUAGE
         body = encode_offset_table(table, list_form=by_list)
-        effects = self._owing.decided(
+        effects = self._pending_replies.decided(
             now_ms,
             received,
             events,
@@ -190,7 +192,7 @@ class GroupDesk:
         events = decide_clone(
             self._commits, request.src_group, request.dest_group, request.topic or None
         )
-        return self._owing.decided(now_ms, received, events)
+        return self._pending_replies.decided(now_ms, received, events)
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms < 0:

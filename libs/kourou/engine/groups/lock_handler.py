@@ -29,7 +29,7 @@ from kourou.runtime.effects import LogWarning, Notify, Reply
 from kourou.runtime.inputs import Received
 
 
-class LockDesk:
+class LockHandler:
     """Handles requests 41 and 42."""
 
     def __init__(

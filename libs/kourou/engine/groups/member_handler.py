@@ -54,7 +54,7 @@ EnsureGroup = Callable[[str, Received, str], GroupConfig]
 """(group, request, reason) -> the group, created if that is allowed; raises Rejected."""
 
 
-class MemberDesk:
+class MemberHandler:
     """Handles clients' requests about themselves, and queries about clients."""
 
     def __init__(

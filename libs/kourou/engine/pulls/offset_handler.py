@@ -26,7 +26,7 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 
 
-class OffsetDesk:
+class OffsetHandler:
     """Handles queries of offsets, and commits."""
 
     def __init__(

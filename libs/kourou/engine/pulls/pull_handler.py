@@ -40,15 +40,15 @@ from kourou.errors import (
     Rejected,
     TopicNotFound,
 )
-from kourou.filtering.sql import Sieve
+from kourou.filtering.sql import Predicate
 from kourou.filtering.subscribing import check_allowed, filter_of, heard
 from kourou.filtering.tags import wanted_codes
 from kourou.model.limits import (
     FILTERS_REMEMBERED_MAX,
-    HEALING_MAX,
-    HEALING_MS,
     PULL_MESSAGES_MAX,
     PULL_SIZE_BYTES_MAX,
+    REPAIR_MS,
+    REPAIRS_MAX,
 )
 from kourou.model.permission import READ
 from kourou.model.subscription import TAG, Subscription
@@ -169,13 +169,13 @@ class Pulls:
         try:
             subscription = self._check(received, request)
             by_tags = subscription.expression_type == TAG
-            sieve = None if by_tags else self._sieve(request, subscription)
-            code, read = self._read(now_ms, request, subscription, sieve)
+            predicate = None if by_tags else self._predicate(request, subscription)
+            code, read = self._read(now_ms, request, subscription, predicate)
         except KourouError as error:
             return [Reply(received.to, error.wire_code, str(error), self._header(0, 0, 0))]
         warnings: list[Effect] = []
-        if subscription.codes or sieve is not None:
-            warnings = self._count(request, subscription, sieve, read)
+        if subscription.codes or predicate is not None:
+            warnings = self._count(request, subscription, predicate, read)
         if not code:
             return [self._reply(received, request, code, read), *warnings]
         if may_hold and deadline_ms and _nothing_let_through(code, read) and not self._holds.full:
@@ -276,11 +276,11 @@ class Pulls:
 
     # -- property filters ---------------------------------------------------------------------
 
-    def _sieve(self, request: PullMessage, subscription: Subscription) -> Sieve:
+    def _predicate(self, request: PullMessage, subscription: Subscription) -> Predicate:
         """Return the predicate of this pull; raises Rejected with 1, 23 or 27, as 4.9 does."""
         check_allowed(subscription.expression_type, property_filter=self._policy.property_filter)
         try:
-            return filter_of(subscription).sieve()
+            return filter_of(subscription).predicate()
         except Rejected as error:
             if request.sys_flag & PullFlag.SUBSCRIPTION:
                 raise
@@ -292,18 +292,18 @@ class Pulls:
         self,
         request: PullMessage,
         subscription: Subscription,
-        sieve: Sieve | None,
+        predicate: Predicate | None,
         read: QueueRead,
     ) -> list[Effect]:
         """Count the messages that do not match; log once that a filter cannot compare."""
         topic, group = request.topic, request.consumer_group
         looked_at = read.next_offset - request.queue_offset if read.max_offset else 0
         left = max(0, looked_at - len(read.records) - len(read.corrupt_offsets))
-        failed = 0 if sieve is None else sieve.failed
+        failed = 0 if predicate is None else predicate.failed
         if left:
             self._traffic.passed_over(topic, group, left, failed)
         key = (group, topic, subscription.expression)
-        if sieve is None or not failed or key in self._told:
+        if predicate is None or not failed or key in self._told:
             return []
         if len(self._told) >= FILTERS_REMEMBERED_MAX:
             self._told.clear()
@@ -312,14 +312,18 @@ class Pulls:
             LogWarning(
                 f"filter {subscription.expression[:200]!r} of group {group} cannot be "
                 f"evaluated for some messages of {topic}, so the group does not receive "
-                f"them: {sieve.reason}"
+                f"them: {predicate.reason}"
             )
         ]
 
     # -- reading ------------------------------------------------------------------------------
 
     def _read(
-        self, now_ms: int, request: PullMessage, subscription: Subscription, sieve: Sieve | None
+        self,
+        now_ms: int,
+        request: PullMessage,
+        subscription: Subscription,
+        predicate: Predicate | None,
     ) -> tuple[Code, QueueRead]:
         offset = request.queue_offset
         span = self._view.queue_range(request.topic, request.queue_id)
@@ -341,11 +345,11 @@ class Pulls:
             )
         if offset == high:
             return Code.PULL_NOT_FOUND, QueueRead(next_offset=high, min_offset=low, max_offset=high)
-        read = self._look(request, subscription, sieve, self._confirmations.confirmed)
+        read = self._look(request, subscription, predicate, self._confirmations.confirmed)
         if read.corrupt_offsets and self.heals:
             below = self._wait_below(now_ms, request, read.corrupt_offsets)
             if below >= 0:
-                read = self._look(request, subscription, sieve, below)
+                read = self._look(request, subscription, predicate, below)
         if read.records:
             return Code.SUCCESS, read
         if read.corrupt_offsets:
@@ -357,7 +361,11 @@ class Pulls:
         return Code.PULL_NOT_FOUND, read
 
     def _look(
-        self, request: PullMessage, subscription: Subscription, sieve: Sieve | None, below: int
+        self,
+        request: PullMessage,
+        subscription: Subscription,
+        predicate: Predicate | None,
+        below: int,
     ) -> QueueRead:
         messages, size = self._limits(request)
         return self._view.read_queue(
@@ -368,7 +376,7 @@ class Pulls:
             max_bytes=size,
             codes=wanted_codes(subscription),
             below=below,
-            wanted=sieve,
+            wanted=predicate,
         )
 
     def _wait_below(self, now_ms: int, request: PullMessage, damaged: Sequence[int]) -> int:
@@ -380,10 +388,10 @@ class Pulls:
             position = self._view.offset_position(request.topic, request.queue_id, offset)
             if position < 0:
                 continue
-            if len(self._healing) >= HEALING_MAX:
+            if len(self._healing) >= REPAIRS_MAX:
                 self._healing.clear()
             since_ms = self._healing.setdefault((request.topic, request.queue_id, offset), now_ms)
-            if now_ms < since_ms + HEALING_MS:
+            if now_ms < since_ms + REPAIR_MS:
                 return position
         return -1
 

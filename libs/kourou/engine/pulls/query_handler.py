@@ -31,7 +31,7 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 
 
-class QueryDesk:
+class QueryHandler:
     """Handles message queries."""
 
     def __init__(

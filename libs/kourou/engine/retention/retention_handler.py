@@ -46,7 +46,7 @@ _CAUSE = Cause("broker", "retention")
 _NAMED_MAX = 3
 
 
-class RetentionDesk:
+class RetentionHandler:
     """Decides what is deleted.
 
     `waiting_before(position)` returns the messages below it that the broker itself has yet to

@@ -22,7 +22,7 @@ from kourou.engine.roles.quorum_follower import QuorumFollowing
 from kourou.engine.roles.quorum_leader import QuorumLeading
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Rejected
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold, encode_replicas
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, encode_replicas
 from kourou.protocol.messages.replicas import (
     GetReplicas,
     PromoteReplica,
@@ -36,7 +36,7 @@ from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received
 
 
-class ReplicaDesk:
+class ReplicaHandler:
     """Handles operators' requests about the replicas of one log."""
 
     def __init__(
@@ -70,12 +70,12 @@ class ReplicaDesk:
         """Reply with the leader, and how far the followers are (30050)."""
         return [Reply(received.to, body=(encode_replicas(self.told(now_ms)),))]
 
-    def told(self, now_ms: int) -> ReplicasTold:
+    def told(self, now_ms: int) -> ReplicasView:
         """Return what this broker knows of the replicas of its log."""
         policy, known = self._policy, self._control.replicas
         first, end = self._view.log_range()
         leading, following = self._leading, self._following
-        told = ReplicasTold(
+        told = ReplicasView(
             cluster=policy.cluster_name,
             broker_name=policy.broker_name,
             broker_id=policy.broker_id,
@@ -218,9 +218,9 @@ class ReplicaDesk:
 
 def _attached(
     leading: Leading, now_ms: int, end: int, in_sync: Sequence[int]
-) -> tuple[FollowerTold, ...]:
+) -> tuple[FollowerView, ...]:
     return tuple(
-        FollowerTold(
+        FollowerView(
             broker_id=one.broker_id,
             address=str(one.to),
             state=one.progress.state.name,
@@ -234,9 +234,9 @@ def _attached(
     )
 
 
-def _others(leading: QuorumLeading, now_ms: int, end: int) -> tuple[FollowerTold, ...]:
+def _others(leading: QuorumLeading, now_ms: int, end: int) -> tuple[FollowerView, ...]:
     return tuple(
-        FollowerTold(
+        FollowerView(
             broker_id=one.broker_id,
             address="",
             state=one.state,

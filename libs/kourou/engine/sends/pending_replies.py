@@ -18,7 +18,7 @@ from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Buffer, Received
 
 
-class Owing:
+class PendingReplies:
     """Records decided events, and replies when they are committed."""
 
     def __init__(self, recorder: Recorder, confirmations: Confirmations) -> None:

@@ -39,7 +39,7 @@ NOT_STORED = "0"
 """The message ID of a reply that was pushed but not stored, as in RocketMQ."""
 
 
-class ReplyDesk:
+class ReplyHandler:
     """Handles reply messages."""
 
     def __init__(

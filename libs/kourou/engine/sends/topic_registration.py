@@ -32,7 +32,7 @@ class _Waiting:
     reply: Reply | None = None
 
 
-class Announcing:
+class TopicRegistration:
     """The numbered registrations of one broker, and the replies that depend on them."""
 
     def __init__(self) -> None:

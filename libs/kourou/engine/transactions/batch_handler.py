@@ -16,7 +16,7 @@ from kourou.engine.control import ControlState
 from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.pending_replies import Owing
+from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.engine.sends.recorder import Recorder
 from kourou.engine.transactions import batches as rules
 from kourou.engine.transactions.batch_ends import BatchEnds
@@ -46,7 +46,7 @@ LOOK_MS = 1_000
 _HOUR_MS = 3_600_000
 
 
-class BatchDesk:
+class BatchHandler:
     """Handles the requests about batches of one broker."""
 
     def __init__(
@@ -54,7 +54,7 @@ class BatchDesk:
         control: ControlState,
         transactions: Transactions,
         ends: BatchEnds,
-        owing: Owing,
+        pending_replies: PendingReplies,
         recorder: Recorder,
         pressure: DiskPressure,
         policy: BrokerPolicy,
@@ -62,7 +62,7 @@ class BatchDesk:
         self._control = control
         self._transactions = transactions
         self._ends = ends
-        self._owing = owing
+        self._pending_replies = pending_replies
         self._recorder = recorder
         self._pressure = pressure
         self._policy = policy
@@ -85,7 +85,7 @@ class BatchDesk:
         """Reply with the state of a query (30030) as soon as that state is committed."""
         query = check_query(request.query)
         known = self._known(query)
-        return self._owing.decided(
+        return self._pending_replies.decided(
             now_ms, received, [], header=lambda: self._told(query), body=_winners(known)
         )
 
@@ -114,7 +114,9 @@ class BatchDesk:
                 "the coordinator is missing: name the broker that decides about the batch"
             )
         events = rules.decide_prepare(batches, query, batch, request.coordinator, messages)
-        return self._owing.decided(now_ms, received, events, header=lambda: self._told(query))
+        return self._pending_replies.decided(
+            now_ms, received, events, header=lambda: self._told(query)
+        )
 
     def decide(self, now_ms: int, received: Received, request: DecideBatch) -> list[Effect]:
         """Commit a batch (30032). If it was decided before, the reply repeats that decision."""
@@ -132,7 +134,7 @@ class BatchDesk:
         )
         known = BatchQuery("", decided=batch, winners=wanted.winners, counts=wanted.counts)
         told = known if events else self._known(query)
-        return self._owing.decided(
+        return self._pending_replies.decided(
             now_ms, received, events, header=lambda: self._told(query), body=_winners(told)
         )
 
@@ -157,7 +159,7 @@ class BatchDesk:
         events: list[Event] = []
         if not header.left:
             events = rules.decide_resolved(batches, broker, query, batch, last=request.last)
-        return self._owing.decided(now_ms, received, events, header=header)
+        return self._pending_replies.decided(now_ms, received, events, header=header)
 
     def abort(self, now_ms: int, received: Received, request: AbortBatch) -> list[Effect]:
         """Discard the half messages of attempts that their writers gave up (30034)."""
@@ -169,7 +171,7 @@ class BatchDesk:
             and not self._control.batches.waits(query, part.batch)
         ]
         header = self._step(parts, lambda _: False, received.wall_ms)
-        return self._owing.decided(now_ms, received, [], header=header)
+        return self._pending_replies.decided(now_ms, received, [], header=header)
 
     # -- cleanup ----------------------------------------------------------------------------------
 

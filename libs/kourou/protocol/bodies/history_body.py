@@ -19,7 +19,7 @@ _EVENTS = "list of control events"
 _STATE = "state of the control plane"
 
 
-class ToldEvent(msgspec.Struct, rename="camel", kw_only=True, frozen=True, omit_defaults=True):
+class EventView(msgspec.Struct, rename="camel", kw_only=True, frozen=True, omit_defaults=True):
     """One control event with its offset in the stream.
 
     `event` is its JSON object, with its type. `undoes` is the offset of the event that it undoes,
@@ -42,22 +42,22 @@ class ToldEvent(msgspec.Struct, rename="camel", kw_only=True, frozen=True, omit_
 
 
 _encode = msgspec.json.Encoder().encode
-_events = msgspec.json.Decoder(list[ToldEvent])
+_events = msgspec.json.Decoder(list[EventView])
 _fields = msgspec.json.Decoder(dict[str, Any])
 _any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-def encode_told_events(events: Sequence[ToldEvent]) -> bytes:
+def encode_event_views(events: Sequence[EventView]) -> bytes:
     """The body of a page of events."""
     return _encode(events)
 
 
-def decode_told_events(body: Buffer) -> list[ToldEvent]:
+def decode_event_views(body: Buffer) -> list[EventView]:
     """The events of a page. Raises DecodeError."""
     return _decode(body, _events, _EVENTS)
 
 
-def decode_told_state(body: Buffer) -> Any:
+def decode_state_view(body: Buffer) -> Any:
     """A state as plain values. Raises DecodeError."""
     return _decode(body, _any, _STATE)
 

@@ -15,7 +15,7 @@ from kourou.protocol.request import Int64
 from kourou.protocol.wire.json_bodies import Buffer, malformed
 
 
-class FollowerTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+class FollowerView(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     """One follower, as its leader sees it. Positions and lags in bytes.
 
     `lag_ms`: time since it had everything the leader had; None if never since it attached. `member`
@@ -34,7 +34,7 @@ class FollowerTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     member: str = ""
 
 
-class ReplicasTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+class ReplicasView(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     """One broker's view. `broker_role` is that of the leader.
 
     `leads` with `epoch` 0: the log never had a follower. `fenced`: the epoch of another leader,
@@ -57,7 +57,7 @@ class ReplicasTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     confirmed: Int64
     in_sync: tuple[Int64, ...] = ()
     epochs: tuple[tuple[Int64, Int64], ...] = ()
-    followers: tuple[FollowerTold, ...] = ()
+    followers: tuple[FollowerView, ...] = ()
     fenced: Int64 = 0
     leader_address: str = ""
     state: str = ""
@@ -68,15 +68,15 @@ class ReplicasTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(ReplicasTold).decode
+_decode = msgspec.json.Decoder(ReplicasView).decode
 
 
-def encode_replicas(told: ReplicasTold) -> bytes:
+def encode_replicas(told: ReplicasView) -> bytes:
     """The body of a reply."""
     return _encode(told)
 
 
-def decode_replicas(body: Buffer) -> ReplicasTold:
+def decode_replicas(body: Buffer) -> ReplicasView:
     """A broker's reply. Raises DecodeError."""
     try:
         return _decode(body)

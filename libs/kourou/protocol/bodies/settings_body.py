@@ -14,7 +14,7 @@ from kourou.protocol.request import Int64
 from kourou.protocol.wire.json_bodies import Buffer, malformed
 
 
-class SettingTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+class SettingView(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     """One setting of a broker.
 
     `value` is the effective value, `configured` that of the file, or the default: they differ if an
@@ -35,19 +35,19 @@ class SettingTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
 
 
 class _SettingsShape(msgspec.Struct, frozen=True):
-    settings: list[SettingTold]
+    settings: list[SettingView]
 
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_SettingsShape).decode
 
 
-def encode_settings_told(settings: Iterable[SettingTold]) -> bytes:
+def encode_setting_views(settings: Iterable[SettingView]) -> bytes:
     """The body of a reply."""
     return _encode(_SettingsShape(list(settings)))
 
 
-def decode_settings_told(body: Buffer) -> list[SettingTold]:
+def decode_setting_views(body: Buffer) -> list[SettingView]:
     """The settings in such a body. Raises DecodeError."""
     try:
         return _decode(body).settings

@@ -19,7 +19,7 @@ import msgspec
 
 from kourou.model.limits import (
     DAMAGE_LENGTH_MAX,
-    EPOCHS_TOLD_MAX,
+    EPOCHS_SENT_MAX,
     MEMBER_NAME_LENGTH_MAX,
 )
 from kourou.protocol.request import Int64, Request, Response
@@ -27,7 +27,7 @@ from kourou.protocol.request import Int64, Request, Response
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MemberName = Annotated[str, msgspec.Meta(max_length=MEMBER_NAME_LENGTH_MAX)]
-Pairs = Annotated[tuple[tuple[Epoch, Position], ...], msgspec.Meta(max_length=EPOCHS_TOLD_MAX)]
+Pairs = Annotated[tuple[tuple[Epoch, Position], ...], msgspec.Meta(max_length=EPOCHS_SENT_MAX)]
 
 
 class LogChunk(Request, kw_only=True, frozen=True):

@@ -104,8 +104,8 @@ class Follower(Part):
         if joining is not None and not joining.is_marked:
             return
         self.confirmable = max(self.confirmable, chunk.confirmed)
-        if self._must_begin_anew(chunk):
-            self._begin_anew(chunk)
+        if self._must_restart(chunk):
+            self._restart_log(chunk)
             return
         self._beginning = NOTHING
         if self._take(chunk.position, chunk.end, chunk.previous_epoch, chunk.data_epoch, body):
@@ -163,7 +163,7 @@ class Follower(Part):
         log.cut(position)
         log.cutting = True
 
-    def _must_begin_anew(self, chunk: LogChunk) -> bool:
+    def _must_restart(self, chunk: LogChunk) -> bool:
         """True if no replica has the data that this log lacks.
 
         Everything below the leader's first position is committed: a log that has another epoch
@@ -176,7 +176,7 @@ class Follower(Part):
         log = self.member.log
         return first > log.first_position and not log.fits(first, chunk.previous_epoch)
 
-    def _begin_anew(self, chunk: LogChunk) -> None:
+    def _restart_log(self, chunk: LogChunk) -> None:
         """Have the state at the position fetched; until it arrives, the log stays unchanged.
 
         So a later leader that still has the missing data can send it. The current leader continues

@@ -59,7 +59,7 @@ class LogCut:
 
 
 @dataclass(frozen=True, slots=True)
-class LogBegun:
+class LogRestarted:
     """The BeginLog is done: the log is empty and starts at the requested position.
 
     Or at `position`, if that is higher, because others have deleted more of theirs in the meantime;
@@ -123,7 +123,7 @@ Input: TypeAlias = (
     | Flushed
     | VoteSaved
     | LogCut
-    | LogBegun
+    | LogRestarted
     | WriteFailed
     | Fetched
     | FetchFailed

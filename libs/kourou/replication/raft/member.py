@@ -204,8 +204,8 @@ class Member:
             case happened.VoteSaved():
                 if self.ballot.vote_saved(self.out):
                     self.part.vote_saved()
-            case happened.LogCut() | happened.LogBegun():
-                if isinstance(item, happened.LogBegun) and item.position > self.log.end:
+            case happened.LogCut() | happened.LogRestarted():
+                if isinstance(item, happened.LogRestarted) and item.position > self.log.end:
                     self.log.begin(item.position, item.epoch)
                 self.log.cutting = False
                 self.part.log_changed()

@@ -10,7 +10,7 @@ from kourou.engine.ports import PropertyTest, QueueRead
 from kourou.protocol.kernel import values
 
 
-def sift(
+def filter_records(
     read: QueueRead,
     offsets: list[int],
     positions: list[int],

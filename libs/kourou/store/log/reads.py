@@ -34,7 +34,7 @@ from kourou.protocol.record.message_record import CheckedRecord, record_size
 from kourou.protocol.record.properties import labels
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
-from kourou.store.log.property_filter import sift
+from kourou.store.log.property_filter import filter_records
 from kourou.store.log.quarantine import Quarantine
 from kourou.store.log.verified import Wanted, check_stored, verify
 from kourou.store.queues.consume_queue import ConsumeQueue
@@ -139,7 +139,9 @@ class Reads:
         if wanted is not None:
             offsets = (chosen.indexes[taken] + offset).tolist()
             positions = chosen.positions[taken].tolist()
-            sift(read, offsets, positions, wanted, max_messages=max_messages, max_bytes=max_bytes)
+            filter_records(
+                read, offsets, positions, wanted, max_messages=max_messages, max_bytes=max_bytes
+            )
         if len(read.records) == len(views):
             read.run = run
         return read

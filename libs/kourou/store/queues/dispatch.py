@@ -66,7 +66,7 @@ class Dispatcher:
         self.units = 0
         self.repeated = 0
         self.conflicting = 0
-        self.begun_anew = 0
+        self.restarted = 0
         self.refused = 0
         self.fillers = 0
         self.fillers_replaced = 0
@@ -149,7 +149,7 @@ class Dispatcher:
             "units": self.units,
             "repeated": self.repeated,
             "conflicting": self.conflicting,
-            "begun_anew": self.begun_anew,
+            "begun_anew": self.restarted,
             "refused": self.refused,
             "fillers": self.fillers,
             "fillers_replaced": self.fillers_replaced,
@@ -195,7 +195,7 @@ class Dispatcher:
                 # RocketMQ deleted the topic, and a topic of that name was created again: RocketMQ's
                 # queue has only the later messages, and so has this one, live and in every rebuild.
                 queue.remove()
-                self.begun_anew += 1
+                self.restarted += 1
             known = min(end - first, max(0, queue.max_offset - offset))
             if known:
                 replaced, differ = queue.append_again(units[first : first + known], offset)

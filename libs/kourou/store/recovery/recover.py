@@ -44,7 +44,7 @@ from kourou.store.queues.queue_files import Units
 from kourou.store.queues.queue_table import ConsumeQueues
 from kourou.store.recovery.recovery_point import RecoveryPoint
 from kourou.store.recovery.replay import catch_up_index, claim_at, runs
-from kourou.store.recovery.scan import Rules, Survey, survey
+from kourou.store.recovery.scan import LogScan, Rules, log_scan
 from kourou.store.retention.deletion import QueueEnds, keep_queue_ends
 
 FOREIGN_SEGMENTS = 3
@@ -221,7 +221,7 @@ class _Recovery:
                 starts.append(log.start)  # topics, or needed queues, were deleted
         return max(min(starts), log.start)
 
-    def _another_wrote(self, found: Survey) -> str:
+    def _another_wrote(self, found: LogScan) -> str:
         """Why another program must have left the store in this state; "" if Kourou did.
 
         Changed tables alone prove nothing, because operators edit them. Nor does a missing end of
@@ -237,18 +237,18 @@ class _Recovery:
             return f"{found.records} records lie behind the end at {self._point.projected}"
         return f"these are not ours: {signs}" if signs.other_checkpoint else ""
 
-    def _walk(self, start: int, rules: Rules) -> Survey:
+    def _walk(self, start: int, rules: Rules) -> LogScan:
         for segment in self._log.segments:
             if segment.end > start and (rules.crashed or self._foreign):
                 segment.look(from_device=rules.crashed)
-        return survey(self._log, self._parts.quarantine, start, rules)
+        return log_scan(self._log, self._parts.quarantine, start, rules)
 
-    def _accept(self, found: Survey, rules: Rules) -> Survey:
+    def _accept(self, found: LogScan, rules: Rules) -> LogScan:
         """Refuse a loss of promised records, unless it is a single record; otherwise continue."""
         start = found.start
         if found.lost_at is not None and self._is_one_record(found.lost_at, rules.flushed):
             rules = replace(rules, accept_loss_at=found.lost_at)
-            found = survey(self._log, self._parts.quarantine, start, rules)
+            found = log_scan(self._log, self._parts.quarantine, start, rules)
         if found.lost_at is not None:
             tables = ", ".join(self._parts.signs.tables)
             others = f"; {tables} was written by another: did a broker cut it?" if tables else ""
@@ -308,7 +308,7 @@ class _Recovery:
 
     # -- projections ------------------------------------------------------------------------------
 
-    def _wipe_queues(self, found: Survey) -> None:
+    def _wipe_queues(self, found: LogScan) -> None:
         """Delete the queues, but first save what the log cannot provide a second time.
 
         That is where good records continue after damaged ones, and how many messages a queue had
@@ -400,7 +400,7 @@ class _Recovery:
 
     # -- the log ----------------------------------------------------------------------------------
 
-    def _settle_log(self, found: Survey, rules: Rules) -> None:
+    def _settle_log(self, found: LogScan, rules: Rules) -> None:
         """Apply the result of the survey on disk."""
         log, parts = self._log, self._parts
         if not log.segments and found.end:

@@ -55,7 +55,7 @@ _RUN_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Survey:
+class LogScan:
     """The result. `end`: where the log continues; `store_ms`: the newest store time, or 0."""
 
     start: int
@@ -111,7 +111,7 @@ def _is_good(view: memoryview, at: int, size: int, position: int) -> bool:
     return True
 
 
-def survey(log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> Survey:
+def log_scan(log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> LogScan:
     """Scan the log from `start`, a record boundary. Raises Corrupt for an unsupported layout."""
     return _Walk(log, quarantine, start, rules).run()
 
@@ -132,15 +132,15 @@ class _Walk:
         self._quarantine = quarantine
         self._rules = rules
         self._at = start
-        self._found = Survey(start)
+        self._found = LogScan(start)
 
-    def run(self) -> Survey:
+    def run(self) -> LogScan:
         while self._step():
             pass
         self._found.end = self._at
         return self._found
 
-    def judge(self) -> Survey:
+    def judge(self) -> LogScan:
         """Evaluate only the current position, which is neither good nor in a known region."""
         self._judge(self._at)
         return self._found

@@ -55,7 +55,7 @@ class Copies(Reads):
         save_epochs(self._disk, self.paths, pairs)
 
     def begin_elsewhere(self, position: int, common: int, body: bytes) -> None:
-        """Prepare for a log that restarts at `position` at the next start; see `begin_anew`.
+        """Prepare for a log that restarts at `position` at the next start; see `restart_log`.
 
         The data from `common` on is kept below `kourou/diverged`, within bounds; `body` describes
         what preceded `position`. The caller must then close the store without completing pending

@@ -11,7 +11,7 @@ import msgspec
 
 from kourou.errors import DecodeError
 from kourou.model.limits import CONSOLE_SETTINGS_MAX
-from kourou.protocol.bodies.settings_body import SettingTold
+from kourou.protocol.bodies.settings_body import SettingView
 from kourou_console.api.cluster import BrokerPath
 from kourou_console.api.lag import QueueLag, lag_of
 from kourou_console.gateway import Gateway
@@ -139,7 +139,7 @@ async def _settings(gateway: Gateway, broker: str) -> list[Setting]:
     return [_setting(one) for one in sorted(told, key=lambda one: one.name)]
 
 
-def _setting(one: SettingTold) -> Setting:
+def _setting(one: SettingView) -> Setting:
     return Setting(
         name=one.name,
         value=one.value,

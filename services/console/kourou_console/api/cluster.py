@@ -9,7 +9,7 @@ import msgspec
 
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
 from kourou.errors import Unavailable
-from kourou.protocol.bodies.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
@@ -270,7 +270,7 @@ def every_member(members: list[LogMember]) -> list[Member]:
     return [*members_of(members), *gone]
 
 
-def _member(one: LogMember, leader: ReplicasTold | None) -> Member:
+def _member(one: LogMember, leader: ReplicasView | None) -> Member:
     told = one.told
     if told is None:
         text = "it does not respond" if one.error is None else str(one.error)

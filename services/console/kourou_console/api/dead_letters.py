@@ -13,7 +13,7 @@ from kourou.model.limits import (
     DEAD_LETTERS_READ_MAX,
     MESSAGES_PER_PAGE_MAX,
     OUTCOMES_PER_PAGE_MAX,
-    REDRIVE_LETTERS_MAX,
+    REDRIVE_DEAD_LETTERS_MAX,
     REDRIVE_RATE_MAX,
 )
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
@@ -49,7 +49,7 @@ class ExportOf(msgspec.Struct, frozen=True, kw_only=True):
     group: Name
 
 
-class LetterView(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
     """One dead letter. `attempts` is the number of deliveries to the group, if known."""
 
     id: str
@@ -80,7 +80,7 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
     `causes_truncated`: there are more than were read. `total` excludes the queues in `missing`.
     """
 
-    items: list[LetterView]
+    items: list[DeadLetterView]
     causes: list[CauseView]
     causes_truncated: bool
     total: int
@@ -90,7 +90,7 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
-class GroupLetters(msgspec.Struct, frozen=True, kw_only=True):
+class GroupDeadLetters(msgspec.Struct, frozen=True, kw_only=True):
     """A group with a dead-letter topic; `waiting` is the number of unhandled dead letters.
 
     Queues that the list's `missing` names are not counted.
@@ -104,9 +104,9 @@ class RedriveWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Which dead letters to redeliver, and how; they match both `ids` and `filter`."""
 
     group: Name
-    ids: Annotated[list[str], msgspec.Meta(min_length=1, max_length=REDRIVE_LETTERS_MAX)] | None = (
-        None
-    )
+    ids: (
+        Annotated[list[str], msgspec.Meta(min_length=1, max_length=REDRIVE_DEAD_LETTERS_MAX)] | None
+    ) = None
     filter: Selection | None = None
     rate_per_s: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_RATE_MAX)] = 10
     #: Send nothing, only report what would be sent.
@@ -119,7 +119,7 @@ class OneJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job, and which of its outcomes to return."""
 
     id: Name
-    begin: Annotated[int, msgspec.Meta(ge=0, le=REDRIVE_LETTERS_MAX)] = msgspec.field(
+    begin: Annotated[int, msgspec.Meta(ge=0, le=REDRIVE_DEAD_LETTERS_MAX)] = msgspec.field(
         name="from", default=0
     )
     count: Annotated[int, msgspec.Meta(ge=0, le=OUTCOMES_PER_PAGE_MAX)] = 100
@@ -219,8 +219,8 @@ def _count(causes: dict[tuple[str, str | None], CauseView], letter: DeadLetter) 
     )
 
 
-def _letter(letter: DeadLetter, message: MessageView) -> LetterView:
-    return LetterView(
+def _letter(letter: DeadLetter, message: MessageView) -> DeadLetterView:
+    return DeadLetterView(
         id=letter.message.offset_message_id,
         cause=letter.cause,
         reason=letter.reason,
@@ -233,7 +233,7 @@ def _letter(letter: DeadLetter, message: MessageView) -> LetterView:
 
 async def list_dead_letter_groups(
     gateway: Gateway, parameters: NoParameters
-) -> Listing[GroupLetters]:
+) -> Listing[GroupDeadLetters]:
     """All groups with a dead-letter topic."""
     topics = await gateway.admin.topics.list()
     groups = [one.removeprefix(DLQ_PREFIX) for one in topics if one.startswith(DLQ_PREFIX)]
@@ -243,7 +243,7 @@ async def list_dead_letter_groups(
 
     found, missing = await asked(groups, of)
     missing += [one for those in found.values() for one in those.missing]
-    items = [GroupLetters(group=group, waiting=those.total) for group, those in found.items()]
+    items = [GroupDeadLetters(group=group, waiting=those.total) for group, those in found.items()]
     items.sort(key=lambda one: (-one.waiting, one.group))
     return Listing(items=items, total=len(groups), as_of_ms=gateway.clock.now_ms(), missing=missing)
 
@@ -370,7 +370,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Groups with dead letters, and their number.",
         CHAPTER,
         list_dead_letter_groups,
-        Listing[GroupLetters],
+        Listing[GroupDeadLetters],
     ),
     Operation(
         "GET",

@@ -26,7 +26,7 @@ class Leading(Done, frozen=True, kw_only=True):
     members: list[Member]
 
 
-class Handover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ThreadQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`to` is a member's name or brokerId; by default the most up-to-date replica."""
 
     to: Annotated[str, msgspec.Meta(max_length=255)] = ""
@@ -40,7 +40,7 @@ class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
 
 
-async def transfer_leader(gateway: Gateway, parameters: BrokerChange, body: Handover) -> Leading:
+async def transfer_leader(gateway: Gateway, parameters: BrokerChange, body: ThreadQueue) -> Leading:
     """Let another node of a Raft group lead. No acknowledged message is lost."""
     name = parameters.broker
     await brokers_of(gateway, name)
@@ -152,7 +152,7 @@ OPERATIONS: tuple[Operation, ...] = (
         transfer_leader,
         Leading,
         BrokerChange,
-        Handover,
+        ThreadQueue,
         BodyKind.JSON,
         changes=True,
         administers=True,

@@ -21,7 +21,7 @@ from typing import Any
 
 from kourou.client.client import Client
 from kourou.client.consumer.handlers import Report, Runner
-from kourou.client.consumer.lease_consumer import Lender
+from kourou.client.consumer.lease_consumer import LeaseRunner
 from kourou.client.filters.expressions import Wanted
 from kourou.client.session.background import background
 from kourou.client.settings.client_settings import ConsumerSettings
@@ -97,7 +97,7 @@ class GroupMember:
         self._client = client
         self._clock = clock
         self._begin = begin
-        self._lender: Lender | None = None
+        self._lender: LeaseRunner | None = None
         self._committing: asyncio.Task[None] | None = None
         self._uncommitted = False
         self._going_back: set[asyncio.Task[Any]] = set()

@@ -18,7 +18,7 @@ from kourou.client.consumer.handlers import Report
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.ordered.outcomes import Suspend
 from kourou.client.ordered.turns import Turn
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import BadRequest
 
 
@@ -119,7 +119,7 @@ class FreeRunner(_Runner):
         super().__init__(loop, closed)
         self._report = report
         self._arrived = arrived
-        self._inbox: Handover[ReceivedMessage] = Handover(self._loop, self._take)
+        self._inbox: ThreadQueue[ReceivedMessage] = ThreadQueue(self._loop, self._take)
 
     def hand(self, items: Sequence[ReceivedMessage]) -> None:
         """Accept messages; called on the I/O thread."""
@@ -173,7 +173,7 @@ class TurnRunner(_Runner):
         self._report = report
         self._arrived = arrived
         self._turns: set[Turn] = set()
-        self._inbox: Handover[Turn] = Handover(self._loop, self._take)
+        self._inbox: ThreadQueue[Turn] = ThreadQueue(self._loop, self._take)
 
     def hand(self, items: Sequence[Turn]) -> None:
         """Accept turns; called on the I/O thread."""

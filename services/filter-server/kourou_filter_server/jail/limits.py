@@ -25,7 +25,7 @@ STACK_BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class JailLimits:
+class SandboxLimits:
     """Memory (address space) in bytes, CPU allowance in s, and niceness (0-19).
 
     `cores`: the process runs only on these; empty for any.
@@ -37,7 +37,7 @@ class JailLimits:
     cores: frozenset[int] = frozenset()
 
 
-def confine(limits: JailLimits) -> None:
+def confine(limits: SandboxLimits) -> None:
     """Set the limits permanently (only the CPU allowance can be renewed). Raises OSError."""
     lower(resource.RLIMIT_AS, limits.memory_bytes)
     lower(resource.RLIMIT_STACK, STACK_BYTES_MAX)

@@ -23,7 +23,7 @@ from kourou_filter_server.jail import (
     namespaces,
     seccomp,
 )
-from kourou_filter_server.jail.limits import JailLimits
+from kourou_filter_server.jail.limits import SandboxLimits
 
 _ANSWER_BYTES_MAX = 4_096
 _TRIAL_MEMORY_BYTES = 512 * 1024 * 1024
@@ -155,7 +155,7 @@ def _try_no_new_privs() -> str:
 
 
 def _try_limits() -> str:
-    limits.confine(JailLimits(_TRIAL_MEMORY_BYTES, cpu_allowance_s=5, niceness=0))
+    limits.confine(SandboxLimits(_TRIAL_MEMORY_BYTES, cpu_allowance_s=5, niceness=0))
     if not 0 <= resource.getrlimit(resource.RLIMIT_AS)[1] <= _TRIAL_MEMORY_BYTES:
         raise NoEffect("rlimits: the limit of memory is not set")
     try:

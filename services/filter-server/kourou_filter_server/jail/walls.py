@@ -22,14 +22,14 @@ from kourou_filter_server.jail import (
     namespaces,
     seccomp,
 )
-from kourou_filter_server.jail.limits import JailLimits
+from kourou_filter_server.jail.limits import SandboxLimits
 
 
 class WallMissing(Exception):
     """A layer could not be applied; the text names it and contains the kernel's error."""
 
 
-def build(channel: int, parent_pid: int, allowed: JailLimits, *, unsafe: bool = False) -> None:
+def build(channel: int, parent_pid: int, allowed: SandboxLimits, *, unsafe: bool = False) -> None:
     """Put this process into the sandbox permanently; `channel` becomes descriptor 3.
 
     With `unsafe`, only resource limits and the end with the parent apply, and the parent's

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from kourou_filter_server.jail import runtime, walls, wire
 from kourou_filter_server.jail.descriptors import CHANNEL_FD
-from kourou_filter_server.jail.limits import JailLimits
+from kourou_filter_server.jail.limits import SandboxLimits
 
 BUFFER_BYTES = 256 * 1024
 """The buffer that is kept for requests; a larger request gets a temporary buffer of its own."""
@@ -29,7 +29,7 @@ class BrokenChannel(Exception):
     """The parent sent an invalid frame; the worker can only end."""
 
 
-def run(channel: int, zygote_pid: int, allowed: JailLimits, *, unsafe: bool) -> NoReturn:
+def run(channel: int, zygote_pid: int, allowed: SandboxLimits, *, unsafe: bool) -> NoReturn:
     """Run as a worker until the process ends. Must be called in a forked process only."""
     try:
         walls.build(channel, zygote_pid, allowed, unsafe=unsafe)

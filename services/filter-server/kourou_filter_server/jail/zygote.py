@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from kourou_filter_server.jail import limits, lineage, probes, runtime, wire, worker
 from kourou_filter_server.jail.descriptors import DESCRIPTORS_MAX, keep_only
-from kourou_filter_server.jail.limits import JailLimits
+from kourou_filter_server.jail.limits import SandboxLimits
 
 
 class Zygote:
@@ -70,7 +70,7 @@ class Zygote:
             self._refuse(number, "no file descriptor is available")
             return
         (channel,) = descriptors
-        allowed = JailLimits(memory_bytes, cpu_allowance_s, niceness, self._cores)
+        allowed = SandboxLimits(memory_bytes, cpu_allowance_s, niceness, self._cores)
         try:
             pid = os.fork()
         except OSError as error:
@@ -88,7 +88,7 @@ class Zygote:
     def _refuse(self, number: int, reason: str) -> None:
         self._control.send(wire.NOT_STARTED.pack(b"F", number) + reason.encode())
 
-    def _become_worker(self, channel: int, allowed: JailLimits) -> None:
+    def _become_worker(self, channel: int, allowed: SandboxLimits) -> None:
         """Run the worker in the child process; never returns to the zygote's loop."""
         try:
             self._control.detach()  # its finalizer would close descriptor 3, which is reused

@@ -12,13 +12,13 @@ from kourou.cli.admin.replica_actions import replicas, transfer_leader
 from kourou.cli.admin.report import Report
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 
-SEEN = FollowerTold(
+SEEN = FollowerView(
     broker_id=1, address="f:9", state="REPLICATE", written=90, flushed=80, lag_bytes=10,
     lag_ms=1_250, in_sync=True,
 )  # fmt: skip
-LEADER = ReplicasTold(
+LEADER = ReplicasView(
     cluster="C", broker_name="broker-a", broker_id=0, broker_role="SYNC_MASTER", leads=True,
     epoch=64, leader="broker-a/0", first=0, end=100, flushed=100, confirmed=90, in_sync=(1,),
     followers=(SEEN,),
@@ -35,7 +35,7 @@ def shown(*members: LogMember) -> Report:
     return replicas(client, None, None)
 
 
-def member(told: ReplicasTold | None, number: int = 0) -> LogMember:
+def member(told: ReplicasView | None, number: int = 0) -> LogMember:
     error = Unavailable("nobody answers") if told is None else None
     return LogMember("broker-a", number, f"m{number}:1", told, error)
 
@@ -135,7 +135,7 @@ def test_a_hand_over_tells_who_leads_now(monkeypatch) -> None:
     monkeypatch.setattr(replica_actions, "broker_name", lambda _client, name: name)
     asked: list[tuple[str, str]] = []
 
-    def take(broker: str, to: str) -> ReplicasTold:
+    def take(broker: str, to: str) -> ReplicasView:
         asked.append((broker, to))
         return ELECTED
 

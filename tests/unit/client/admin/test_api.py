@@ -13,7 +13,7 @@ from kourou.protocol.all_bodies import (
     encode_kv_table,
     encode_properties_text,
 )
-from kourou.protocol.bodies.settings_body import SettingTold, encode_settings_told
+from kourou.protocol.bodies.settings_body import SettingView, encode_setting_views
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     CleanUnusedTopic,
@@ -101,12 +101,12 @@ async def test_only_an_open_client_has_it(producing):
 
 
 async def test_a_setting_is_told_with_what_it_may_be(broker, admin):
-    told = SettingTold(name="traceOn", value="true", configured="true", kind="boolean")
+    told = SettingView(name="traceOn", value="true", configured="true", kind="boolean")
 
     def answer(request):
         if isinstance(request, GetBrokerConfig):
             assert request.described
-            return Answer(body=encode_settings_told([told]))
+            return Answer(body=encode_setting_views([told]))
         return None
 
     broker.intercept = answer

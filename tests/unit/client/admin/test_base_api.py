@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.admin import base_api as admin_desk
-from kourou.client.admin.base_api import AdminDesk
+from kourou.client.admin.base_api import AdminApi
 from kourou.errors import BadRequest, NoPermission, TopicNotFound, Unavailable
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
@@ -17,7 +17,7 @@ ASK = GetMaxOffset(topic="T", queue_id=0)
 @pytest.fixture
 async def desk(broker, producing):
     async with producing() as mq:
-        desk = AdminDesk(mq._client.session)
+        desk = AdminApi(mq._client.session)
         desk.run = mq._client.io.run
         yield desk
 

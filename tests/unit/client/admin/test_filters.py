@@ -67,55 +67,55 @@ def version(number: int, source: str | None = None) -> FilterVersion:
 
 
 @pytest.fixture
-def desks(cluster, broker):
+def parts(cluster, broker):
     other = cluster.broker("broker-b")
     return Desk(broker), Desk(other)
 
 
 @pytest.fixture
-async def filters(desks, producing):
+async def filters(parts, producing):
     async with producing() as mq:
         yield mq.admin.filters
 
 
-async def test_lists_come_by_broker(desks, filters):
-    desks[0].filters = [FilterState("g", "late", (version(1),), 1)]
-    assert await filters.list("g") == {"broker-a": tuple(desks[0].filters), "broker-b": ()}
+async def test_lists_come_by_broker(parts, filters):
+    parts[0].filters = [FilterState("g", "late", (version(1),), 1)]
+    assert await filters.list("g") == {"broker-a": tuple(parts[0].filters), "broker-b": ()}
     assert await filters.list("g", "late", broker="broker-b") == {"broker-b": ()}
 
 
 @pytest.mark.parametrize(
     ("active", "number"), [(1, None), (None, None), (1, 2)], ids=["active", "newest", "named"]
 )
-async def test_the_source_of_the_first_broker_that_has_it(desks, filters, active, number):
+async def test_the_source_of_the_first_broker_that_has_it(parts, filters, active, number):
     wanted = number or active or 2
     versions = (version(1, "one"), version(2, "two"))
-    desks[1].filters = [FilterState("g", "late", versions, active)]
+    parts[1].filters = [FilterState("g", "late", versions, active)]
     found = await filters.source("g", "late", number)
     assert (found.version, found.source) == (wanted, {1: "one", 2: "two"}[wanted])
-    assert desks[1].asked[-1].version == wanted
+    assert parts[1].asked[-1].version == wanted
     with pytest.raises(Rejected, match="no such filter"):
         await filters.source("g", "other")
-    desks[1].filters = [FilterState("g", "late")]
+    parts[1].filters = [FilterState("g", "late")]
     with pytest.raises(Rejected, match="has no version"):
         await filters.source("g", "late")
     with pytest.raises(Rejected, match="version 7 of filter 'late' is not stored"):
         await filters.source("g", "late", 7)
 
 
-async def test_an_upload_goes_to_all_leaders(desks, filters):
+async def test_an_upload_goes_to_all_leaders(parts, filters):
     done = await filters.put("g", "late", TEXT, note="n")
     assert {where: (one.version, one.active) for where, one in done.items()} == {
         "broker-a": (2, 1),
         "broker-b": (2, 1),
     }
-    (put,) = desks[0].asked
+    (put,) = parts[0].asked
     assert (put.consumer_group, put.name, put.note, put.enable) == ("g", "late", "n", True)
     assert len(put.sha256) == 64
     assert filters._session.client_id in put.author
     await filters.put("g", "late", TEXT, author="ann", enable=False, broker="broker-b")
-    assert len(desks[0].asked) == 1
-    assert (desks[1].asked[-1].author, desks[1].asked[-1].enable) == ("ann", False)
+    assert len(parts[0].asked) == 1
+    assert (parts[1].asked[-1].author, parts[1].asked[-1].enable) == ("ann", False)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ async def test_an_upload_goes_to_all_leaders(desks, filters):
         (lambda filters, where: filters.delete("g", "late", reason="r", **where), "delete"),
     ],
 )
-async def test_decisions_go_where_the_filter_is(desks, filters, call, action):
-    desks[0].knows = False
+async def test_decisions_go_where_the_filter_is(parts, filters, call, action):
+    parts[0].knows = False
     assert list(await call(filters, {})) == ["broker-b"]
-    asked = desks[1].asked[-1]
+    asked = parts[1].asked[-1]
     assert (asked.action, asked.reason) == (action, "r")
     assert asked.version == (2 if action == "enable" else None)
     assert asked.policy == ("skip" if action == "policy" else None)
@@ -143,28 +143,28 @@ async def test_decisions_go_where_the_filter_is(desks, filters, call, action):
     assert list(await call(filters, {"topic": "T"})) == ["broker-b"]
 
 
-async def test_what_can_be_known_to_be_wrong_is_not_asked(desks, filters):
+async def test_what_can_be_known_to_be_wrong_is_not_asked(parts, filters):
     with pytest.raises(BadRequest, match="is not a filter policy"):
         await filters.set_policy("g", "late", "drop")
     with pytest.raises(
         BadRequest, match="give a topic, a broker or a cluster, but only one of them"
     ):
         await filters.enable("g", "late", topic="T", broker="broker-a")
-    assert desks[0].asked == desks[1].asked == []
+    assert parts[0].asked == parts[1].asked == []
 
 
 # -- filter servers -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def servers(cluster, broker, desks):
+def servers(cluster, broker, parts):
     """Two filter servers of broker-a; broker-b has none."""
     found = [cluster.filter_server(broker) for _ in range(2)]
-    desks[0].servers = [one.address for one in found]
+    parts[0].servers = [one.address for one in found]
     return found
 
 
-async def test_servers_are_those_that_brokers_name(desks, servers, filters):
+async def test_servers_are_those_that_brokers_name(parts, servers, filters):
     first, second = servers
     assert await filters.servers() == {
         "broker-a": (first.address, second.address),
@@ -174,10 +174,10 @@ async def test_servers_are_those_that_brokers_name(desks, servers, filters):
 
 
 async def test_servers_are_asked_where_the_name_server_says_that_they_can_be_dialled(
-    cluster, desks, servers, filters
+    cluster, parts, servers, filters
 ):
     """A broker in a container knows addresses among containers; its clients may be elsewhere."""
-    desks[0].servers = ["filter-server:20915", "filter-server-2:20916"]
+    parts[0].servers = ["filter-server:20915", "filter-server-2:20916"]
     cluster.topics["broker-a"] = (1, 1)  # as brokers make it themselves
     dialled = tuple(one.address for one in servers)
     assert (await filters.servers())["broker-a"] == dialled
@@ -185,9 +185,9 @@ async def test_servers_are_asked_where_the_name_server_says_that_they_can_be_dia
         one.intercept = lambda _: Answer(body=encode_filter_trial(FilterTrial(topic="T")))
     assert list(await filters.try_out("g", "late", "T", broker="broker-a")) == [dialled[0]]
     cluster.filter_servers.clear()  # no name server has heard of them yet
-    assert (await filters.servers())["broker-a"] == tuple(desks[0].servers)
+    assert (await filters.servers())["broker-a"] == tuple(parts[0].servers)
     cluster.topics.pop("broker-a")  # nor of that topic
-    assert (await filters.servers())["broker-a"] == tuple(desks[0].servers)
+    assert (await filters.servers())["broker-a"] == tuple(parts[0].servers)
 
 
 async def test_a_trial_is_made_by_one_server_of_each_broker(cluster, servers, filters):

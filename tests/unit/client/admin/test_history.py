@@ -9,7 +9,7 @@ import pytest
 
 from kourou.client.admin.history import Decision, HistoryPage, StateAt
 from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
-from kourou.protocol.bodies.history_body import ToldEvent, encode_told_events
+from kourou.protocol.bodies.history_body import EventView, encode_event_views
 from kourou.protocol.messages.history import (
     GetHistory,
     GetHistoryResponse,
@@ -21,7 +21,7 @@ from kourou.protocol.messages.history import (
 from kourou.sync import Client as SyncClient
 from kourou_rigs.wire_broker import Answer
 
-EVENT = ToldEvent(
+EVENT = EventView(
     offset=7,
     at_ms=1_000,
     actor="ann",
@@ -46,11 +46,11 @@ DECISION = Decision(
 REPLIES = {
     GetHistory: Answer(
         header=GetHistoryResponse(before_offset=7, begin_offset=3, end_offset=9),
-        body=encode_told_events([EVENT]),
+        body=encode_event_views([EVENT]),
     ),
     GetStateAt: Answer(header=GetStateAtResponse(next_offset=8, at_ms=1_000), body=b'{"a":1}'),
     Undo: Answer(
-        header=UndoResponse(first_offset=7, next_offset=8), body=encode_told_events([EVENT])
+        header=UndoResponse(first_offset=7, next_offset=8), body=encode_event_views([EVENT])
     ),
 }
 

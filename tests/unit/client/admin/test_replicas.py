@@ -21,16 +21,16 @@ from kourou.client.admin.replicas import (
 )
 from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
 from kourou.model.route import BrokerData
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.protocol.messages.replicas import TransferLeaderResponse
 
-TOLD = ReplicasTold(
+TOLD = ReplicasView(
     cluster="C", broker_name="broker-a", broker_id=0, broker_role="ASYNC_MASTER", leads=True,
     epoch=64, leader="broker-a/0", first=0, end=100, flushed=100, confirmed=100,
 )  # fmt: skip
 
 
-def member(number: int, told: ReplicasTold | None, **changed: object) -> LogMember:
+def member(number: int, told: ReplicasView | None, **changed: object) -> LogMember:
     if told is None:
         return LogMember("broker-a", number, f"m{number}:1", None, Unavailable("nobody answers"))
     told = msgspec.structs.replace(told, broker_id=number, leads=number == 0, **changed)
@@ -119,7 +119,7 @@ def test_who_is_to_be_promoted_is_not_in_its_own_way() -> None:
     _check(replace(fenced, address="localhost:1"), [fenced])
 
 
-def more(one: LogMember) -> ReplicasTold:
+def more(one: LogMember) -> ReplicasView:
     """The second look may find more than the first."""
     return msgspec.structs.replace(one.told, end=one.told.end + 1)
 
@@ -153,7 +153,7 @@ def leads(number: int, epoch: int) -> LogMember:
     return LogMember("broker-a", number, f"m{number}:1", told)
 
 
-def wait(looked: Looked) -> ReplicasTold:
+def wait(looked: Looked) -> ReplicasView:
     return asyncio.run(looked._wait_for_another("broker-a", BEGUN))
 
 
@@ -183,8 +183,8 @@ def test_only_a_raft_group_hands_over(kourou_broker) -> None:
 # -- who leads, and who is not there ---------------------------------------------------------------
 
 
-def follower(number: int, name: str) -> FollowerTold:
-    return FollowerTold(
+def follower(number: int, name: str) -> FollowerView:
+    return FollowerView(
         broker_id=number, address="", state="PROBE", written=0, flushed=0, lag_bytes=100,
         lag_ms=None, in_sync=False, member=name,
     )  # fmt: skip

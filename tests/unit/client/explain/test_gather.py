@@ -14,7 +14,7 @@ from kourou.client.explain.group_facts import deliveries_of, member_of
 from kourou.client.explain.text import WIDTH, lines_of
 from kourou.errors import BadRequest, Code, Rejected, Unavailable
 from kourou.protocol.all_bodies import ConsumerRunningInfo, ProcessQueueInfo
-from kourou.protocol.bodies.replicas_body import ReplicasTold
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou.protocol.messages.history import GetHistory
 from kourou.protocol.record.message_trace import Consumed, Consuming, ContextCode
 from kourou.testing.cluster import Cluster
@@ -142,7 +142,7 @@ def test_it_travels_as_json_and_as_lines(mq, cluster):
 def member(number, *, leads=False, end=0, error=None) -> LogMember:
     told = None
     if error is None:
-        told = ReplicasTold(
+        told = ReplicasView(
             cluster="C",
             broker_name="b",
             broker_id=number,

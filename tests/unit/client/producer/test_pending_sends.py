@@ -13,10 +13,10 @@ from kourou.client.producer.pending_sends import (
     Gathering,
     Lane,
     LoopPort,
+    PendingSend,
     Slot,
     Terms,
     ThreadPort,
-    Unsent,
 )
 from kourou.errors import MessageIllegal
 from kourou.model.message import SendResult, SendStatus
@@ -31,7 +31,7 @@ class Outgoing:
     """The near end of a handover."""
 
     def __init__(self) -> None:
-        self.bursts: list[list[Unsent]] = []
+        self.bursts: list[list[PendingSend]] = []
 
     def put(self, burst):
         self.bursts.append(burst)
@@ -39,7 +39,7 @@ class Outgoing:
 
 
 def unsent(port, waiter=None, size=10):
-    return Unsent(bytes(size), "id", LANE, port, waiter, 0)
+    return PendingSend(bytes(size), "id", LANE, port, waiter, 0)
 
 
 def loop_port(outgoing, count_max=100, size_bytes_max=10_000):

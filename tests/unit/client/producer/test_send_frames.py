@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.producer.drafts import Place
-from kourou.client.producer.pending_sends import Lane, Terms, Unsent
+from kourou.client.producer.pending_sends import Lane, PendingSend, Terms
 from kourou.client.producer.send_frames import frames, gather, outcomes_of, request_of
 from kourou.errors import Code, MessageIllegal, NoPermission, UnknownOutcome
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
@@ -25,8 +25,8 @@ def lane(number: int, terms: Terms = USUAL, address: str = "a:1") -> Lane:
     return Lane(queue, address, Place(b"T", number, "c"), terms, host_text=HOST_TEXT)
 
 
-def unsent(where: Lane, draft: bytes = b"draft", key: str = "U") -> Unsent:
-    return Unsent(draft, key, where, None, None, 1_000)
+def unsent(where: Lane, draft: bytes = b"draft", key: str = "U") -> PendingSend:
+    return PendingSend(draft, key, where, None, None, 1_000)
 
 
 def one_frame(messages):

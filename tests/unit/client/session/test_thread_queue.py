@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from kourou.client.session.thread_queue import Handover
+from kourou.client.session.thread_queue import ThreadQueue
 
 
 class CountingLoop:
@@ -28,7 +28,7 @@ class CountingLoop:
 
 def test_a_burst_rings_once():
     loop, taken = CountingLoop(), []
-    handover = Handover(loop, taken.append)
+    handover = ThreadQueue(loop, taken.append)
     for number in range(5):
         assert handover.put(number)
     handover.put_many([5, 6])
@@ -39,7 +39,7 @@ def test_a_burst_rings_once():
 
 def test_the_next_burst_rings_again():
     loop, taken = CountingLoop(), []
-    handover = Handover(loop, taken.append)
+    handover = ThreadQueue(loop, taken.append)
     for number in range(2):
         handover.put(number)
         loop.turn()
@@ -54,7 +54,7 @@ def test_what_comes_while_taking_is_taken_next():
         if len(taken) == 1:
             handover.put("again")
 
-    handover = Handover(loop, take)
+    handover = ThreadQueue(loop, take)
     handover.put("first")
     loop.turn()
     loop.turn()
@@ -64,7 +64,7 @@ def test_what_comes_while_taking_is_taken_next():
 def test_a_closed_loop_is_told():
     loop = CountingLoop()
     loop.closed = True
-    assert Handover(loop, print).put(1) is False
+    assert ThreadQueue(loop, print).put(1) is False
 
 
 async def test_many_threads_lose_nothing_and_keep_their_order():
@@ -76,7 +76,7 @@ async def test_many_threads_lose_nothing_and_keep_their_order():
         if len(taken) == 4 * 500:
             complete.set()
 
-    handover = Handover(asyncio.get_running_loop(), take)
+    handover = ThreadQueue(asyncio.get_running_loop(), take)
 
     def puts(thread):
         for number in range(500):

@@ -154,7 +154,7 @@ async def _seat(broker, one):
     if isinstance(broker, CoreBroker):
         beat = Heartbeat("0.0.0.0@silent", consumers=(ConsumerPart("g"),))
         engine = broker.engine
-        engine.core.desks.membership.heartbeat(engine.now_ms, engine.peer(99), beat)
+        engine.core.parts.membership.heartbeat(engine.now_ms, engine.peer(99), beat)
         return
     broker.members["g"]["0.0.0.0@silent"] = next(iter(broker.members["g"].values()))
 

@@ -29,13 +29,13 @@ def sent(broker):
 
 
 def open_halves(broker) -> int:
-    return sum(len(desks.transactions.halves) for desks in broker.each().values())
+    return sum(len(parts.transactions.halves) for parts in broker.each().values())
 
 
 def until_joined(broker) -> None:
     each = broker.each().values()
     assert broker._thread.run(
-        broker.until(lambda: all(desks.membership.producers("shop") for desks in each), 60)
+        broker.until(lambda: all(parts.membership.producers("shop") for parts in each), 60)
     )
 
 

@@ -34,14 +34,14 @@ def sent(broker):
 
 
 def open_halves(broker) -> int:
-    return sum(len(desks.transactions.halves) for desks in broker.each().values())
+    return sum(len(parts.transactions.halves) for parts in broker.each().values())
 
 
 def joined(broker) -> None:
     """Wait until every broker knows a member of the group."""
     each = broker.each().values()
     assert broker._thread.run(
-        broker.until(lambda: all(desks.membership.producers("shop") for desks in each), 60)
+        broker.until(lambda: all(parts.membership.producers("shop") for parts in each), 60)
     )
 
 
@@ -171,9 +171,9 @@ def test_what_was_left_unknown_is_asked_about_and_a_coroutine_answers_on_its_loo
 
 def forget_all(broker) -> None:
     """Let nothing be left to the next test."""
-    for desks in broker.each().values():
-        for half in list(desks.transactions.halves):
-            desks.transactions.forget(half)
+    for parts in broker.each().values():
+        for half in list(parts.transactions.halves):
+            parts.transactions.forget(half)
 
 
 def test_a_cancelled_block_is_not_rolled_back_but_asked_about(broker, topic, sent):
@@ -244,13 +244,13 @@ def test_another_member_is_asked_when_the_sender_is_gone(broker, topic, sent):
 def test_when_the_half_message_cannot_be_stored_the_block_does_not_run(broker, topic):
     with broker.client("shop") as mq:
         mq.transaction_check(topic)(lambda message: None)
-        desks = next(iter(broker.each().values()))
-        desks.apply("rejectTransactionMessage", value=True)
+        parts = next(iter(broker.each().values()))
+        parts.apply("rejectTransactionMessage", value=True)
         try:
             with pytest.raises(NoPermission), mq.transaction(topic, b"x"):
                 raise AssertionError("the block must not run")
         finally:
-            desks.apply("rejectTransactionMessage", value=False)
+            parts.apply("rejectTransactionMessage", value=False)
 
 
 def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(broker, topic, sent):

@@ -31,7 +31,7 @@ def asked(engine: Engine, request: GetLogBeginning) -> AskHistory:
 
 
 def test_the_state_before_the_first_position_is_asked_of_the_event_store(engine: Engine) -> None:
-    group = engine.core.desks.policy.broker_name
+    group = engine.core.parts.policy.broker_name
     wanted = asked(engine, GetLogBeginning(group=group))
     assert isinstance(wanted.question, BeginningQuestion)
     assert (wanted.question.position, wanted.question.queue_ends, wanted.upto) == (0, {}, 0)
@@ -39,7 +39,7 @@ def test_the_state_before_the_first_position_is_asked_of_the_event_store(engine:
 
 
 def test_it_is_told_in_pieces_of_a_fetch(engine: Engine) -> None:
-    group = engine.core.desks.policy.broker_name
+    group = engine.core.parts.policy.broker_name
     got = b""
     while len(got) < len(BODY):
         wanted = asked(engine, GetLogBeginning(group=group, from_byte=len(got)))
@@ -56,9 +56,9 @@ def test_it_is_told_in_pieces_of_a_fetch(engine: Engine) -> None:
 
 def test_another_brokers_is_refused_and_one_that_changes_is_not_told(engine: Engine) -> None:
     assert engine.ask(GetLogBeginning(group="other")).code == Code.NO_PERMISSION
-    desks = engine.core.desks
-    desks.retention.follows()
-    group = desks.policy.broker_name
+    parts = engine.core.parts
+    parts.retention.follows()
+    group = parts.policy.broker_name
     assert engine.ask(GetLogBeginning(group=group)).code == Code.SYSTEM_BUSY
-    desks.retention.shrunk()
+    parts.retention.shrunk()
     assert asked(engine, GetLogBeginning(group=group))

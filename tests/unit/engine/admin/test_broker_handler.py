@@ -12,7 +12,7 @@ from kourou.errors import Code
 from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body
 from kourou.model.group import GroupConfig
 from kourou.model.names import AUTO_CREATE_TOPIC, CONTROL_TOPIC
-from kourou.protocol.bodies.settings_body import decode_settings_told
+from kourou.protocol.bodies.settings_body import decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
@@ -71,7 +71,7 @@ def test_one_refused_key_refuses_all(engine, bad) -> None:
 
 def test_what_the_log_had_room_for_is_in_force(engine) -> None:
     """State, log and policy agree even when the disk fills up between two changes."""
-    engine.core.desks.appends._allocated_end = engine.store.end + 450
+    engine.core.parts.appends._allocated_end = engine.store.end + 450
     engine.handle(SpaceChanged(0, full=True))
     reply = change(engine, "maxMessageSize=2000\ntraceOn=false\n")
     assert reply.code == Code.DISK_FULL
@@ -95,21 +95,21 @@ def test_switching_automatic_topics_on_makes_the_topic_to_inherit_from() -> None
     event = next(t for t in engine.control.topics if t.name == AUTO_CREATE_TOPIC)
     from kourou.events.control_events import TopicDeleted
 
-    engine.core.desks.recorder.record([TopicDeleted(event, {})], Cause("t"), engine.wall_ms)
-    engine._perform(engine.core.desks.appends.take_done())
-    assert not engine.core.desks.topic_desk.rules.auto_create
+    engine.core.parts.recorder.record([TopicDeleted(event, {})], Cause("t"), engine.wall_ms)
+    engine._perform(engine.core.parts.appends.take_done())
+    assert not engine.core.parts.topic_handler.rules.auto_create
     change(engine, "autoCreateTopicEnable=true")
-    assert engine.core.desks.topic_desk.rules.auto_create
+    assert engine.core.parts.topic_handler.rules.auto_create
     made = engine.control.topics.get(AUTO_CREATE_TOPIC)
     assert made is not None
     assert made.write_queue_nums == TopicRules().default_queue_nums
 
 
 def test_a_value_that_is_no_longer_allowed_has_no_effect(engine) -> None:
-    engine.core.desks.recorder.record(
+    engine.core.parts.recorder.record(
         [SettingChanged("maxMessageSize", 9_999, None)], Cause("t"), engine.wall_ms
     )
-    engine._perform(engine.core.desks.appends.take_done())
+    engine._perform(engine.core.parts.appends.take_done())
     assert shown(engine)["maxMessageSize"] == "1000"
 
 
@@ -125,7 +125,7 @@ def test_runtime_figures_tell_the_bounds_of_the_log(engine) -> None:
 
 def test_a_day_ends_at_midnight_of_the_disk_s_looks(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
-    totals = engine.core.desks.statistics.broker_totals
+    totals = engine.core.parts.statistics.broker_totals
     for hour, morning in ((23, "0"), (0, "1"), (1, "1")):
         engine.handle(DiskMeasured(100, 50, engine.wall_ms, hour))
         assert totals()["msgPutTotalTodayMorning"] == morning
@@ -168,15 +168,15 @@ def test_where_the_log_begins_is_said_when_its_beginning_is_gone(engine) -> None
 def test_unconfirmed_events_are_not_shown() -> None:
     engine = Engine(sync_flush=True)
     before, _ = events_from(engine, 0)
-    engine.core.desks.recorder.record([GroupPut(GroupConfig("g"))], Cause("t"), engine.wall_ms)
-    engine._perform(engine.core.desks.appends.take_done())
+    engine.core.parts.recorder.record([GroupPut(GroupConfig("g"))], Cause("t"), engine.wall_ms)
+    engine._perform(engine.core.parts.appends.take_done())
     assert events_from(engine, 0)[0].next_offset == before.next_offset
     engine.flush()
     assert events_from(engine, 0)[0].next_offset == before.next_offset + 1
 
 
 def test_a_record_that_is_no_event_does_not_hide_the_others(engine) -> None:
-    appends = engine.core.desks.appends
+    appends = engine.core.parts.appends
     draft = encode_draft(
         topic=CONTROL_TOPIC.encode(),
         queue_id=0,
@@ -186,8 +186,8 @@ def test_a_record_that_is_no_event_does_not_hide_the_others(engine) -> None:
         born_host=bytes(8),
     )
     offset, _ = appends.write_one(draft, (CONTROL_TOPIC, 0), engine.wall_ms)
-    engine.core.desks.confirmations.append(appends.end)
-    engine.core.desks.recorder.record([GroupPut(GroupConfig("g"))], Cause("t"), engine.wall_ms)
+    engine.core.parts.confirmations.append(appends.end)
+    engine.core.parts.recorder.record([GroupPut(GroupConfig("g"))], Cause("t"), engine.wall_ms)
     engine._perform(appends.take_done())
     _, (lost, good) = events_from(engine, offset)
     assert (lost["offset"], lost["event"]["type"]) == (offset, "EventLost")
@@ -197,7 +197,7 @@ def test_a_record_that_is_no_event_does_not_hide_the_others(engine) -> None:
 def test_settings_are_described_to_whoever_asks_so(engine) -> None:
     change(engine, "maxMessageSize=2000\n")
     reply = engine.ask(GetBrokerConfig(described=True))
-    told = {one.name: one for one in decode_settings_told(b"".join(reply.body))}
+    told = {one.name: one for one in decode_setting_views(b"".join(reply.body))}
     size = told["maxMessageSize"]
     assert (size.value, size.configured, size.changeable) == ("2000", "1000", True)
     assert (size.minimum, size.maximum) == (1, 4_000)

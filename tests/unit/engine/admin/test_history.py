@@ -19,7 +19,7 @@ from kourou.events.control_events import (
 from kourou.events.filter_events import FilterEnabled, FilterUploaded
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.history_body import decode_told_events
+from kourou.protocol.bodies.history_body import decode_event_views
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("till")
 
@@ -47,7 +47,7 @@ def held(aggregate: str) -> object:
 def test_an_event_is_told_with_who_when_why_and_what_it_takes_back():
     recorded = Recorded(7, 300, 1_000, "ann", "too many", "0af7", TopicPut(TOPIC), 5)
     plain = Recorded(8, 600, 1_001, "bob", "", "", SettingChanged("traceOn", None, True))
-    first, second = decode_told_events(tell_events([recorded, plain]))
+    first, second = decode_event_views(tell_events([recorded, plain]))
     assert (first.offset, first.at_ms, first.actor, first.reason) == (7, 1_000, "ann", "too many")
     assert (first.trace_id, first.aggregate, first.undoes) == ("0af7", "topic/orders", 5)
     assert first.fields["topic"]["write_queue_nums"] == 4

@@ -200,7 +200,7 @@ def test_a_growth_is_not_undone_before_its_queues_are_read(engine: Engine, draft
     topic(engine, queues=1)
     offset = topic(engine, queues=2)
     engine.ask(*records([draft(queue_id=1)], lanes=[("orders", 1)]))
-    engine.core.desks.commits.commit("till", "orders", 1, 0)
+    engine.core.parts.commits.commit("till", "orders", 1, 0)
     refused = undo(engine, offset)
     assert refused.code == Code.SYSTEM_ERROR
     assert "no longer be readable" in refused.remark
@@ -281,7 +281,7 @@ def test_a_reset_is_undone_queue_by_queue_and_members_are_told(engine: Engine):
         commit(engine, 10 + queue, queue)
     reset = InvokeBrokerToResetOffset(topic="orders", group="till", timestamp=0, is_force=True)
     assert engine.ask(reset).code == Code.SUCCESS
-    commits = engine.core.desks.commits
+    commits = engine.core.parts.commits
     assert commits.queues("till", "orders") == dict.fromkeys(range(4), 0)
     engine.notices.clear()
     assert undo(engine, engine.control.next_offset - 1).code == Code.SUCCESS
@@ -305,7 +305,7 @@ def test_a_reset_after_which_the_group_went_on_needs_force(engine: Engine):
         in undo(engine, offset).remark
     )
     assert undo(engine, offset, force=True).code == Code.SUCCESS
-    assert engine.core.desks.commits.offset("till", "orders", 0) == 10
+    assert engine.core.parts.commits.offset("till", "orders", 0) == 10
 
 
 def test_a_deleted_topic_comes_back_with_its_groups_progress(engine: Engine):
@@ -321,8 +321,8 @@ def test_a_deleted_topic_comes_back_with_its_groups_progress(engine: Engine):
     reply = answer(engine, question, found)
     assert header_of(reply).next_offset == header_of(reply).first_offset + 2
     assert engine.control.topics.table["orders"] == TopicConfig("orders", 4, 4)
-    assert engine.core.desks.commits.offset("till", "orders", 0) == 10
-    assert engine.core.desks.commits.groups("bills") == []
+    assert engine.core.parts.commits.offset("till", "orders", 0) == 10
+    assert engine.core.parts.commits.groups("bills") == []
     assert newest(engine).undoes == gone.offset
 
 
@@ -338,7 +338,7 @@ def test_a_group_that_was_deleted_with_its_offsets_comes_back_with_them(engine: 
     found = EventFound(gone, {"till": {"orders": {0: 10}, "no such topic": {0: 1}}})
     assert answer(engine, question, found).code == Code.SUCCESS
     assert "till" in engine.control.groups
-    assert engine.core.desks.commits.queues("till", "orders") == {0: 10}
+    assert engine.core.parts.commits.queues("till", "orders") == {0: 10}
 
 
 def test_a_forced_undo_of_a_creation_keeps_where_the_queues_ended(engine: Engine, draft, records):
@@ -365,7 +365,7 @@ def test_an_event_that_the_log_lost_is_asked_of_the_database(engine: Engine):
 
 def test_what_the_log_had_room_for_is_in_force(engine: Engine):
     offset = setting(engine, "traceOn=false")
-    engine.core.desks.appends._allocated_end = engine.store.end + 10
+    engine.core.parts.appends._allocated_end = engine.store.end + 10
     engine.handle(SpaceChanged(0, full=True))
     assert undo(engine, offset).code == Code.DISK_FULL
     assert engine.policy.trace_on is False

@@ -41,12 +41,12 @@ def test_each_level_waits_its_time_and_no_longer(engine, records, level) -> None
     engine.ask(*records([delayed(level)]))
     engine.advance(DELAY_LEVELS_MS[level - 1] - 1)
     assert bodies(engine) == []
-    assert engine.core.desks.delays.waiting() == {level: 1}
-    assert engine.core.desks.delays.bounds() == {level: (0, 1)}
+    assert engine.core.parts.delays.waiting() == {level: 1}
+    assert engine.core.parts.delays.bounds() == {level: (0, 1)}
     engine.advance(1)
     assert bodies(engine) == ["U"]
-    assert engine.core.desks.delays.waiting() == {}
-    assert engine.core.desks.delays.bounds() == {level: (1, 1)}
+    assert engine.core.parts.delays.waiting() == {}
+    assert engine.core.parts.delays.bounds() == {level: (1, 1)}
 
 
 @pytest.mark.feature("F247")
@@ -142,7 +142,7 @@ def test_what_was_due_while_the_broker_was_down_comes_at_once(engine, records) -
     again = Engine(left=engine.store, wall_ms=engine.wall_ms + H)
     again.advance(1)
     assert bodies(again) == ["U"]
-    assert again.core.desks.delays.figures.lateness_max_ms == H - 60_000 + 1
+    assert again.core.parts.delays.figures.lateness_max_ms == H - 60_000 + 1
 
 
 def test_every_cut_of_the_log_ends_with_each_message_once(records) -> None:
@@ -194,11 +194,11 @@ def test_steps_are_forgotten_when_nothing_waits(engine, records) -> None:
     engine.advance(1)
     engine.wall_ms += H
     engine.advance(1)
-    assert engine.core.desks.delays._clock.steps
+    assert engine.core.parts.delays._clock.steps
     for _ in range(3):
         engine.advance(60_001)
     assert bodies(engine) == ["U"]
-    assert not engine.core.desks.delays._clock.steps
+    assert not engine.core.parts.delays._clock.steps
 
 
 # -- other levels ---------------------------------------------------------------------------------
@@ -245,13 +245,13 @@ def test_what_says_nothing_of_its_origin_is_told_and_passed_over(engine, records
     lane = (SCHEDULE_TOPIC, 0)
     for properties in ({}, {"REAL_TOPIC": "orders", "REAL_QID": "-1"}, {"REAL_TOPIC": lane[0]}):
         stray = delayed(1, "a", *lane, {"REAL_QID": "0", **properties})
-        _, position = engine.core.desks.appends.write_one(stray, lane, engine.wall_ms)
+        _, position = engine.core.parts.appends.write_one(stray, lane, engine.wall_ms)
     engine.ask(*records([delayed(1, "b")]))
     engine.advance(1_000)
     assert bodies(engine) == ["b"]
     assert f"the delayed message at position {position} cannot be delivered" in warnings(engine)
-    assert engine.core.desks.delays.figures.undeliverable == 3
-    assert engine.core.desks.delays.waiting() == {}
+    assert engine.core.parts.delays.figures.undeliverable == 3
+    assert engine.core.parts.delays.waiting() == {}
 
 
 def test_a_committed_message_keeps_its_flag(engine, records) -> None:
@@ -262,10 +262,10 @@ def test_a_committed_message_keeps_its_flag(engine, records) -> None:
         reconsume_times=1,
         sys_flag=int(SysFlag.TRANSACTION_COMMIT),
     )
-    desks = engine.core.desks
-    desks.appends.write_one(*desks.redirects.moved(committed, ("orders", 0), 0), engine.wall_ms)
-    desks.confirmations.append(desks.appends.end)
-    engine.perform(desks.appends.take_done())
+    parts = engine.core.parts
+    parts.appends.write_one(*parts.redirects.moved(committed, ("orders", 0), 0), engine.wall_ms)
+    parts.confirmations.append(parts.appends.end)
+    engine.perform(parts.appends.take_done())
     engine.advance(1_000)
     [found] = engine.stored("orders")
     assert found.sys_flag == SysFlag.TRANSACTION_COMMIT
@@ -276,7 +276,7 @@ def test_a_committed_message_keeps_its_flag(engine, records) -> None:
 
 def test_a_full_disk_is_waited_for(engine, records) -> None:
     engine.ask(*records([delayed(1)]))
-    engine.core.desks.appends._allocated_end = engine.core.desks.appends.end
+    engine.core.parts.appends._allocated_end = engine.core.parts.appends.end
     engine.handle(SpaceChanged(0, True))
     engine.advance(1_000)
     engine.advance(1_000)
@@ -311,7 +311,7 @@ def test_lateness_is_counted(engine, records) -> None:
     engine.ask(*records([delayed(1, "a"), delayed(2, "b")]))
     engine.advance(1_007)
     engine.advance(4_000)
-    figures = engine.core.desks.delays.figures
+    figures = engine.core.parts.delays.figures
     assert figures.delivered == 2
     assert figures.lateness[LATENESS_BOUNDS_MS.index(10)] == 2
     assert (figures.lateness_sum_ms, figures.lateness_max_ms) == (14, 7)
@@ -319,7 +319,7 @@ def test_lateness_is_counted(engine, records) -> None:
 
 @pytest.mark.feature("F061")
 def test_the_file_follows_what_is_flushed(engine, records) -> None:
-    desk = engine.core.desks.delays
+    desk = engine.core.parts.delays
     engine.ask(*records([delayed(1), delayed(3)]))
     engine.advance(1_000)
     assert desk.safe_offsets() == {}
@@ -333,7 +333,7 @@ def test_the_file_follows_what_is_flushed(engine, records) -> None:
 def test_another_broker_s_progress_is_taken_over(engine, records) -> None:
     engine.ask(*records([delayed(1, f"{n}") for n in range(5)]))
     again = Engine(left=engine.store, wall_ms=engine.wall_ms, delays={1: 3, 2: 9})
-    assert again.core.desks.delays.safe_offsets() == {1: 3, 2: 9}, "the file has them already"
+    assert again.core.parts.delays.safe_offsets() == {1: 3, 2: 9}, "the file has them already"
     again.advance(1_000)
     assert bodies(again) == ["3", "4"]
     third = Engine(left=again.store, wall_ms=again.wall_ms, delays={1: 2})
@@ -345,12 +345,12 @@ def test_the_newest_announcement_is_not_deleted_with_old_segments(engine, record
     engine.ask(*records([delayed(1)]))
     engine.advance(1_000)
     end = engine.store.end
-    before = engine.core.desks.delays._position
+    before = engine.core.parts.delays._position
     look = DiskMeasured(100, 50, engine.wall_ms, 3, [ClosedSegment(0, before, 0)])
     engine.handle(look)
-    assert engine.core.desks.delays._position == before
+    assert engine.core.parts.delays._position == before
     engine.handle(DiskMeasured(100, 50, engine.wall_ms, 3, [ClosedSegment(0, end, 0)]))
-    assert engine.core.desks.delays._position == end
+    assert engine.core.parts.delays._position == end
     again = Engine(left=engine.store, wall_ms=engine.wall_ms)
     again.advance(H)
     assert bodies(again) == ["U"]
@@ -358,13 +358,13 @@ def test_the_newest_announcement_is_not_deleted_with_old_segments(engine, record
 
 def test_messages_deleted_before_they_were_due_are_told(engine, records) -> None:
     engine.ask(*records([delayed(1, "gone"), delayed(1, "there"), delayed(2)]))
-    engine.core.desks.delays._announce(engine.wall_ms)
+    engine.core.parts.delays._announce(engine.wall_ms)
     del engine.store.queues[SCHEDULE_TOPIC, 0][0]
     engine.store.firsts[SCHEDULE_TOPIC, 0] = 1
     engine.advance(1_000)
     assert bodies(engine) == ["there"]
     assert "1 messages of delay level 1 were deleted" in warnings(engine)
-    assert engine.core.desks.delays.figures.lost == 1
+    assert engine.core.parts.delays.figures.lost == 1
 
 
 def test_delayed_messages_are_counted_as_such_however_they_come(engine, records) -> None:
@@ -386,7 +386,7 @@ def test_delayed_messages_are_counted_as_such_however_they_come(engine, records)
         properties="DELAY\x013",
     )
     engine.ask(sent, b"x")
-    traffic = engine.core.desks.traffic
+    traffic = engine.core.parts.traffic
     assert traffic.messages_in["orders"] == 7
     tally = traffic.kinds_in["orders", "delay"]
     assert (tally.messages, sum(tally.sizes)) == (5, 5)

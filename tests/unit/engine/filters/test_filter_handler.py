@@ -138,10 +138,10 @@ def test_an_upload_is_answered_when_it_is_confirmed() -> None:
 
 def test_versions_may_wait_for_an_operator(engine: Engine) -> None:
     put(engine)
-    engine.core.desks.apply("filterAutoEnable", False)
+    engine.core.parts.apply("filterAutoEnable", False)
     header = header_of(put(engine, source(2)))
     assert (header.version, header.active, header.created) == (2, 1, True)
-    engine.core.desks.apply("filterAutoEnable", True)
+    engine.core.parts.apply("filterAutoEnable", True)
     header = header_of(put(engine, source(3), enable=False))
     assert (header.version, header.active) == (3, 1)
     header = header_of(put(engine, source(2)))
@@ -156,7 +156,7 @@ def test_an_upload_of_what_is_in_quarantine_says_so(engine: Engine) -> None:
 
 
 def test_a_broker_may_take_no_uploads(engine: Engine) -> None:
-    engine.core.desks.apply("filterUploadEnable", False)
+    engine.core.parts.apply("filterUploadEnable", False)
     reply = put(engine)
     assert (reply.code, "filterUploadEnable" in reply.remark) == (Code.NO_PERMISSION, True)
 
@@ -206,7 +206,7 @@ def test_a_digest_in_capitals_is_the_same(engine: Engine) -> None:
 
 def test_an_upload_that_finds_no_room_has_not_happened(engine: Engine) -> None:
     put(engine)
-    engine.core.desks.appends._allocated_end = engine.store.end
+    engine.core.parts.appends._allocated_end = engine.store.end
     engine.handle(SpaceChanged(0, full=True))
     assert put(engine, source(2)).code == Code.DISK_FULL
     assert header_of(put(engine)).version == 1
@@ -451,7 +451,7 @@ def test_figures(engine: Engine) -> None:
     change(engine, "disable", name="other")
     change(engine, "policy", policy="skip")
     skip(engine, 1, 2, version=2)
-    assert engine.core.desks.filter_desk.statistics() == {
+    assert engine.core.parts.filter_handler.statistics() == {
         "filters": 2,
         "versions": 3,
         "active": 1,

@@ -73,7 +73,7 @@ def test_a_new_one_is_answered_when_name_servers_know_it() -> None:
 
 
 def test_who_leaves_or_falls_silent_or_is_cut_off_is_gone(engine: Engine) -> None:
-    servers = engine.core.desks.filter_servers
+    servers = engine.core.parts.filter_servers
     register(engine)
     announced(engine)
     assert engine.ask(UnregisterFilterServer(filter_server_addr="f7:1"), peer=7).code == 0
@@ -98,10 +98,10 @@ def test_who_leaves_or_falls_silent_or_is_cut_off_is_gone(engine: Engine) -> Non
 
 
 def test_its_silence_is_a_setting(engine: Engine) -> None:
-    engine.core.desks.apply("filterServerExpiry", 1_000)
+    engine.core.parts.apply("filterServerExpiry", 1_000)
     register(engine)
     engine.advance(1_000)
-    assert len(engine.core.desks.filter_servers) == 0
+    assert len(engine.core.parts.filter_servers) == 0
 
 
 @pytest.mark.feature("F240")

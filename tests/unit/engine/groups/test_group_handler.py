@@ -92,7 +92,7 @@ def test_each_member_gets_offsets_in_the_form_of_its_own_language(filled) -> Non
     for peer, client in ((5, "c1"), (6, "c2")):
         body = encode_heartbeat(HeartbeatBody(client, consumers=(ConsumerData("g"),)))
         filled.ask(HeartBeat(), body, peer=peer)
-    members = {one.client_id: one for one in filled.core.desks.membership.consumers("g")}
+    members = {one.client_id: one for one in filled.core.parts.membership.consumers("g")}
     members["c2"].language = "CPP"
     filled.notices.clear()
     filled.ask(reset(START_MS))
@@ -169,7 +169,7 @@ def test_progress_outlives_its_group_unless_told_otherwise(filled) -> None:
     filled.ask(DeleteSubscriptionGroup(group_name="g", remove_offset=True))
     make(filled)
     assert offset(filled) == 0
-    assert filled.core.desks.commits.offset("g", "orders", 0) is None
+    assert filled.core.parts.commits.offset("g", "orders", 0) is None
 
 
 @pytest.mark.feature("F191")
@@ -190,6 +190,6 @@ def test_one_group_begins_where_another_stands(filled) -> None:
 
 def test_a_group_that_may_not_be_made_gets_no_clone(filled) -> None:
     commit(filled, 7)
-    filled.core.desks.policy.auto_create_group = False
+    filled.core.parts.policy.auto_create_group = False
     bad = CloneGroupOffset(src_group="g", dest_group="x", topic="orders")
     assert filled.ask(bad).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -150,8 +150,8 @@ def test_an_answer_waits_until_the_holder_is_recorded_for_good() -> None:
 
 
 def test_a_full_disk_does_not_keep_queues_from_their_consumers(engine) -> None:
-    allocated = engine.core.desks.appends._allocated_end
-    engine.core.desks.appends._allocated_end = engine.store.end
+    allocated = engine.core.parts.appends._allocated_end
+    engine.core.parts.appends._allocated_end = engine.store.end
     engine.handle(SpaceChanged(0, full=True))
     assert lock(engine, "a", 0) == [0]
     assert lock(engine, "b", 0) == []

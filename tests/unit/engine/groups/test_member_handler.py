@@ -87,7 +87,7 @@ def test_the_retry_topic_has_the_queues_that_the_group_wants(engine) -> None:
 @pytest.mark.feature("F332")
 def test_a_group_that_may_not_exist_does_not_take_the_others_with_it(engine) -> None:
     say(engine, beat("c1", "known"))
-    engine.core.desks.apply("autoCreateSubscriptionGroup", False)
+    engine.core.parts.apply("autoCreateSubscriptionGroup", False)
     reply = say(engine, beat("c2", "unknown", "known"), peer=2)
     assert reply.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
     assert "unknown" in reply.remark
@@ -98,7 +98,7 @@ def test_a_group_that_may_not_exist_does_not_take_the_others_with_it(engine) -> 
 
 def test_a_full_disk_refuses_new_groups_and_keeps_the_old_ones_going(engine) -> None:
     say(engine, beat("c1", "g"))
-    engine.core.desks.appends._allocated_end = engine.store.end
+    engine.core.parts.appends._allocated_end = engine.store.end
     engine.handle(SpaceChanged(0, full=True))
     engine.advance(100_000)
     assert say(engine, beat("c1", "new", "g")).code == Code.DISK_FULL
@@ -168,7 +168,7 @@ def test_notices_can_be_switched_off(engine, by) -> None:
         body = b'{"groupName":"g","notifyConsumerIdsChangedEnable":false}'
         engine.ask(UpdateAndCreateSubscriptionGroup(), body)
     else:
-        engine.core.desks.apply("notifyConsumerIdsChangedEnable", False)
+        engine.core.parts.apply("notifyConsumerIdsChangedEnable", False)
     say(engine, beat("c1", "g"), peer=1)
     say(engine, beat("c2", "g"), peer=2)
     assert engine.notices == []
@@ -207,7 +207,7 @@ def test_differing_members_are_reported_or_refused(engine) -> None:
     say(engine, beat("c1", "g", tags="A"), peer=1)
     assert say(engine, beat("c2", "g", tags="B"), peer=2).code == Code.SUCCESS
     assert any(isinstance(effect, LogWarning) for effect in engine.effects)
-    engine.core.desks.apply("groupSubscriptionPolicy", "refuse")
+    engine.core.parts.apply("groupSubscriptionPolicy", "refuse")
     refused = say(engine, beat("c3", "g", tags="C"), peer=3)
     assert refused.code == Code.SUBSCRIPTION_PARSE_FAILED
     assert "c3" in refused.remark
@@ -226,7 +226,7 @@ def test_each_heartbeat_of_differing_members_says_so_until_they_agree(engine) ->
 
 def test_silence_is_measured_by_the_dynamic_setting(engine) -> None:
     say(engine, beat("c1", "g"))
-    engine.core.desks.apply("channelExpiredTimeout", 5_000)
+    engine.core.parts.apply("channelExpiredTimeout", 5_000)
     engine.advance(4_999)
     assert members(engine) == ["c1"]
     engine.advance(1)

@@ -114,11 +114,11 @@ def test_so_many_are_noted_a_second_and_no_more(filled, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("way", ["full", "allocating", "refusing"])
 def test_a_note_that_cannot_be_stored_spoils_no_answer(filled, way) -> None:
     """And it is told once, not for each."""
-    desks = filled.core.desks
+    parts = filled.core.parts
     if way == "refusing":
-        desks.pressure.refusing = True
+        parts.pressure.refusing = True
     else:
-        desks.appends._allocated_end = filled.store.end
+        parts.appends._allocated_end = filled.store.end
         filled.handle(SpaceChanged(0, full=way == "full"))
     end = filled.store.end
     for queue_id, given in ((0, 3), (1, 0), (2, 0)):
@@ -130,11 +130,11 @@ def test_a_note_that_cannot_be_stored_spoils_no_answer(filled, way) -> None:
     warnings = [effect.text for effect in filled.effects if isinstance(effect, LogWarning)]
     assert len(warnings) == 1
     assert warnings[0].startswith("corrected offsets are not recorded: ")
-    desks.pressure.refusing = False
+    parts.pressure.refusing = False
     filled.handle(SpaceChanged(1 << 40, full=False))
     filled.ask(pull(9, 3))
     assert notes(filled) == [moved(9, 0, 3)]
-    desks.pressure.refusing = True
+    parts.pressure.refusing = True
     filled.advance(1_000)
     filled.ask(pull(9, 3))
     warnings = [effect for effect in filled.effects if isinstance(effect, LogWarning)]

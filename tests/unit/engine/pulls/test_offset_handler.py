@@ -84,7 +84,7 @@ def test_a_commit_is_in_force_at_once_and_may_go_back(filled) -> None:
 
 
 def test_nobody_commits_for_what_does_not_exist(filled) -> None:
-    filled.core.desks.apply("autoCreateSubscriptionGroup", False)
+    filled.core.parts.apply("autoCreateSubscriptionGroup", False)
     for group, topic, code in (
         ("stranger", "orders", Code.SUBSCRIPTION_GROUP_NOT_EXIST),
         ("g", "nowhere", Code.TOPIC_NOT_EXIST),
@@ -92,7 +92,7 @@ def test_nobody_commits_for_what_does_not_exist(filled) -> None:
     ):
         assert commit(filled, 1, consumer_group=group, topic=topic).code == code
     assert "stranger" not in filled.control.groups
-    assert filled.core.desks.commits.unrecorded_groups == 0
+    assert filled.core.parts.commits.unrecorded_groups == 0
 
 
 @pytest.mark.feature("F332")
@@ -102,7 +102,7 @@ def test_a_commit_makes_its_group_as_a_heartbeat_does(filled) -> None:
     assert commit(filled, 3, consumer_group="new").code == Code.SUCCESS
     assert "new" in filled.control.groups
     assert "%RETRY%new" in filled.control.topics
-    assert filled.core.desks.commits.offset("new", "orders", 0) == 3
+    assert filled.core.parts.commits.offset("new", "orders", 0) == 3
     assert [event.tag for event in filled.events()[-2:]] == ["GroupPut", "TopicPut"]
     before = len(filled.events())
     assert commit(filled, 4, consumer_group="new").code == Code.SUCCESS
@@ -111,12 +111,12 @@ def test_a_commit_makes_its_group_as_a_heartbeat_does(filled) -> None:
 
 @pytest.mark.fault
 def test_a_full_disk_makes_no_group_for_a_commit(filled) -> None:
-    filled.core.desks.appends._allocated_end = filled.store.end
+    filled.core.parts.appends._allocated_end = filled.store.end
     filled.handle(SpaceChanged(0, full=True))
     reply = commit(filled, 3, consumer_group="new")
     assert reply.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
     assert "the disk is full" in reply.remark
-    assert filled.core.desks.commits.offset("new", "orders", 0) is None
+    assert filled.core.parts.commits.offset("new", "orders", 0) is None
     assert commit(filled, 3).code == Code.SUCCESS, "who is known needs no room"
 
 
@@ -137,4 +137,4 @@ def test_a_group_without_progress_in_an_old_queue_decides_for_itself(filled) -> 
 def test_a_deleted_topic_takes_its_progress_along(filled) -> None:
     commit(filled, 3)
     filled.ask(DeleteTopicInBroker(topic="orders"))
-    assert filled.core.desks.commits.offset("g", "orders", 0) is None
+    assert filled.core.parts.commits.offset("g", "orders", 0) is None

@@ -7,7 +7,7 @@ from kourou.engine.inputs import Announced, SpaceChanged
 from kourou.engine.pulls import parked_pulls as holds
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.errors import Code
-from kourou.model.limits import HEALING_MS
+from kourou.model.limits import REPAIR_MS
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
     GetMaxOffset,
@@ -100,12 +100,12 @@ def test_the_budget_of_our_own_client_has_limits_too(
     make_group(engine)
     engine.ask(*records([draft(body=bytes(1_000_000)) for _ in range(6)]))
     greedy = pull(max_msg_nums=1 << 30, max_msg_bytes=1 << 30)
-    engine.core.desks.apply("maxPullBytes", 1 << 30)
+    engine.core.parts.apply("maxPullBytes", 1 << 30)
     assert len(bodies(engine.ask(greedy))) == 4, "4 MiB whatever the settings say"
-    engine.core.desks.apply("maxPullBytes", 2_500_000)
+    engine.core.parts.apply("maxPullBytes", 2_500_000)
     assert len(bodies(engine.ask(greedy))) == 2
     assert len(bodies(engine.ask(pull(max_msg_bytes=0)))) == 1, "the first one whatever its size"
-    engine.core.desks.apply("maxPullBytes", 1 << 30)
+    engine.core.parts.apply("maxPullBytes", 1 << 30)
     monkeypatch.setattr(pulls, "PULL_MESSAGES_MAX", 3)
     assert len(bodies(engine.ask(greedy))) == 3
 
@@ -139,7 +139,7 @@ def test_what_other_members_can_mend_is_waited_for_but_not_for_ever(
     engine, draft, records, group
 ) -> None:
     engine.ask(*records([draft(body=bytes([n])) for n in range(3)]))
-    engine.core.desks.pulls.heals = True
+    engine.core.parts.pulls.heals = True
     engine.store.__class__ = Damaged
     before = engine.ask(pull())
     assert (bodies(before), header_of(before).next_begin_offset) == ([b"\0"], 1)
@@ -148,7 +148,7 @@ def test_what_other_members_can_mend_is_waited_for_but_not_for_ever(
     engine.store.__class__ = MemoryStore
     assert bodies(engine.ask(pull(queue_offset=1))) == [b"\1", b"\2"]
     engine.store.__class__ = Damaged
-    engine.advance(HEALING_MS)
+    engine.advance(REPAIR_MS)
     assert bodies(engine.ask(pull())) == [b"\0", b"\2"], "nobody has it"
 
 
@@ -194,17 +194,17 @@ def test_a_waiting_pull_is_answered_by_the_next_message(engine, draft, records, 
     engine.ask(*records([draft(body=b"news")]))
     assert bodies(engine.replies[name]) == [b"news"]
     assert other not in engine.replies
-    assert engine.core.desks.traffic.pulls_empty == 0, "one has waited, and got something"
+    assert engine.core.parts.traffic.pulls_empty == 0, "one has waited, and got something"
     engine.advance(10_000)
     assert engine.replies[other].code == Code.PULL_NOT_FOUND
-    assert engine.core.desks.traffic.pulls_empty == 1
+    assert engine.core.parts.traffic.pulls_empty == 1
 
 
 def test_nobody_waits_where_long_polling_is_switched_off(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
-    engine.core.desks.apply("longPollingEnable", False)
+    engine.core.parts.apply("longPollingEnable", False)
     assert engine.ask(waiting(queue_offset=1)).code == Code.PULL_NOT_FOUND
-    assert engine.core.desks.pulls.held == 0
+    assert engine.core.parts.pulls.held == 0
 
 
 @pytest.mark.feature("F187")
@@ -239,7 +239,7 @@ def test_a_held_pull_has_its_message_before_any_time_passes(engine, draft, recor
 
 def test_nobody_waits_longer_than_the_broker_allows(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
-    engine.core.desks.apply("longPollingTimeMillsMax", 3_000)
+    engine.core.parts.apply("longPollingTimeMillsMax", 3_000)
     name = engine.send(waiting(queue_offset=1))
     engine.advance(2_999)
     assert name not in engine.replies
@@ -269,7 +269,7 @@ def test_a_waiting_pull_goes_on_waiting_past_other_tags(engine, draft, records, 
     for _ in range(3):
         engine.ask(*records([draft(tag="B")]))
     assert name not in engine.replies, "no conversation for what is not wanted"
-    assert engine.core.desks.pulls.held == 1
+    assert engine.core.parts.pulls.held == 1
     engine.ask(*records([draft(tag="A", body=b"at last"), draft(tag="B")]))
     assert bodies(engine.replies[name]) == [b"at last"]
     assert engine.replies[name].header.next_begin_offset == 6
@@ -337,16 +337,16 @@ def test_write_queues_hold_messages_and_read_queues_hold_progress(
     engine.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=6, write_queue_nums=3, perm=6))
     for queue_id in range(3):
         assert lane(queue_id).header.lane_codes == [Code.SUCCESS]
-    assert engine.core.desks.view.queue_ids("orders") == [0, 1, 2]
+    assert engine.core.parts.view.queue_ids("orders") == [0, 1, 2]
     assert lane(3).header.lane_codes == [Code.SYSTEM_ERROR], "a read queue takes no messages"
     for queue_id in range(6):
         commit = UpdateConsumerOffset(
             consumer_group="g", topic="orders", queue_id=queue_id, commit_offset=queue_id
         )
         assert engine.ask(commit).code == Code.SUCCESS
-    found = [engine.core.desks.commits.offset("g", "orders", queue_id) for queue_id in range(6)]
+    found = [engine.core.parts.commits.offset("g", "orders", queue_id) for queue_id in range(6)]
     assert found == [0, 1, 2, 3, 4, 5]
-    assert engine.core.desks.view.queue_ids("orders") == [0, 1, 2], "and has no files"
+    assert engine.core.parts.view.queue_ids("orders") == [0, 1, 2], "and has no files"
 
 
 def test_who_may_not_read_is_told_why(engine, draft, records, group) -> None:
@@ -361,11 +361,11 @@ def test_who_may_not_read_is_told_why(engine, draft, records, group) -> None:
 def test_a_broker_that_is_not_readable_refuses_pulls(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
     for permission in (0, 2):
-        engine.core.desks.apply("brokerPermission", permission)
+        engine.core.parts.apply("brokerPermission", permission)
         reply = engine.ask(pull())
         assert reply.code == Code.NO_PERMISSION
         assert "broker-a is not readable" in reply.remark
-    engine.core.desks.apply("brokerPermission", 4)
+    engine.core.parts.apply("brokerPermission", 4)
     assert engine.ask(pull()).code == Code.SUCCESS
 
 
@@ -401,7 +401,7 @@ def test_a_pull_makes_its_group_as_a_heartbeat_does(engine, draft, records) -> N
 def test_a_pull_makes_no_group_where_none_may_be_made(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
     assert engine.ask(pull(consumer_group="no name")).code == Code.SYSTEM_ERROR
-    engine.core.desks.apply("autoCreateSubscriptionGroup", False)
+    engine.core.parts.apply("autoCreateSubscriptionGroup", False)
     refused = engine.ask(pull(consumer_group="x"))
     assert refused.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
     assert "autoCreateSubscriptionGroup is false" in refused.remark
@@ -412,7 +412,7 @@ def test_a_pull_makes_no_group_where_none_may_be_made(engine, draft, records) ->
 @pytest.mark.fault
 def test_a_full_disk_makes_no_group_and_says_so(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
-    engine.core.desks.appends._allocated_end = engine.store.end
+    engine.core.parts.appends._allocated_end = engine.store.end
     for full, told in ((True, "the disk is full"), (False, "still being allocated")):
         engine.handle(SpaceChanged(0, full=full))
         reply = engine.ask(pull(consumer_group="new"))
@@ -450,9 +450,9 @@ def test_a_pull_carries_a_commit(engine, draft, records, group) -> None:
     engine.ask(pull(sys_flag=flag, commit_offset=6))
     asked = QueryConsumerOffset(consumer_group="g", topic="orders", queue_id=0)
     assert header_of(engine.ask(asked)).offset == 6
-    engine.core.desks.apply("autoCreateSubscriptionGroup", False)
+    engine.core.parts.apply("autoCreateSubscriptionGroup", False)
     engine.ask(pull(consumer_group="stranger", sys_flag=flag, commit_offset=2))
-    assert engine.core.desks.commits.offset("stranger", "orders", 0) is None
+    assert engine.core.parts.commits.offset("stranger", "orders", 0) is None
 
 
 @pytest.mark.feature("F194")

@@ -170,7 +170,7 @@ def test_at_its_end_a_waiting_pull_tells_how_far_it_came(engine, send, group) ->
     engine.advance(10_000)
     assert engine.replies[name].code == Code.PULL_NOT_FOUND
     assert engine.replies[name].header.next_begin_offset == 3
-    assert engine.core.desks.pulls.held == 0
+    assert engine.core.parts.pulls.held == 0
 
 
 def test_a_lost_connection_ends_its_wait(engine, send, group) -> None:
@@ -178,7 +178,7 @@ def test_a_lost_connection_ends_its_wait(engine, send, group) -> None:
     engine.send(waiting("a = 7", 1))
     send({"a": "2"})
     engine.handle(Disconnected(engine.peer(1)))
-    assert engine.core.desks.pulls.held == 0
+    assert engine.core.parts.pulls.held == 0
 
 
 def test_what_cannot_be_compared_is_not_given_counted_and_told_once(engine, send, group) -> None:
@@ -192,7 +192,7 @@ def test_what_cannot_be_compared_is_not_given_counted_and_told_once(engine, send
     assert len(warnings) == 1
     for word in ("'a > 5'", "group g", "orders", "'seven' is not a whole number"):
         assert word in warnings[0]
-    assert engine.core.desks.traffic.filter_failures["orders", "g"] == 2
+    assert engine.core.parts.traffic.filter_failures["orders", "g"] == 2
 
 
 def test_what_is_told_once_is_forgotten_in_the_end(
@@ -202,7 +202,7 @@ def test_what_is_told_once_is_forgotten_in_the_end(
     send({"a": "x"})
     for number in range(5):
         engine.ask(pull(f"a > {number}"))
-    assert len(engine.core.desks.pulls._told) <= 2
+    assert len(engine.core.parts.pulls._told) <= 2
 
 
 @pytest.mark.feature("F234")
@@ -210,7 +210,7 @@ def test_what_a_group_does_not_want_is_counted(engine, send, group) -> None:
     send(*({"TAGS": tag, "a": "1"} for tag in "ABAAB"))
     engine.ask(pull("A", expression_type=TAG))
     engine.ask(pull("*", expression_type=TAG))
-    traffic = engine.core.desks.traffic
+    traffic = engine.core.parts.traffic
     assert traffic.filtered == {("orders", "g"): 2}
     engine.ask(pull("TAGS = 'B'"))
     assert traffic.filtered == {("orders", "g"): 5}
@@ -270,7 +270,7 @@ def test_members_with_different_filters_are_warned_of_by_name(engine, group) -> 
 
 
 def test_members_with_different_filters_are_refused_where_that_is_set(engine, group) -> None:
-    engine.core.desks.apply("groupSubscriptionPolicy", "refuse")
+    engine.core.parts.apply("groupSubscriptionPolicy", "refuse")
     assert beat(engine, "a = 1", peer=1).code == Code.SUCCESS
     for text, kind in (("a = 2", SQL92), ("a = 1", TAG)):
         refused = beat(engine, text, kind=kind, peer=2)
@@ -318,7 +318,7 @@ def test_an_unknown_type_of_filter_is_refused(engine, send, group) -> None:
 def test_filters_can_be_switched_off(engine, send, group) -> None:
     send({"a": "1", "TAGS": "A"})
     beat(engine, "a = 1")
-    engine.core.desks.apply("enablePropertyFilter", False)
+    engine.core.parts.apply("enablePropertyFilter", False)
     for request in (pull("a = 1"), pull("", flags=0), pull("a >")):
         reply = engine.ask(request)
         assert reply.code == Code.SYSTEM_ERROR
@@ -326,7 +326,7 @@ def test_filters_can_be_switched_off(engine, send, group) -> None:
     assert check(engine, "a = 1").code == Code.SYSTEM_ERROR
     assert check(engine, "A", kind=TAG).code == Code.SUCCESS
     assert found(engine.ask(pull("A", expression_type=TAG))) == [0]
-    engine.core.desks.apply("enablePropertyFilter", True)
+    engine.core.parts.apply("enablePropertyFilter", True)
     assert found(engine.ask(pull("a = 1"))) == [0]
 
 
@@ -365,7 +365,7 @@ def test_a_pull_that_names_a_filter_is_never_answered_unfiltered(
     assert "pull from one of these: f:20915" in engine.ask(named).remark
     commit = pull("late", flags=CLASS_FILTER | PullFlag.COMMIT_OFFSET, commit_offset=1)
     assert engine.ask(commit).code == Code.SYSTEM_ERROR
-    assert engine.core.desks.commits.offset(group, "orders", 0) is None, "and it commits nothing"
+    assert engine.core.parts.commits.offset(group, "orders", 0) is None, "and it commits nothing"
 
 
 @pytest.mark.feature("F241")

@@ -66,7 +66,7 @@ def test_time_and_number_bound_what_is_found(engine, draft, records) -> None:
     assert len(bodies(reply)) == 3
     assert header_of(reply).index_last_update_timestamp == START_MS + 3_000
     assert engine.ask(query("k", max_num=0)).code == Code.SYSTEM_ERROR
-    engine.core.desks.apply("defaultQueryMaxNum", 1)
+    engine.core.parts.apply("defaultQueryMaxNum", 1)
     assert len(bodies(engine.ask(query("k", max_num=0, unique_key_query=True)))) == 1
 
 
@@ -82,7 +82,7 @@ def test_what_only_has_the_same_hash_does_not_count(engine, draft, records) -> N
 def test_an_answer_has_no_more_messages_than_rocketmq_gives(engine, draft, records) -> None:
     engine.ask(*records([draft(keys="k") for _ in range(65)]))
     assert len(bodies(engine.ask(query("k", max_num=1_000)))) == 64
-    engine.core.desks.apply("defaultQueryMaxNum", 1_000)
+    engine.core.parts.apply("defaultQueryMaxNum", 1_000)
     assert len(bodies(engine.ask(query("k", unique_key_query=True)))) == 64
 
 

@@ -81,10 +81,10 @@ def test_the_whole_way_of_a_message_that_never_succeeds(failing) -> None:
     topic = failing.control.topics.get(DEAD)
     assert (topic.perm, topic.read_queue_nums, topic.write_queue_nums) == (6, 1, 1)
     failing.advance(10_000)
-    item = failing.core.desks.statistics.item("SNDBCK_PUT_NUMS", "orders@g")
+    item = failing.core.parts.statistics.item("SNDBCK_PUT_NUMS", "orders@g")
     assert item is not None
     assert item.stats_day.sum == 17
-    desk = failing.core.desks.send_back
+    desk = failing.core.parts.send_back
     assert (dict(desk.sent_back), dict(desk.dead)) == ({("orders", "g"): 16}, {("orders", "g"): 1})
 
 
@@ -260,7 +260,7 @@ def test_a_message_sent_to_the_retry_topic_waits_or_is_dead(failing) -> None:
     assert (dead.properties["DLQ_REASON"], dead.properties["DLQ_ORIGIN_TOPIC"]) == ("bad", "orders")
     failing.advance(2 * 3600_000)
     assert len(failing.stored(DEAD)) == 1
-    assert dict(failing.core.desks.send_back.dead) == {("orders", "g"): 1}
+    assert dict(failing.core.parts.send_back.dead) == {("orders", "g"): 1}
 
 
 def test_without_a_number_of_its_own_the_group_s_counts(failing) -> None:

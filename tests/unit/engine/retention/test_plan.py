@@ -65,13 +65,13 @@ def join(engine: Engine, group: str, **offsets: int) -> None:
     from kourou.events.control_events import Cause, GroupPut
     from kourou.model.group import GroupConfig
 
-    engine.core.desks.recorder.record([GroupPut(GroupConfig(group))], Cause("t"), 1)
+    engine.core.parts.recorder.record([GroupPut(GroupConfig(group))], Cause("t"), 1)
     for queue, offset in offsets.items():
-        engine.core.desks.commits.commit(group, "orders", int(queue[1:]), offset)
+        engine.core.parts.commits.commit(group, "orders", int(queue[1:]), offset)
 
 
 def unread(engine: Engine, end: int) -> list[UnreadSpan]:
-    return retention.unread_before(engine.store, engine.control, engine.core.desks.commits, end)
+    return retention.unread_before(engine.store, engine.control, engine.core.parts.commits, end)
 
 
 def at(engine: Engine, queue: int, offset: int) -> int:
@@ -99,8 +99,8 @@ def test_what_is_gone_already_is_not_lost_again(filled: Engine) -> None:
 
 
 def test_a_group_that_is_not_registered_loses_nothing(filled: Engine) -> None:
-    filled.core.desks.commits.commit("gone", "orders", 0, 0)
-    filled.core.desks.commits.commit("gone", "nothing", 0, 0)
+    filled.core.parts.commits.commit("gone", "orders", 0, 0)
+    filled.core.parts.commits.commit("gone", "nothing", 0, 0)
     assert unread(filled, filled.store.end) == []
     join(filled, "gone")
     assert len(unread(filled, filled.store.end)) == 1
@@ -111,7 +111,7 @@ def test_a_retry_topic_is_unread_from_its_beginning_on(filled: Engine) -> None:
     filled.store.queues["%RETRY%sick", 0] = [10, 20, 30]
     filled.store.firsts["%RETRY%sick", 0] = 4
     assert unread(filled, 25) == [UnreadSpan("sick", "%RETRY%sick", 0, 4, 6)]
-    filled.core.desks.commits.commit("sick", "%RETRY%sick", 0, 5)
+    filled.core.parts.commits.commit("sick", "%RETRY%sick", 0, 5)
     assert unread(filled, 25) == [UnreadSpan("sick", "%RETRY%sick", 0, 5, 6)]
 
 

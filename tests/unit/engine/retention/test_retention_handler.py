@@ -43,7 +43,7 @@ class Site:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.policy = engine.policy
-        self.desk = engine.core.desks.retention
+        self.desk = engine.core.parts.retention
         self.hour = 12
         self.ages: list[int] = []
         self.start = 0
@@ -107,10 +107,10 @@ class Site:
 
     def group(self, name: str, offset: int) -> None:
         """A registered group that has read `orders` up to an offset."""
-        desks = self.engine.core.desks
-        desks.recorder.record([GroupPut(GroupConfig(name))], Cause("t"), 1)
-        self.engine._perform(desks.appends.take_done())
-        desks.commits.commit(name, "orders", 0, offset)
+        parts = self.engine.core.parts
+        parts.recorder.record([GroupPut(GroupConfig(name))], Cause("t"), 1)
+        self.engine._perform(parts.appends.take_done())
+        parts.commits.commit(name, "orders", 0, offset)
 
     def place(self, *positions: int) -> None:
         """Messages of `orders`, queue 0, at these positions of the log."""
@@ -150,10 +150,10 @@ def test_what_nobody_has_read_expires_too_and_is_recorded(site: Site) -> None:
 @pytest.mark.feature("F121", "F341")
 def test_file_reserved_time_may_change_while_it_runs(site: Site) -> None:
     site.ages = [80 * HOUR, 50 * HOUR, 40 * HOUR, 0]
-    site.engine.core.desks.apply("fileReservedTime", 100)
+    site.engine.core.parts.apply("fileReservedTime", 100)
     site.hour = 4
     assert site.look() == []
-    site.engine.core.desks.apply("fileReservedTime", 48)
+    site.engine.core.parts.apply("fileReservedTime", 48)
     assert site.look() == [], "the hour's pass found nothing"
     site.hour = 5
     site.look()
@@ -163,7 +163,7 @@ def test_file_reserved_time_may_change_while_it_runs(site: Site) -> None:
 
 @pytest.mark.feature("F122", "F340")
 def test_the_hours_may_be_several_and_change(site: Site) -> None:
-    site.engine.core.desks.apply("deleteWhen", "04;16")
+    site.engine.core.parts.apply("deleteWhen", "04;16")
     site.ages = [80 * HOUR] * 2
     gone = {}
     for _ in range(24):
@@ -284,7 +284,7 @@ def test_without_force_nothing_is_deleted_and_messages_are_refused(site: Site) -
     assert site.look() == []
     assert site.look() == []
     assert len([t for t in site.warnings() if "cleanFileForciblyEnable is false" in t]) == 1
-    assert site.engine.core.desks.pressure.refusing
+    assert site.engine.core.parts.pressure.refusing
     site.ages[0] = 80 * HOUR
     assert site.look() == [DeleteLogBefore(SEGMENT)], "what is expired goes all the same"
 
@@ -332,7 +332,7 @@ def test_what_a_group_has_not_read_stays_if_that_is_not_allowed(site: Site) -> N
     assert site.look() == []
     assert "allowLoseUnconsumed" in site.warnings()[-1]
     assert "slow" in site.warnings()[-1]
-    site.engine.core.desks.commits.commit("slow", "orders", 0, 3)
+    site.engine.core.parts.commits.commit("slow", "orders", 0, 3)
     assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
 
 
@@ -343,10 +343,10 @@ def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unrea
     site.policy.lose_unconsumed = False
     site.engine.store.queues[SCHEDULE_TOPIC, 2] = [10, SEGMENT + 20]
     site.engine.store.firsts[SCHEDULE_TOPIC, 2] = 7
-    site.engine.core.desks.delays._offsets[3] = 8
+    site.engine.core.parts.delays._offsets[3] = 8
     site.engine.store.queues[HALF_LANE] = [30, 2 * SEGMENT + 30]
     site.engine.store.firsts[HALF_LANE] = 4
-    halves = site.engine.core.desks.transactions.halves
+    halves = site.engine.core.parts.transactions.halves
     for offset, position in ((3, 5), (5, 2 * SEGMENT + 30)):
         halves.open(OpenHalf(offset, position, 0))
     site.ages = [70 * HOUR] * 4
@@ -374,7 +374,7 @@ def test_very_many_losses_are_told_in_several_events(site: Site) -> None:
     for queue in range(1_500):
         site.engine.store.queues["many", queue] = [10]
         site.engine.store.firsts["many", queue] = 0
-        site.engine.core.desks.commits.commit("slow", "many", queue, 0)
+        site.engine.core.parts.commits.commit("slow", "many", queue, 0)
     site.ages = [HOUR] * 20
     site.used = 85
     assert site.look()
@@ -383,7 +383,7 @@ def test_very_many_losses_are_told_in_several_events(site: Site) -> None:
 
 def test_a_log_without_room_for_the_event_is_made_shorter_all_the_same(site: Site) -> None:
     engine = site.engine
-    engine.core.desks.appends._allocated_end = engine.store.end
+    engine.core.parts.appends._allocated_end = engine.store.end
     engine.handle(SpaceChanged(0, full=True))
     site.ages = [HOUR] * 20
     site.used = 86
@@ -465,7 +465,7 @@ def test_who_has_not_read_is_named_before_it_expires(site: Site) -> None:
     site.tick(HOUR)
     site.look()
     assert len(site.recorded(UnreadExpiring)) == 1, "told once"
-    site.engine.core.desks.commits.commit("slow", "orders", 0, 1)
+    site.engine.core.parts.commits.commit("slow", "orders", 0, 1)
     site.tick(HOUR)
     site.look()
     assert site.desk.unread_expiring == {}, "it has caught up"

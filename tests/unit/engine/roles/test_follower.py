@@ -31,9 +31,9 @@ def pair() -> Pair:
 
 
 def record(pair: Pair, *events) -> None:
-    desks = pair.leader.core.desks
-    desks.recorder.record(events, Cause("me"), pair.leader.wall_ms)
-    pair.leader.perform(desks.appends.take_done())
+    parts = pair.leader.core.parts
+    parts.recorder.record(events, Cause("me"), pair.leader.wall_ms)
+    pair.leader.perform(parts.appends.take_done())
     pair.take()
     pair.settle()
 
@@ -77,10 +77,10 @@ def test_readers_of_a_follower_see_no_more_than_its_leader_lets_them(draft, reco
     pair.deliver()
     follower = pair.follower
     assert follower.store.end > end, "the bytes are here"
-    assert follower.core.desks.confirmations.confirmed == end, "and wait for both disks"
+    assert follower.core.parts.confirmations.confirmed == end, "and wait for both disks"
     pair.flush_follower()
     pair.deliver()
-    assert follower.core.desks.confirmations.confirmed == follower.store.end
+    assert follower.core.parts.confirmations.confirmed == follower.store.end
 
 
 def test_a_held_pull_is_woken_by_what_is_copied(pair, draft, records) -> None:
@@ -105,7 +105,7 @@ def test_a_held_pull_is_woken_by_what_is_copied(pair, draft, records) -> None:
 def test_what_changes_the_log_is_refused_with_the_leaders_address(pair, kind) -> None:
     follower = pair.follower
     handler = follower.core._handlers[kind]
-    assert handler == follower.core.desks.following._refuse
+    assert handler == follower.core.parts.following._refuse
     topic = UpdateAndCreateTopic(topic="t", default_topic="TBW102", read_queue_nums=1,
                                  write_queue_nums=1, perm=6)  # fmt: skip
     reply = follower.ask(topic)
@@ -163,7 +163,7 @@ def test_commits_at_a_follower_count_until_the_leader_speaks_of_that_queue(pair)
 def test_bytes_that_could_not_be_stored_are_asked_for_again(pair, draft, records) -> None:
     follower = pair.follower
     end = follower.store.end
-    copying = follower.core.desks.following.copying
+    copying = follower.core.parts.following.copying
     copying._epochs.extend(end + 500)
     follower.handle(NotCopied(end, "the disk is full"))
     assert copying.taken == end
@@ -226,7 +226,7 @@ def test_a_group_that_is_new_reads_from_a_follower_and_is_made_by_none(
     reply = pair.follower.ask(pull("never-seen"))
     assert reply.code == Code.SUCCESS
     assert pair.follower.store.end == before
-    assert "never-seen" not in pair.follower.core.desks.control.groups
+    assert "never-seen" not in pair.follower.core.parts.control.groups
 
 
 def test_writes_are_refused_with_the_address_that_came_with_the_connection(pair) -> None:
@@ -240,7 +240,7 @@ def test_writes_are_refused_with_the_address_that_came_with_the_connection(pair)
 
 
 def test_why_bytes_are_not_stored_is_told_once(pair) -> None:
-    following = pair.follower.core.desks.following
+    following = pair.follower.core.parts.following
     told = [
         effect.text
         for reason in ("no space", "no space", "a bad disk")

@@ -57,9 +57,9 @@ class Group:
 
     def record(self, *events: object) -> None:
         """Let the leader decide, and the follower copy it."""
-        desks = self.leader.core.desks
-        desks.recorder.record(events, Cause("me"), self.leader.wall_ms)
-        self.leader.perform(desks.appends.take_done())
+        parts = self.leader.core.parts
+        parts.recorder.record(events, Cause("me"), self.leader.wall_ms)
+        self.leader.perform(parts.appends.take_done())
         self.copy()
 
 
@@ -78,7 +78,7 @@ def forwards(engine: Engine) -> list[Forward]:
 @pytest.mark.feature("F151")
 @pytest.mark.parametrize("kind", [*REFUSED, TransferLeader], ids=lambda kind: kind.__name__)
 def test_what_changes_the_log_is_a_leaders_to_do(group, kind) -> None:
-    following = group.follower.core.desks.following
+    following = group.follower.core.parts.following
     assert group.follower.core._handlers[kind] == following._pass_on
 
 
@@ -215,7 +215,7 @@ def test_a_follower_writes_nothing_whatever_the_clock_says(group) -> None:
 
 def test_its_lag_is_told_in_time(group, draft, records) -> None:
     follower = group.follower
-    following = follower.core.desks.following
+    following = follower.core.parts.following
     assert following.lag_ms(follower.now_ms) == 0
     follower.advance(100)
     group.theirs.leader_end += 500

@@ -74,7 +74,7 @@ def test_the_first_record_opens_the_epoch_where_the_log_ended(leader, quorum) ->
 
 
 def test_nothing_is_recorded_before_the_epoch_is_open(leader) -> None:
-    leader.core.desks.leading._opened = False
+    leader.core.parts.leading._opened = False
     with pytest.raises(AssertionError, match="its first one"):
         leader.core.start(0, 0, [], "start")
 
@@ -104,14 +104,14 @@ def test_a_send_that_no_majority_gets_in_time_is_stored_here(leader, draft, reco
 def test_who_lost_the_lead_says_so_and_writes_nothing(leader, draft, records) -> None:
     name = leader.send(*records([draft()]))
     end = leader.store.end
-    leader.perform(leader.core.desks.leading.lost("n1 leads broker-a now"))
+    leader.perform(leader.core.parts.leading.lost("n1 leads broker-a now"))
     assert leader.replies[name].code == Code.OUTCOME_UNKNOWN
     later = leader.ask(*records([draft()]))
     assert (later.code, later.remark) == (
         Code.SERVICE_NOT_AVAILABLE,
         "n1 leads broker-a now (send the request to the leader)",
     )
-    assert leader.core.desks.confirmations.failed == "n1 leads broker-a now"
+    assert leader.core.parts.confirmations.failed == "n1 leads broker-a now"
     assert leader.store.end == end
 
 
@@ -159,7 +159,7 @@ def test_who_lost_the_lead_takes_no_writes_again_whoever_hands_over(
     end = leader.store.end
     quorum.handing_over = before
     leader.advance(100)
-    leader.perform(leader.core.desks.leading.lost("n1 leads broker-a now"))
+    leader.perform(leader.core.parts.leading.lost("n1 leads broker-a now"))
     for quorum.handing_over in (True, False):
         reply = leader.ask(*records([draft()]))
         assert reply.code == Code.SERVICE_NOT_AVAILABLE
@@ -246,7 +246,7 @@ def test_nobody_attaches_and_no_name_server_deposes(leader) -> None:
 
 def test_lags_are_told_in_time(leader, quorum, draft, records) -> None:
     other = QuorumMember("n0", 1, "REPLICATE", leader.store.end, leader.store.end)
-    leading = leader.core.desks.leading
+    leading = leader.core.parts.leading
     assert leading.lag_ms(leader.now_ms, replace(other, written=0)) is None
     quorum.others = [other]
     leader.advance(100)
@@ -264,5 +264,5 @@ def test_a_group_that_starts_again_is_not_read_before_it_has_confirmed(
     store: MemoryStore = leader.store
     fresh = GivenQuorum(member="n1", leader="n1", epoch=8)
     new = Engine(role=QuorumLeaderRole(8, fresh), left=store)
-    assert new.core.desks.confirmations.confirmed == 0
+    assert new.core.parts.confirmations.confirmed == 0
     assert new.ask(pull(0)).code == Code.PULL_NOT_FOUND

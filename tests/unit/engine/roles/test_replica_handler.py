@@ -13,7 +13,7 @@ from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
-from kourou.protocol.bodies.replicas_body import ReplicasTold, decode_replicas
+from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
 from kourou.protocol.messages.replicas import (
     GetReplicas,
     PromoteReplica,
@@ -38,7 +38,7 @@ def pair() -> Pair:
     return found
 
 
-def told(engine: Engine) -> ReplicasTold:
+def told(engine: Engine) -> ReplicasView:
     return decode_replicas(engine.ask(GetReplicas()).body[0])
 
 

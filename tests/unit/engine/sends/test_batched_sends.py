@@ -184,7 +184,7 @@ def test_without_room_for_all_those_are_stored_that_fit(draft, records) -> None:
     engine.ask(*records([draft()]))
     last = sends(draft, records, 1, 10)
     room = engine.store.end + 2 * len(small[0][1])
-    engine.core.desks.appends._allocated_end = room
+    engine.core.parts.appends._allocated_end = room
     engine.handle(SpaceChanged(0, full=True))
     answers = together(engine, [*small, *large, *last])
     assert [code for code, _, _ in answers] == [Code.SUCCESS, Code.DISK_FULL, Code.SUCCESS]

@@ -65,7 +65,7 @@ def test_sends_of_a_turn_become_one_append_and_each_learns_its_own_place() -> No
     assert answers == one_by_one(alone, made_of(40))
     assert joint.store.records == alone.store.records
     assert {code for code, _, _ in answers} == {Code.SUCCESS}  # type: ignore[misc]  # three each
-    assert joint.core.desks.traffic.messages_in == alone.core.desks.traffic.messages_in
+    assert joint.core.parts.traffic.messages_in == alone.core.parts.traffic.messages_in
 
 
 def test_the_first_of_a_topic_creates_it_for_the_others() -> None:
@@ -113,8 +113,8 @@ def test_nobody_can_tell_whether_it_was_alone(seed: int) -> None:
         engine.send(*message(b"first", "bills"))
     assert together(joint, made) == one_by_one(alone, made)
     assert joint.store.records == alone.store.records
-    assert joint.core.desks.traffic.messages_in == alone.core.desks.traffic.messages_in
-    assert joint.core.desks.traffic.refused == alone.core.desks.traffic.refused
+    assert joint.core.parts.traffic.messages_in == alone.core.parts.traffic.messages_in
+    assert joint.core.parts.traffic.refused == alone.core.parts.traffic.refused
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 20])
@@ -137,7 +137,7 @@ def test_batches_of_a_turn_become_one_append(count: int) -> None:
     assert places == [(n % 4, n // 4 * 5 + (n % 4 == 0)) for n in range(count)]
     assert len(appends_of(joint)) == before + 1
     assert joint.store.records == alone.store.records
-    assert joint.core.desks.traffic.messages_in["orders"] == 5 * count + 2
+    assert joint.core.parts.traffic.messages_in["orders"] == 5 * count + 2
 
 
 @pytest.mark.parametrize(("messages", "size_bytes"), [(10, 1 << 20), (1 << 16, 4_000)])
@@ -167,7 +167,7 @@ def test_what_stands_between_stays_between() -> None:
 def test_when_the_log_is_full_each_is_told_so() -> None:
     engine = Engine()
     engine.send(*message(b"first"))
-    engine.core.desks.appends._allocated_end = engine.store.end  # white box: no further space
+    engine.core.parts.appends._allocated_end = engine.store.end  # white box: no further space
     engine.handle(SpaceChanged(engine.store.end, full=True))
     answers = together(engine, made_of(10))
     assert [code for code, _, _ in answers] == [Code.SERVICE_NOT_AVAILABLE] * 10  # type: ignore[misc]  # three each

@@ -27,7 +27,7 @@ def test_a_repeated_send_is_answered_with_the_originals_place(engine, draft, rec
     assert first.lane_offsets == [0]
     assert again.offsets == [0, 1]
     assert bodies(engine, "orders", 0) == [b"1", b"2"]
-    assert engine.core.desks.traffic.repeats_removed == 1
+    assert engine.core.parts.traffic.repeats_removed == 1
 
 
 def test_a_first_attempt_of_who_cannot_know_is_looked_up_and_nobody_elses_is(
@@ -38,7 +38,7 @@ def test_a_first_attempt_of_who_cannot_know_is_looked_up_and_nobody_elses_is(
         places = header_of(engine.ask(*records(sent, attempt=0))).offsets
     assert places == [0, 1]
     assert bodies(engine) == [b"1", b"2"]
-    assert not engine.core.desks.repeats.watching, "other producers' sends stay as quick"
+    assert not engine.core.parts.repeats.watching, "other producers' sends stay as quick"
     first, one = engine.received(*records([once], attempt=0))
     second, two = engine.received(*records([other]))
     engine.handle(one, two)
@@ -67,7 +67,7 @@ def test_after_a_retry_other_sends_are_stored_together_as_ever(engine, draft, re
     retried = draft(key="K1", body=b"1")
     engine.ask(*records([draft(key="other")]))
     engine.ask(*records([retried], attempt=2))
-    assert engine.core.desks.repeats.watching
+    assert engine.core.parts.repeats.watching
     numbers, sends = zip(
         *(engine.received(*records([draft(key=f"N{number}")])) for number in range(3)), strict=True
     )
@@ -90,19 +90,19 @@ def test_a_retried_frame_is_one_append(engine, draft, records) -> None:
     header = header_of(engine.ask(*records([*drafts, drafts[2]], attempt=2)))
     assert header.offsets == [1, 2, 3, 4, 5, 3]
     assert appends_of(engine) == appends + 1
-    assert engine.core.desks.traffic.repeats_removed == 1
+    assert engine.core.parts.traffic.repeats_removed == 1
 
 
 def test_what_fits_of_a_retried_frame_is_stored(engine, draft, records) -> None:
     """Or a frame that is larger than a small segment would never be stored."""
     engine.ask(*records([draft(key="other")]))
     drafts = [draft(key=f"K{number}") for number in range(10)]
-    engine.core.desks.appends._allocated_end = engine.store.end + 7 * len(drafts[0]) + 20
+    engine.core.parts.appends._allocated_end = engine.store.end + 7 * len(drafts[0]) + 20
     assert engine.ask(*records(drafts)).code == Code.SYSTEM_BUSY
     assert len(engine.stored("orders")) == 1, "nothing of a first attempt"
     assert engine.ask(*records(drafts, attempt=2)).code == Code.SYSTEM_BUSY
     assert len(engine.stored("orders")) == 1 + 7
-    engine.core.desks.appends._allocated_end = 1 << 62
+    engine.core.parts.appends._allocated_end = 1 << 62
     header = header_of(engine.ask(*records(drafts, attempt=3)))
     assert header.offsets == list(range(1, 11))
 
@@ -140,7 +140,7 @@ def test_a_repeat_is_found_while_the_index_is_behind_the_queues(engine, draft, r
         assert header_of(engine.ask(*records([other], attempt=2))).offsets == [1]
     engine.store.indexed = ANYWHERE
     engine.ask(*records([draft(key="K4")]))
-    assert not list(engine.core.desks.appends.unprojected(0)), "nothing more is kept"
+    assert not list(engine.core.parts.appends.unprojected(0)), "nothing more is kept"
     engine.advance(1_000)
     assert header_of(engine.ask(*records([once], attempt=2))).offsets == [0]
 
@@ -183,7 +183,7 @@ def test_after_a_failure_a_repeat_is_promised_nothing(draft, records, sync_flush
 
 
 def test_a_repeat_can_be_switched_off(engine, draft, records) -> None:
-    engine.core.desks.apply("deduplicateRetriedSends", False)
+    engine.core.parts.apply("deduplicateRetriedSends", False)
     once = draft(key="K")
     engine.ask(*records([once]))
     engine.ask(*records([once], attempt=2))
@@ -205,7 +205,7 @@ def test_the_same_key_in_another_topic_is_another_message(engine, draft, records
 def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:
     monkeypatch.setattr(repeats, "RETRIED_KEYS_MAX", 3)
     engine = Engine()
-    desk = repeats.Repeats(engine.store, engine.core.desks.appends)
+    desk = repeats.Repeats(engine.store, engine.core.parts.appends)
     for number in range(5):
         who = repeats.Identity("t", f"K{number}", 1)
         desk.remember(0, who, repeats.Original(0, number, 0))

@@ -28,9 +28,9 @@ CAUSE = Cause("me", "why", "ab" * 16)
 
 
 def record(engine, *events):
-    desks = engine.core.desks
-    desks.recorder.record(events, CAUSE, engine.wall_ms)
-    return desks.appends.take_done()
+    parts = engine.core.parts
+    parts.recorder.record(events, CAUSE, engine.wall_ms)
+    return parts.appends.take_done()
 
 
 @pytest.mark.parametrize(
@@ -109,25 +109,25 @@ def test_an_event_that_is_larger_than_a_batch_is_an_append_of_its_own() -> None:
 
 def test_what_was_recorded_before_the_disk_was_full_has_happened(engine) -> None:
     """Half a decision: what is numbered is written, and the state is as the log tells it."""
-    appends = engine.core.desks.appends
+    appends = engine.core.parts.appends
     appends._allocated_end = engine.store.end + 500
     engine.handle(SpaceChanged(0, full=True))
     events = [TopicPut(TopicConfig(f"orders{n}", 4, 4)) for n in range(9)]
     with pytest.raises(DiskFull):
-        engine.core.desks.recorder.record(events, CAUSE, engine.wall_ms)
+        engine.core.parts.recorder.record(events, CAUSE, engine.wall_ms)
     done = appends.take_done()
     written = [effect for effect in done if isinstance(effect, Append)]
     assert 0 < len(written) < 9
     engine._perform(done)
     made = [topic.name for topic in engine.control.topics if topic.name.startswith("orders")]
     assert len(made) == len(written)
-    assert engine.core.desks.confirmations.appended == engine.store.end
+    assert engine.core.parts.confirmations.appended == engine.store.end
     assert len(engine.events()) == engine.control.next_offset
 
 
 def test_the_core_writes_what_a_failing_request_had_recorded(engine) -> None:
     before = len(engine.events())
-    appends = engine.core.desks.appends
+    appends = engine.core.parts.appends
     request = UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6)
     appends._allocated_end = engine.store.end
     engine.handle(SpaceChanged(0, full=True))

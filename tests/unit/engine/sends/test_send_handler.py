@@ -86,7 +86,7 @@ def test_permissions_are_kept(engine, draft, records) -> None:
 def test_a_broker_that_takes_no_writes_stores_nothing(engine, draft, records, permission) -> None:
     """Alone, as a batch, and as one of several sends of a turn."""
     engine.ask(*records([draft()]))
-    engine.core.desks.apply("brokerPermission", permission)
+    engine.core.parts.apply("brokerPermission", permission)
     for count in (1, 3):
         header = header_of(engine.ask(*records([draft() for _ in range(count)])))
         assert header.lane_codes == [Code.NO_PERMISSION]
@@ -96,7 +96,7 @@ def test_a_broker_that_takes_no_writes_stores_nothing(engine, draft, records, pe
     for name, _ in turn:
         assert header_of(engine.replies[name]).lane_codes == [Code.NO_PERMISSION]
     assert len(bodies(engine, "orders")) == 1
-    engine.core.desks.apply("brokerPermission", 2)
+    engine.core.parts.apply("brokerPermission", 2)
     assert header_of(engine.ask(*records([draft()]))).lane_offsets == [1]
 
 
@@ -197,7 +197,7 @@ def test_after_a_failed_flush_senders_learn_that_the_outcome_is_unknown(draft, r
 
 def test_a_full_disk_refuses_and_a_freed_one_takes_again(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
-    engine.core.desks.appends._allocated_end = engine.store.end + 100
+    engine.core.parts.appends._allocated_end = engine.store.end + 100
     engine.handle(SpaceChanged(engine.store.end + 100, full=True))
     reply = engine.ask(*records([draft()]))
     assert reply.code == Code.DISK_FULL
@@ -236,7 +236,7 @@ def test_a_deleted_topic_goes_on_counting_after_a_restart_too(engine, draft, rec
 
 def test_many_at_once_fail_as_a_whole_when_there_is_no_room(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
-    engine.core.desks.appends._allocated_end = engine.store.end + 1_000
+    engine.core.parts.appends._allocated_end = engine.store.end + 1_000
     full = SpaceChanged(0, full=True)
     engine.handle(full)
     reply = engine.ask(*records([draft(body=bytes(300)) for _ in range(4)]))

@@ -59,14 +59,14 @@ def test_the_number_of_attempts_is_stored_with_the_message(engine) -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_every_answer_says_whether_to_trace(engine, on) -> None:
-    engine.core.desks.apply("traceOn", on)
+    engine.core.parts.apply("traceOn", on)
     for fields, body in (({}, b"x"), ({"batch": True}, encode_batch([(0, b"x", b"")]))):
         header = header_of(engine.ask(message(**fields), body))
         assert header.trace_on == ("true" if on else "false")
 
 
 def test_a_broker_that_takes_no_writes_refuses(engine) -> None:
-    engine.core.desks.apply("brokerPermission", 4)
+    engine.core.parts.apply("brokerPermission", 4)
     reply = engine.ask(message(), b"x")
     assert (reply.code, "does not accept messages" in reply.remark) == (Code.NO_PERMISSION, True)
     assert ("orders", 0) not in engine.store.queues
@@ -169,8 +169,8 @@ def test_a_transaction_in_the_flags_is_refused(engine, kind, batch) -> None:
 def test_a_topic_without_write_queues_refuses_and_the_broker_lives(engine) -> None:
     """RocketMQ's tool allows -w 0, and an imported table may say so."""
     event = TopicPut(TopicConfig("orders", 4, 0))
-    engine.core.desks.recorder.record([event], Cause("t"), engine.wall_ms)
-    engine._perform(engine.core.desks.appends.take_done())
+    engine.core.parts.recorder.record([event], Cause("t"), engine.wall_ms)
+    engine._perform(engine.core.parts.appends.take_done())
     assert engine.ask(message(queue_id=-1), b"x").code == Code.NO_PERMISSION
 
 
@@ -194,23 +194,23 @@ def test_flags_of_host_widths_are_the_brokers_own_word(engine) -> None:
 
 @pytest.mark.feature("F172")
 def test_what_is_refused_still_says_region_and_trace(engine) -> None:
-    engine.core.desks.apply("maxMessageSize", 3)
-    engine.core.desks.apply("traceOn", False)
+    engine.core.parts.apply("maxMessageSize", 3)
+    engine.core.parts.apply("traceOn", False)
     reply = engine.ask(message(), b"four")
     assert reply.code == Code.MESSAGE_ILLEGAL
     assert (reply.header.region_id, reply.header.trace_on) == ("DefaultRegion", "false")
     assert engine.ask(message(properties="K\x01" + "v" * 40_000), b"").code == Code.MESSAGE_ILLEGAL
     assert engine.ask(message(batch=True), b"").code == Code.MESSAGE_ILLEGAL
     assert engine.ask(message(batch=True), b"\xff" * 40).code == Code.MESSAGE_ILLEGAL
-    assert engine.core.desks.traffic.refused == {int(Code.MESSAGE_ILLEGAL): 4}
+    assert engine.core.parts.traffic.refused == {int(Code.MESSAGE_ILLEGAL): 4}
     assert "orders" not in {name for name, _ in engine.store.queues}
 
 
 @pytest.mark.feature("F051")
 def test_a_queue_being_drained_still_takes_sends_of_old_routes(engine) -> None:
-    engine.core.desks.recorder.record(
+    engine.core.parts.recorder.record(
         [TopicPut(TopicConfig("orders", 4, 2))], Cause("t"), engine.wall_ms
     )
-    engine._perform(engine.core.desks.appends.take_done())
+    engine._perform(engine.core.parts.appends.take_done())
     assert engine.ask(message(queue_id=3), b"x").code == Code.SUCCESS
     assert engine.ask(message(queue_id=4), b"x").code == Code.SYSTEM_ERROR

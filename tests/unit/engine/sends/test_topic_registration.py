@@ -59,7 +59,7 @@ def test_slow_name_servers_are_waited_for_no_longer_than_that(engine) -> None:
     engine.advance(1)
     assert engine.replies[made].code == Code.SUCCESS
     engine.handle(Announced(1))
-    assert engine.core.desks.announcing.waiting == 0
+    assert engine.core.parts.topic_registration.waiting == 0
 
 
 def test_what_failed_is_told_at_once() -> None:
@@ -72,6 +72,6 @@ def test_what_failed_is_told_at_once() -> None:
 def test_nothing_is_kept_for_who_is_gone(engine) -> None:
     made = engine.send(CREATE)
     engine.handle(Disconnected(engine.peer(1)))
-    assert engine.core.desks.announcing.waiting == 0
+    assert engine.core.parts.topic_registration.waiting == 0
     engine.handle(Announced(1))
     assert made not in engine.replies

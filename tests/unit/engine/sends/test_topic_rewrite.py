@@ -181,10 +181,10 @@ def test_nothing_of_a_refused_lane_is_stored_even_of_repeats(engine, records) ->
 
 
 def test_where_repeats_are_not_found_no_part_of_a_retried_send_is_stored(engine, records) -> None:
-    engine.core.desks.apply("deduplicateRetriedSends", False)
+    engine.core.parts.apply("deduplicateRetriedSends", False)
     engine.ask(*records([delayed(1, "first")]))
     drafts = [delayed(1, f"K{number}") for number in range(4)]
-    engine.core.desks.appends._allocated_end = engine.store.end + 3 * len(drafts[0])
+    engine.core.parts.appends._allocated_end = engine.store.end + 3 * len(drafts[0])
     assert engine.ask(*records(drafts, attempt=2)).code == Code.SYSTEM_BUSY
     assert len(engine.stored(SCHEDULE_TOPIC)) == 1
 

@@ -126,10 +126,10 @@ def test_winners_are_stored_and_all_others_are_as_if_they_had_never_been() -> No
     assert "KOUROU_BATCH" not in first.properties
     assert first.properties["UNIQ_KEY"] == "q-1.0.0.b.one"
     assert len(ops(engine)) == 4
-    assert len(engine.core.desks.transactions.halves.batches) == 0
-    assert engine.core.desks.transactions.halves.done() == (4, 4)
+    assert len(engine.core.parts.transactions.halves.batches) == 0
+    assert engine.core.parts.transactions.halves.done() == (4, 4)
     assert state(engine) == ("broker-a", 0, 0, 0)
-    assert engine.core.desks.transactions.resolved["commit"] == 3
+    assert engine.core.parts.transactions.resolved["commit"] == 3
 
 
 def test_each_step_may_be_asked_again_and_answers_as_before() -> None:
@@ -189,7 +189,7 @@ def test_what_comes_too_late_is_discarded() -> None:
     write(engine, ["next"], batch=1)
     tick(engine)
     assert visible(engine) == [b"one"]
-    assert len(engine.core.desks.transactions.halves.batches) == 1
+    assert len(engine.core.parts.transactions.halves.batches) == 1
 
 
 def test_an_abort_discards_what_is_not_prepared() -> None:
@@ -210,7 +210,7 @@ def test_open_ones_time_out_but_not_those_that_are_prepared() -> None:
     prepare(engine, {0: ("a", 1)})
     write(engine, ["gone"], batch=1)
     tick(engine, 62)
-    assert len(engine.core.desks.transactions.halves.batches) == 1
+    assert len(engine.core.parts.transactions.halves.batches) == 1
     resolve(engine, decide(engine, {0: "a"}))
     assert visible(engine) == [b"kept"]
 
@@ -222,7 +222,7 @@ def test_nobody_is_asked_about_them_and_they_do_not_stop_questions() -> None:
     before = len(engine.store.queues[HALF_TOPIC, 0])
     tick(engine, 130)
     assert len(engine.store.queues[HALF_TOPIC, 0]) == before
-    assert engine.core.desks.transactions.halves.done()[0] == 0
+    assert engine.core.parts.transactions.halves.done()[0] == 0
     assert engine.ask(end(with_place[0], 8, group="sink")).code == FAILED
     assert visible(engine) == []
 
@@ -296,7 +296,7 @@ def test_a_power_loss_at_any_byte_of_the_commit_loses_nothing_and_doubles_nothin
         resolve(again, winners)
         tick(again, 3)
         assert visible(again) == [b"one", b"two", b"three", b"four"], cut
-        assert len(again.core.desks.transactions.halves.batches) == 0
+        assert len(again.core.parts.transactions.halves.batches) == 0
 
 
 @pytest.mark.fault
@@ -336,7 +336,7 @@ class _Story:
             tick(engine, 3)
         found = sorted(b for engine in self.brokers.values() for b in visible(engine))
         assert found == sorted(self.expected)
-        assert not any(len(e.core.desks.transactions.halves.batches) for e in self.brokers.values())
+        assert not any(len(e.core.parts.transactions.halves.batches) for e in self.brokers.values())
 
     def try_batch(self, batch: int, rows: Mapping[int, list[str]]) -> bool:
         """One run of the driver, which may die at any point; True once it is done."""

@@ -110,14 +110,14 @@ def test_the_log_is_the_same_byte_for_byte(seed: int, odd: bool, dies: bool) -> 
         patch.setattr(batch_log, "SCALAR_BELOW", ONE_BY_ONE)
         alone, _ = life(seed, odd=odd, dies=dies)
     assert list(together.store.records.items()) == list(alone.store.records.items())
-    halves = together.core.desks.transactions.halves
+    halves = together.core.parts.transactions.halves
     total = sum(counts.values())
     assert (len(halves), halves.done()) == (0, (total, total))
-    assert halves.done() == alone.core.desks.transactions.halves.done()
+    assert halves.done() == alone.core.parts.transactions.halves.done()
     for name in ("resolved", "resolved_by_topic"):
-        one, other = (getattr(each.core.desks.transactions, name) for each in (together, alone))
+        one, other = (getattr(each.core.parts.transactions, name) for each in (together, alone))
         assert one == other
-    one, other = together.core.desks.traffic, alone.core.desks.traffic
+    one, other = together.core.parts.traffic, alone.core.parts.traffic
     assert (one.kinds_in, one.sizes_in) == (other.kinds_in, other.sizes_in)
     assert (one.messages_in, one.bytes_in) == (other.messages_in, other.bytes_in)
     if not odd:
@@ -154,7 +154,7 @@ def test_usual_frames_and_parts_go_together(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_broker_that_takes_no_transactions_refuses_frames_of_them() -> None:
     engine = transacting()
     engine.ask(*frame(random.Random(1), 0, 30, False))
-    engine.core.desks.policy.reject_transactions = True
+    engine.core.parts.policy.reject_transactions = True
     header = header_of(engine.ask(*frame(random.Random(2), 0, 30, False)))
     assert header.lane_codes == [int(Code.NO_PERMISSION)] * 4
     assert len(engine.stored(HALF_TOPIC, 0)) == 30

@@ -51,7 +51,7 @@ def each(engine: Engine, ends: list[EndTransaction], *, deadline: int) -> list[o
     def store(now_ms: int, ends: Sequence[Received], alone: Alone) -> list[Effect]:
         return [effect for received in ends for effect in alone(now_ms, received)]
 
-    engine.core.desks.joint_ends.store = store  # type: ignore[method-assign]  # the reference
+    engine.core.parts.joint_ends.store = store  # type: ignore[method-assign]  # the reference
     return together(engine, ends, deadline=deadline)
 
 
@@ -68,7 +68,7 @@ def halves(engine: Engine, count: int) -> list[tuple[int, int]]:
 
 
 def state(engine: Engine) -> tuple[object, ...]:
-    desk = engine.core.desks.transactions
+    desk = engine.core.parts.transactions
     return (
         [(one.offset, one.position, one.checks) for one in desk.halves],
         desk.halves.done(),
@@ -120,7 +120,7 @@ def test_half_messages_beyond_the_kept_ones_are_read_from_the_log(monkeypatch) -
     # Two of them.
     monkeypatch.setattr("kourou.engine.transactions.open_halves.HALF_DRAFTS_BYTES_MAX", 600)
     halves(read, 5)
-    assert [one.draft is None for one in read.core.desks.transactions.halves].count(True) == 3
+    assert [one.draft is None for one in read.core.parts.transactions.halves].count(True) == 3
     assert together(read, ends) == together(kept, ends)
     assert read.store.records == kept.store.records
     assert state(read) == state(kept)
@@ -139,7 +139,7 @@ def test_nobody_can_tell_whether_it_was_alone(seed: int) -> None:
     if chance.random() < 0.5:  # put back: each has an earlier copy
         for engine in (joint, alone):
             engine.advance(60_000)
-            assert len(engine.core.desks.transactions.halves) == count
+            assert len(engine.core.parts.transactions.halves) == count
         copies = joint.store.queues[HALF_TOPIC, 0]
         places += list(enumerate(copies))[count:]
     ends: list[EndTransaction] = []
@@ -160,7 +160,7 @@ def test_nobody_can_tell_whether_it_was_alone(seed: int) -> None:
     assert together(joint, ends, deadline=late) == each(alone, ends, deadline=late)
     assert joint.store.records == alone.store.records
     assert state(joint) == state(alone)
-    assert joint.core.desks.traffic.refused == alone.core.desks.traffic.refused
+    assert joint.core.parts.traffic.refused == alone.core.parts.traffic.refused
 
 
 def test_an_end_that_contradicts_one_before_it_is_refused_and_touches_no_other() -> None:
@@ -196,7 +196,7 @@ def test_when_nothing_can_be_stored_each_is_told_so_and_stays_open(why: str) -> 
     if why == "failed":
         engine.handle(StoreFailed("EIO"))
     else:
-        engine.core.desks.appends._allocated_end = engine.store.end  # white box: no further space
+        engine.core.parts.appends._allocated_end = engine.store.end  # white box: no further space
         engine.handle(SpaceChanged(engine.store.end, full=True))
     before = state(engine), dict(engine.store.records)
     answers = together(engine, [end(place, ROLLBACK) for place in places])
@@ -209,13 +209,13 @@ def test_when_nothing_can_be_stored_each_is_told_so_and_stays_open(why: str) -> 
 def test_where_there_is_room_for_some_those_are_resolved() -> None:
     engine = transacting()
     places = halves(engine, 6)
-    engine.core.desks.appends._allocated_end = engine.store.end + 400  # white box: hardly any space
+    engine.core.parts.appends._allocated_end = engine.store.end + 400  # white box: hardly any space
     answers = together(engine, [end(place, ROLLBACK) for place in places])
     codes = [code for code, _ in answers]  # type: ignore[misc]  # two each
     done = codes.count(Code.SUCCESS)
     assert 0 < done < 6
     assert len(ops(engine)) == done
-    assert len(engine.core.desks.transactions.halves) == 6 - done
+    assert len(engine.core.parts.transactions.halves) == 6 - done
 
 
 def test_with_sync_flush_all_wait_for_the_same_flush() -> None:
@@ -257,7 +257,7 @@ def test_power_is_lost_at_every_point_of_a_group(segment: int) -> None:
         assert together(later, ends) == [(Code.SUCCESS, "")] * 3
         assert sorted(visible(later)) == [b"0", b"2"]
         assert sorted(ops(later)) == [b"0", b"1", b"2"]
-        assert len(later.core.desks.transactions.halves) == 0
+        assert len(later.core.parts.transactions.halves) == 0
         if cut % 16 == 0:
             assert sorted(visible(started_again(later))) == [b"0", b"2"]
     assert seen == {(0, 0), (1, 0), (1, 1), (1, 2), (2, 2), (2, 3)}

@@ -187,7 +187,7 @@ def test_an_immune_one_is_put_back_with_the_place_it_had_at_first() -> None:
     assert [one.properties["TRAN_PREPARED_QUEUE_OFFSET"] for one in again] == ["0", "0"]
     assert all("TRANSACTION_CHECK_TIMES" not in one.properties for one in again)
     later = started_again(engine)
-    assert len(later.core.desks.transactions.halves) == 1
+    assert len(later.core.parts.transactions.halves) == 1
     assert resolved(later, place, COMMIT) == Code.SUCCESS
     assert visible(later) == [b"pay"]
 
@@ -218,7 +218,7 @@ def test_after_the_last_question_there_is_time_to_answer_it_and_then_it_is_given
     )
     engine.advance(INTERVAL_MS)
     assert len(engine.stored(CHECK_GIVEN_UP_TOPIC)) == 1
-    assert len(started_again(engine).core.desks.transactions.halves) == 0
+    assert len(started_again(engine).core.parts.transactions.halves) == 0
 
 
 def test_one_older_than_what_the_log_keeps_is_given_up_without_a_question() -> None:
@@ -237,7 +237,7 @@ def test_without_a_member_a_warning_is_given_once_a_round() -> None:
     told = [text for text in warnings(engine) if "has no connected producer" in text]
     assert len(told) == 1
     assert "PGT" in told[0]
-    assert engine.core.desks.check_backs.unasked == 3
+    assert engine.core.parts.check_backs.unasked == 3
 
 
 def test_a_round_takes_several_ticks_and_writes_each_step_at_once() -> None:
@@ -256,7 +256,7 @@ def test_a_round_takes_several_ticks_and_writes_each_step_at_once() -> None:
     assert len(questions(engine)) == 10
     engine.advance(10)
     assert questions(engine) == []  # those that were put back belong to the next round
-    halves = engine.core.desks.transactions.halves
+    halves = engine.core.parts.transactions.halves
     assert [one.offset for one in halves] == list(range(count, 2 * count))
 
 
@@ -264,7 +264,7 @@ def test_while_nothing_can_be_stored_nobody_is_asked_and_nothing_is_lost() -> No
     engine = transacting()
     join(engine, 5)
     half(engine)
-    engine.core.desks.appends._allocated_end = engine.store.end
+    engine.core.parts.appends._allocated_end = engine.store.end
     engine.handle(SpaceChanged(engine.store.end, full=True))
     checks(engine)
     engine.advance(10)
@@ -292,7 +292,7 @@ def test_a_crash_right_behind_putting_back_leaves_one_transaction_and_not_two() 
     position = engine.stored(HALF_TOPIC)[1].position
     later = started_again(engine, position + len(engine.store.records[position]))
     assert later.control.progress.offset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0) is None
-    assert [one.offset for one in later.core.desks.transactions.halves] == [1]
+    assert [one.offset for one in later.core.parts.transactions.halves] == [1]
     checks(later, 5)
     [(_, asked)] = questions(later)
     assert resolved(later, asked, COMMIT) == Code.SUCCESS
@@ -305,8 +305,8 @@ def test_settings_change_while_the_broker_runs() -> None:
     join(engine, 5)
     half(engine)
     for name, value in (("transactionCheckInterval", 1_000), ("transactionTimeOut", 100)):
-        engine.core.desks.apply(name, value)
-    engine.core.desks.apply("transactionCheckMax", 1)
+        engine.core.parts.apply(name, value)
+    engine.core.parts.apply("transactionCheckMax", 1)
     checks(engine, 5)  # the interval that was begun ends as it was
     assert len(questions(engine)) == 1
     engine.advance(1_000)

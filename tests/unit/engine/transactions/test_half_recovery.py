@@ -36,8 +36,8 @@ def append(engine: Engine, topic: str, body: bytes, properties: dict[str, str]) 
         born_timestamp=1,
         born_host=HOST,
     )
-    engine.core.desks.appends.write_one(draft, (topic, 0), engine.wall_ms)
-    engine.perform(engine.core.desks.appends.take_done())
+    engine.core.parts.appends.write_one(draft, (topic, 0), engine.wall_ms)
+    engine.perform(engine.core.parts.appends.take_done())
 
 
 def test_an_empty_store_has_none() -> None:
@@ -90,8 +90,8 @@ def test_an_immune_copy_is_ended_by_the_offset_it_had_at_first() -> None:
     engine = transacting()
     offset, position = half(engine, properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "1000"})
     again = still_immune(read_half(engine.store.record_at(position)))
-    engine.core.desks.appends.write_one(again, (HALF_TOPIC, 0), engine.wall_ms)
-    engine.perform(engine.core.desks.appends.take_done())
+    engine.core.parts.appends.write_one(again, (HALF_TOPIC, 0), engine.wall_ms)
+    engine.perform(engine.core.parts.appends.take_done())
     assert found(engine) == [1]
     append(engine, OP_TOPIC, b"%d" % offset, {"TAGS": "d"})
     assert found(engine, 1) == []
@@ -127,7 +127,7 @@ def test_an_immune_copy_is_ended_by_its_own_offset() -> None:
     engine = transacting()
     offset, position = half(engine)
     again = still_immune(read_half(engine.store.record_at(position)))
-    copy, _ = engine.core.desks.appends.write_one(again, (HALF_TOPIC, 0), engine.wall_ms)
-    engine.perform(engine.core.desks.appends.take_done())
+    copy, _ = engine.core.parts.appends.write_one(again, (HALF_TOPIC, 0), engine.wall_ms)
+    engine.perform(engine.core.parts.appends.take_done())
     append(engine, OP_TOPIC, b"%d" % copy, {"TAGS": "d"})
     assert found(engine, half_offset=offset + 1) == []

@@ -88,7 +88,7 @@ def test_a_rollback_leaves_an_op_record_only() -> None:
     place = half(engine)
     assert resolved(engine, place, ROLLBACK) == Code.SUCCESS
     assert (visible(engine), ops(engine)) == ([], [b"0"])
-    assert len(engine.core.desks.transactions.halves) == 0
+    assert len(engine.core.parts.transactions.halves) == 0
 
 
 def test_not_known_yet_changes_nothing() -> None:
@@ -96,7 +96,7 @@ def test_not_known_yet_changes_nothing() -> None:
     place = half(engine)
     assert resolved(engine, place, 0) == Code.SUCCESS
     assert (visible(engine), ops(engine)) == ([], [])
-    assert len(engine.core.desks.transactions.halves) == 1
+    assert len(engine.core.parts.transactions.halves) == 1
 
 
 @pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
@@ -174,7 +174,7 @@ def test_a_broker_can_refuse_transactions() -> None:
     )
     assert reply.code == Code.NO_PERMISSION
     assert engine.stored(HALF_TOPIC) == []
-    engine.core.desks.apply("rejectTransactionMessage", value=False)
+    engine.core.parts.apply("rejectTransactionMessage", value=False)
     half(engine)
     assert len(engine.stored(HALF_TOPIC)) == 1
 
@@ -270,7 +270,7 @@ def test_what_was_open_is_open_after_a_restart() -> None:
     resolved(engine, places[0], COMMIT)
     resolved(engine, places[3], ROLLBACK)
     later = started_again(engine)
-    assert [one.offset for one in later.core.desks.transactions.halves] == [1, 2, 4]
+    assert [one.offset for one in later.core.parts.transactions.halves] == [1, 2, 4]
     assert resolved(later, places[4], COMMIT) == Code.SUCCESS
     assert resolved(later, places[0], COMMIT) == Code.SUCCESS  # asked again, found in the log
     assert resolved(later, places[3], COMMIT) == FAILED
@@ -285,7 +285,7 @@ def test_progress_is_that_of_rocketmqs_own_group() -> None:
     for n in (0, 3, 1):
         resolved(engine, places[n], COMMIT)
     engine.advance(1_000)
-    commits = engine.core.desks.commits
+    commits = engine.core.parts.commits
     assert commits.offset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0) == 2
     # The second op record ends half 3, which is not below 2: it has to be read again.
     assert commits.offset("CID_RMQ_SYS_TRANS", OP_TOPIC, 0) == 1
@@ -296,7 +296,7 @@ def test_progress_is_that_of_rocketmqs_own_group() -> None:
     assert commits.offset("CID_RMQ_SYS_TRANS", OP_TOPIC, 0) == 4
     later = started_again(engine)
     assert later.control.progress.offset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0) == 4
-    assert len(later.core.desks.transactions.halves) == 0
+    assert len(later.core.parts.transactions.halves) == 0
 
 
 def test_a_broker_that_stops_records_how_far_it_is() -> None:
@@ -326,7 +326,7 @@ def test_power_is_lost_at_every_point_of_a_commit(seen: bool) -> None:
         assert resolved(later, place, COMMIT) == Code.SUCCESS
         assert visible(later) == [b"pay"]
         assert ops(later) == [b"0"]
-        assert len(later.core.desks.transactions.halves) == 0
+        assert len(later.core.parts.transactions.halves) == 0
         assert visible(started_again(later)) == [b"pay"]
     assert counts == {(0, 0), (1, 0), (1, 1)}
 
@@ -351,7 +351,7 @@ def test_what_was_given_up_can_be_resumed_or_committed_late() -> None:
         engine.advance(60_000)
     given_up = engine.stored(CHECK_GIVEN_UP_TOPIC)
     assert [message.body for message in given_up] == [b"0", b"1", b"2"]
-    assert len(engine.core.desks.transactions.halves) == 0
+    assert len(engine.core.parts.transactions.halves) == 0
 
     assert resolved(engine, places[0], COMMIT) == Code.SUCCESS
     ids = [encode_offset_id(("127.0.0.1", 10911), message.position) for message in given_up]
@@ -364,7 +364,7 @@ def test_what_was_given_up_can_be_resumed_or_committed_late() -> None:
     assert resumed.properties["TRANSACTION_CHECK_TIMES"] == "0"
 
     later = started_again(engine)
-    assert [one.offset for one in later.core.desks.transactions.halves] == [3]
+    assert [one.offset for one in later.core.parts.transactions.halves] == [3]
     assert resolved(later, places[1], COMMIT) == Code.SUCCESS  # by the place it had at first
     assert resolved(later, places[2], COMMIT) == Code.SUCCESS  # given up, found in the log
     assert visible(later) == [b"0", b"1", b"2"]
@@ -376,10 +376,10 @@ def test_a_message_is_counted_once_and_its_end_by_its_topic() -> None:
     assert resolved(engine, first, COMMIT) == Code.SUCCESS
     assert resolved(engine, second, ROLLBACK) == Code.SUCCESS
     assert resolved(engine, third, COMMIT) == resolved(engine, third, COMMIT) == Code.SUCCESS
-    desks = engine.core.desks
-    assert desks.traffic.messages_in["orders"] == 3, "at its first phase, whatever comes of it"
-    assert desks.traffic.kinds_in["orders", "transaction"].messages == 3
-    assert desks.transactions.resolved_by_topic == {
+    parts = engine.core.parts
+    assert parts.traffic.messages_in["orders"] == 3, "at its first phase, whatever comes of it"
+    assert parts.traffic.kinds_in["orders", "transaction"].messages == 3
+    assert parts.transactions.resolved_by_topic == {
         ("orders", "commit"): 2,
         ("orders", "rollback"): 1,
     }
@@ -391,7 +391,7 @@ def test_of_ends_only_the_latest_are_remembered_and_the_log_knows_the_others(mon
     places = [half(engine, key=f"U{number}") for number in range(4)]
     for place in places:
         assert resolved(engine, place, COMMIT) == Code.SUCCESS
-    desk = engine.core.desks.transactions
+    desk = engine.core.parts.transactions
     assert list(desk._ended) == [places[2][0], places[3][0]]
     assert resolved(engine, places[0], COMMIT) == Code.SUCCESS
     assert resolved(engine, places[0], ROLLBACK) == FAILED

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.protocol.bodies.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou_console.api.cluster import every_member, members_of
 
 
@@ -55,11 +55,11 @@ def told(number: int, **values: object) -> LogMember:
         "flushed": 100,
         "confirmed": 100,
     }
-    return LogMember("b", number, f"h:{number}", ReplicasTold(**{**fields, **values}))
+    return LogMember("b", number, f"h:{number}", ReplicasView(**{**fields, **values}))
 
 
 def test_what_only_the_leader_knows_stands_with_its_follower() -> None:
-    follower = FollowerTold(
+    follower = FollowerView(
         broker_id=1,
         address="x",
         state="REPLICATE",
@@ -88,7 +88,7 @@ def test_who_is_outdone_is_fenced_and_does_not_count_as_the_leader() -> None:
 def group_that_lacks_n1(broker: str) -> list[LogMember]:
     """Its leader n0 counts n1 and n2; the name server knows n0 and n2."""
     others = tuple(
-        FollowerTold(
+        FollowerView(
             broker_id=number,
             address="",
             state="PROBE",

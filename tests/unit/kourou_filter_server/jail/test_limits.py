@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from kourou_filter_server.jail import kernel, limits
-from kourou_filter_server.jail.limits import JailLimits
+from kourou_filter_server.jail.limits import SandboxLimits
 from kourou_rigs.forked import in_child
 
 GIB = 1 << 30
-SMALL = JailLimits(memory_bytes=4 * GIB, cpu_allowance_s=1, niceness=5)
+SMALL = SandboxLimits(memory_bytes=4 * GIB, cpu_allowance_s=1, niceness=5)
 
 
-def confined(act, allowed: JailLimits = SMALL) -> str:
+def confined(act, allowed: SandboxLimits = SMALL) -> str:
     def run() -> object:
         limits.confine(allowed)
         return act()

@@ -157,7 +157,7 @@ def raw(number: int, *arguments: int) -> str:
         pytest.param(lambda: os.read(0, 1), id="read elsewhere"),
         pytest.param(lambda: os.close(3), id="close"),
         pytest.param(lambda: os.dup(3), id="dup"),
-        pytest.param(lambda: limits.confine(limits.JailLimits(1 << 40, 1, 0)), id="limits"),
+        pytest.param(lambda: limits.confine(limits.SandboxLimits(1 << 40, 1, 0)), id="limits"),
         pytest.param(partial(time.sleep, 0), id="sleep"),
         pytest.param(lambda: os.memfd_create("x"), id="memfd"),
         pytest.param(lambda: mmap.mmap(-1, 4_096, prot=7), id="executable memory"),

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from kourou_filter_server.jail import capabilities, kernel, lineage, seccomp, walls
-from kourou_filter_server.jail.limits import JailLimits
+from kourou_filter_server.jail.limits import SandboxLimits
 from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
 
-ALLOWED = JailLimits(memory_bytes=8 << 30, cpu_allowance_s=10, niceness=5)
+ALLOWED = SandboxLimits(memory_bytes=8 << 30, cpu_allowance_s=10, niceness=5)
 
 
 def behind(

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import pytest
 
 from kourou_filter_server.jail import wire, worker
-from kourou_filter_server.jail.limits import JailLimits
+from kourou_filter_server.jail.limits import SandboxLimits
 from kourou_rigs.forked import children_alone
 from kourou_rigs.records import RecordRun
 
 pytestmark = pytest.mark.usefixtures("prepared", "every_layer")
 
-ALLOWED = JailLimits(memory_bytes=8 << 30, cpu_allowance_s=10, niceness=5)
+ALLOWED = SandboxLimits(memory_bytes=8 << 30, cpu_allowance_s=10, niceness=5)
 SOURCE = b"def match(message, context): return message.tag == 'yes' or context.now_ms // 0"
 
 

@@ -7,16 +7,16 @@ import pytest
 
 from kourou.errors import DecodeError
 from kourou.protocol.bodies.history_body import (
-    ToldEvent,
-    decode_told_events,
-    decode_told_state,
-    encode_told_events,
+    EventView,
+    decode_event_views,
+    decode_state_view,
+    encode_event_views,
 )
 
 EVENT = b'{"type":"New","n":1.50}'
 
 
-def told(**changes: object) -> ToldEvent:
+def told(**changes: object) -> EventView:
     given = {
         "offset": 7,
         "at_ms": 1_000,
@@ -27,17 +27,17 @@ def told(**changes: object) -> ToldEvent:
         "event": msgspec.Raw(EVENT),
         **changes,
     }
-    return ToldEvent(**given)
+    return EventView(**given)
 
 
 def test_events_come_back_as_they_were_and_an_unknown_one_byte_for_byte():
-    body = encode_told_events([told(), told(offset=8, undoes=7)])
+    body = encode_event_views([told(), told(offset=8, undoes=7)])
     assert EVENT in body
-    first, second = decode_told_events(body)
+    first, second = decode_event_views(body)
     assert (first.offset, first.undoes, bytes(first.event)) == (7, None, EVENT)
     assert (second.offset, second.undoes, second.fields) == (8, 7, {"type": "New", "n": 1.5})
     assert body.count(b"undoes") == 1
-    assert decode_told_events(b"[]") == []
+    assert decode_event_views(b"[]") == []
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,18 @@ def test_events_come_back_as_they_were_and_an_unknown_one_byte_for_byte():
 )
 def test_what_is_no_list_of_events_is_refused(body: bytes):
     with pytest.raises(DecodeError, match="list of control events"):
-        decode_told_events(body)
+        decode_event_views(body)
 
 
 def test_an_event_that_is_no_object_is_refused():
-    (one,) = decode_told_events(encode_told_events([told(event=msgspec.Raw(b"[1]"))]))
+    (one,) = decode_event_views(encode_event_views([told(event=msgspec.Raw(b"[1]"))]))
     with pytest.raises(DecodeError, match="list of control events"):
         _ = one.fields
 
 
 def test_a_state_is_any_json():
-    assert decode_told_state(b"null") is None
-    assert decode_told_state(memoryview(b'{"a":[1]}')) == {"a": [1]}
+    assert decode_state_view(b"null") is None
+    assert decode_state_view(memoryview(b'{"a":[1]}')) == {"a": [1]}
     for wrong in (b"", b"{", b"\xff"):
         with pytest.raises(DecodeError, match="state of the control plane"):
-            decode_told_state(wrong)
+            decode_state_view(wrong)

@@ -8,17 +8,17 @@ import pytest
 
 from kourou.errors import DecodeError
 from kourou.protocol.bodies.replicas_body import (
-    FollowerTold,
-    ReplicasTold,
+    FollowerView,
+    ReplicasView,
     decode_replicas,
     encode_replicas,
 )
 
-FOLLOWER = FollowerTold(
+FOLLOWER = FollowerView(
     broker_id=1, address="f:1", state="REPLICATE", written=90, flushed=80, lag_bytes=10,
     lag_ms=None, in_sync=False,
 )  # fmt: skip
-TOLD = ReplicasTold(
+TOLD = ReplicasView(
     cluster="C", broker_name="broker-a", broker_id=0, broker_role="SYNC_MASTER", leads=True,
     epoch=64, leader="broker-a/0", first=0, end=100, flushed=100, confirmed=90,
     epochs=((64, 20),), followers=(FOLLOWER,),

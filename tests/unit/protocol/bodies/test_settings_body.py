@@ -8,12 +8,12 @@ import pytest
 
 from kourou.errors import DecodeError
 from kourou.protocol.bodies.settings_body import (
-    SettingTold,
-    decode_settings_told,
-    encode_settings_told,
+    SettingView,
+    decode_setting_views,
+    encode_setting_views,
 )
 
-TOLD = SettingTold(
+TOLD = SettingView(
     name="fileReservedTime",
     value="100",
     configured="72",
@@ -26,8 +26,8 @@ TOLD = SettingTold(
 
 
 def test_it_comes_back_as_it_was() -> None:
-    assert decode_settings_told(encode_settings_told([TOLD])) == [TOLD]
-    assert json.loads(encode_settings_told([TOLD]))["settings"][0]["whyNot"] == ""
+    assert decode_setting_views(encode_setting_views([TOLD])) == [TOLD]
+    assert json.loads(encode_setting_views([TOLD]))["settings"][0]["whyNot"] == ""
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_it_comes_back_as_it_was() -> None:
 )
 def test_what_is_no_such_body_is_a_decode_error(body: bytes) -> None:
     with pytest.raises(DecodeError):
-        decode_settings_told(body)
+        decode_setting_views(body)

@@ -174,7 +174,7 @@ def test_what_nobody_has_any_longer_is_not_waited_for():
     kit.hears(chunk(4, 500, 500, previous=3, confirmed=600, first=500, catch_up=True))
     assert kit.wanted(BeginLog) == [BeginLog(500, 3)]
     assert kit.member.may_begin(500, 3)
-    kit.at(1, happened.VoteSaved(), happened.LogBegun())
+    kit.at(1, happened.VoteSaved(), happened.LogRestarted())
     assert ack(kit).end == 500
     kit.hears(chunk(4, 500, 520, previous=3, data=3, first=500))
     assert kit.wanted(WriteChunk) == [WriteChunk(500, 520, 3, b"")]
@@ -185,7 +185,7 @@ def test_it_begins_where_others_have_deleted_to_meanwhile():
     kit.hears(chunk(4, 500, 500, previous=3, confirmed=800, first=500, catch_up=True))
     assert not kit.member.may_begin(499, 3)
     assert kit.member.may_begin(700, 3)
-    kit.at(1, happened.VoteSaved(), happened.LogBegun(700, 3))
+    kit.at(1, happened.VoteSaved(), happened.LogRestarted(700, 3))
     assert ack(kit).end == 700
     kit.hears(chunk(4, 700, 720, previous=3, data=3, first=700))
     assert kit.wanted(WriteChunk) == [WriteChunk(700, 720, 3, b"")]
@@ -196,7 +196,7 @@ def test_an_order_to_begin_anew_that_comes_late_is_none():
     kit = booted(disk=False)
     kit.hears(chunk(4, 500, 500, previous=3, confirmed=600, first=500, catch_up=True))
     assert kit.member.may_begin(500, 3)
-    kit.at(1, happened.VoteSaved(), happened.LogBegun())
+    kit.at(1, happened.VoteSaved(), happened.LogRestarted())
     kit.hears(chunk(4, 400, 400, previous=3, confirmed=450, first=400, catch_up=True))
     assert not kit.wanted(BeginLog)
     assert kit.member.role is Role.FOLLOWER
@@ -206,7 +206,7 @@ def test_a_chunk_of_before_the_log_began_that_comes_late_cuts_nothing():
     kit = booted(disk=False)
     kit.hears(chunk(4, 500, 500, previous=3, confirmed=600, first=500, catch_up=True))
     assert kit.member.may_begin(500, 3)
-    kit.at(1, happened.VoteSaved(), happened.LogBegun())
+    kit.at(1, happened.VoteSaved(), happened.LogRestarted())
     for position, end in ((0, 40), (460, 500), (460, 540), (0, 0)):
         kit.hears(chunk(4, position, end, data=1), bytes(end - position))
         assert not kit.wanted(CutLog)

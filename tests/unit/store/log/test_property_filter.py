@@ -10,7 +10,7 @@ from kourou.engine.ports import QueueRead
 from kourou.filtering.sql import sql_filter
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.protocol.record.properties import encode_properties
-from kourou.store.log.property_filter import sift
+from kourou.store.log.property_filter import filter_records
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings
@@ -34,10 +34,10 @@ def record(tag: str, host: str = "127.0.0.1", topic: str = "T", body: bytes = b"
 def sifted(records: list[memoryview], **limits: int) -> QueueRead:
     count = len(records)
     read = QueueRead(records, next_offset=count, corrupt_offsets=[100, count + 1])
-    wanted = sql_filter(TEXT).sieve()
+    wanted = sql_filter(TEXT).predicate()
     offsets, positions = list(range(count)), [1_000 + index for index in range(count)]
     all_limits = {"max_messages": 100, "max_bytes": 1 << 20, **limits}
-    sift(read, offsets, positions, wanted, **all_limits)
+    filter_records(read, offsets, positions, wanted, **all_limits)
     return read
 
 
@@ -86,7 +86,7 @@ def test_damage_does_not_make_a_wanted_message_disappear(read_mode: str) -> None
         max_bytes=1 << 20,
         codes=None,
         below=1 << 60,
-        wanted=sql_filter(TEXT).sieve(),
+        wanted=sql_filter(TEXT).predicate(),
     )
     assert [bytes(each) for each in read.records] == [written[n].record for n in (0, 1, 3)]
     assert read.corrupt_offsets == [2]

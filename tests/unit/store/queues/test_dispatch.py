@@ -292,7 +292,7 @@ def test_a_topic_that_rocketmq_deleted_and_made_again_begins_anew():
         dispatch_in(made, run, batches)
         dispatch_in(made, run, batches)  # also if all of it is handed in again
         assert made.queues.get("TopicA", 0).units(0, 99)["position"].tolist() == run.positions[10:]
-        assert made.dispatcher.begun_anew == 1
+        assert made.dispatcher.restarted == 1
 
 
 def test_names_and_numbers_that_can_be_no_queue_are_refused_and_the_rest_goes_on():

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.store.paths import StorePaths
-from kourou.store.recovery.restart import begin_anew
+from kourou.store.recovery.restart import restart_log
 from kourou.store.replica.epoch_file import load_epochs, save_epochs
 from kourou.store.replica.vote_file import Vote, VoteFile
 from kourou.store.store import Store
@@ -30,7 +30,7 @@ def leader_without_a_beginning() -> Store:
 
 def test_a_new_members_log_begins_where_its_leaders_does() -> None:
     leader, disk = leader_without_a_beginning(), SimDisk(1)
-    assert begin_anew(SETTINGS, disk, 2 * SIZE + 77, {"Old": {0: 1}}) == 2 * SIZE
+    assert restart_log(SETTINGS, disk, 2 * SIZE + 77, {"Old": {0: 1}}) == 2 * SIZE
     member = Store.open(SETTINGS, disk)
     assert member.log_range() == (2 * SIZE, 2 * SIZE)
     assert not member.report.foreign
@@ -45,7 +45,7 @@ def test_a_new_members_log_begins_where_its_leaders_does() -> None:
 
 def test_an_empty_log_that_begins_later_still_does_after_a_clean_stop() -> None:
     disk = SimDisk()
-    begin_anew(SETTINGS, disk, 3 * SIZE)
+    restart_log(SETTINGS, disk, 3 * SIZE)
     Store.open(SETTINGS, disk).close()
     assert Store.open(SETTINGS, disk.kill()).log_range() == (3 * SIZE, 3 * SIZE)
 
@@ -57,9 +57,9 @@ def test_what_an_older_log_left_is_gone_but_for_the_vote() -> None:
     save_epochs(disk, PATHS, [(1, 0)])
     VoteFile(disk, PATHS).save(4, "a")
     with pytest.raises(ConfigError, match="another broker uses"):
-        begin_anew(SETTINGS, disk, 2 * SIZE)
+        restart_log(SETTINGS, disk, 2 * SIZE)
     member.close()
-    begin_anew(SETTINGS, disk, 2 * SIZE)
+    restart_log(SETTINGS, disk, 2 * SIZE)
     member = Store.open(SETTINGS, disk)
     assert member.topics() == []
     assert load_epochs(disk, PATHS) is None
@@ -77,12 +77,12 @@ def test_a_crash_at_any_step_leaves_a_store_that_opens() -> None:
         disk.kill()
         disk.cut_power(step)
         try:
-            begin_anew(SETTINGS, disk, 20 * SIZE)
+            restart_log(SETTINGS, disk, 20 * SIZE)
         except PowerLost:
             disk = disk.crash()
         store = Store.open(SETTINGS, disk.kill())
         start, end = store.log_range()
         assert (start, end) == (20 * SIZE, 20 * SIZE) or end <= 40 * 250, (step, start, end)
         store.close()
-        begin_anew(SETTINGS, disk.kill(), 20 * SIZE)
+        restart_log(SETTINGS, disk.kill(), 20 * SIZE)
         assert Store.open(SETTINGS, disk).log_range() == (20 * SIZE, 20 * SIZE)

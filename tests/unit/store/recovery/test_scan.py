@@ -11,7 +11,7 @@ from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC_V2
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, Region
 from kourou.store.paths import StorePaths
-from kourou.store.recovery.scan import Rules, Survey, good_run, survey
+from kourou.store.recovery.scan import LogScan, Rules, good_run, log_scan
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
@@ -44,7 +44,7 @@ class Log:
     def byte(self, position: int) -> int:
         return self.disk.read(PATHS.segment(position - position % SIZE))[position % SIZE]
 
-    def survey(
+    def log_scan(
         self,
         *,
         flushed: int = 0,
@@ -54,11 +54,11 @@ class Log:
         resume_below: int | None = None,
         accept: int | None = None,
         mapped: bool = True,
-    ) -> Survey:
+    ) -> LogScan:
         log = CommitLog.open(self.disk, PATHS, SIZE, mapped=mapped)
         before = {path: self.disk.read(path) for path in self.disk.files()}
         rules = Rules(flushed, crashed, resume_below=resume_below, accept_loss_at=accept)
-        found = survey(log, quarantine, start, rules)
+        found = log_scan(log, quarantine, start, rules)
         assert before == {path: self.disk.read(path) for path in self.disk.files()}
         return found
 
@@ -72,7 +72,7 @@ def log() -> Log:
 @pytest.mark.parametrize("crashed", [True, False])
 @pytest.mark.feature("F066", "F074")
 def test_a_sound_log_is_walked_to_its_end(log: Log, crashed: bool, mapped: bool) -> None:
-    found = log.survey(crashed=crashed, mapped=mapped)
+    found = log.log_scan(crashed=crashed, mapped=mapped)
     assert found.end == log.end
     assert found.records == 20
     assert found.store_ms == 1_700_000_000_000
@@ -84,7 +84,7 @@ def test_a_sound_log_is_walked_to_its_end(log: Log, crashed: bool, mapped: bool)
 
 def test_it_may_begin_at_any_boundary(log: Log) -> None:
     for index, item in enumerate(log.written):
-        found = log.survey(start=item.position)
+        found = log.log_scan(start=item.position)
         assert (found.end, found.records) == (log.end, 20 - index)
 
 
@@ -93,7 +93,7 @@ def test_a_damaged_record_costs_itself_only(log: Log) -> None:
         at = item.position + len(item.record) // 2
         old = log.byte(at)
         log.change(at, bytes([old ^ 4]))
-        found = log.survey()
+        found = log.log_scan()
         log.change(at, bytes([old]))
         assert (found.end, found.records) == (log.end, 19)
         (region,) = found.regions
@@ -106,7 +106,7 @@ def test_damaged_neighbours_are_one_region(log: Log) -> None:
     first, second = log.written[3], log.written[4]
     for item in (first, second):
         log.change(item.position + 90, b"\xff\xff\xff")
-    found = log.survey()
+    found = log.log_scan()
     assert found.records == 18
     assert [(region.start, region.end) for region in found.regions] == [
         (first.position, second.end)
@@ -117,7 +117,7 @@ def test_damaged_neighbours_are_one_region(log: Log) -> None:
 def test_a_wiped_sector_in_the_middle(log: Log, junk: bytes) -> None:
     item = log.written[2]
     log.change(item.position, junk * 30)
-    found = log.survey()
+    found = log.log_scan()
     assert found.records == 19
     assert found.regions == [Region(item.position, item.end, "no readable record")]
 
@@ -126,7 +126,7 @@ def test_known_regions_are_passed_over(log: Log) -> None:
     item = log.written[5]
     log.change(item.position, bytes(40))
     known = Quarantine([Region(item.position, item.end)])
-    found = log.survey(quarantine=known)
+    found = log.log_scan(quarantine=known)
     assert found.records == 19
     assert not found.regions
 
@@ -134,25 +134,25 @@ def test_known_regions_are_passed_over(log: Log) -> None:
 def test_a_torn_tail_is_the_end(log: Log) -> None:
     last = log.written[-1]
     log.change(last.position + 40, bytes(len(last.record) - 40))
-    assert log.survey(flushed=last.position).end == last.position
+    assert log.log_scan(flushed=last.position).end == last.position
 
 
 def test_promised_bytes_that_are_gone_are_a_loss(log: Log) -> None:
     last, before = log.written[-1], log.written[-2]
     log.change(last.position, bytes(len(last.record)))
-    found = log.survey(flushed=log.end)
+    found = log.log_scan(flushed=log.end)
     assert found.lost_at == last.position
-    accepted = log.survey(flushed=log.end, accept=last.position)
+    accepted = log.log_scan(flushed=log.end, accept=last.position)
     assert accepted.lost_at is None
     assert accepted.end == log.end
     assert accepted.regions[0].start == last.position
-    assert log.survey(flushed=log.end, accept=before.position).lost_at == last.position
+    assert log.log_scan(flushed=log.end, accept=before.position).lost_at == last.position
 
 
 def test_one_damaged_record_at_the_very_end_is_no_loss_while_its_header_stands(log: Log) -> None:
     last = log.written[-1]
     log.change(last.position + 100, b"\xff\xff")
-    found = log.survey(flushed=log.end)
+    found = log.log_scan(flushed=log.end)
     assert found.lost_at is None
     assert found.end == log.end
     assert found.regions == [Region(last.position, log.end, "the last records fail their check")]
@@ -161,14 +161,14 @@ def test_one_damaged_record_at_the_very_end_is_no_loss_while_its_header_stands(l
 def test_missing_segments_are_a_loss(log: Log) -> None:
     log.disk.unlink(PATHS.segment(3 * SIZE))
     log.disk.unlink(PATHS.segment(2 * SIZE))
-    found = log.survey(flushed=log.end)
+    found = log.log_scan(flushed=log.end)
     assert found.lost_at == 2 * SIZE
 
 
 def test_a_lost_filler_is_put_back(log: Log) -> None:
     at = max(item.end for item in log.written if item.end < SIZE)
     log.change(at, bytes(8))
-    found = log.survey(flushed=at)
+    found = log.log_scan(flushed=at)
     assert (found.end, found.records) == (log.end, 20)
     assert [(blank.position, blank.size) for blank in found.lost_fillers] == [(at, SIZE - at)]
     assert not found.regions
@@ -177,7 +177,7 @@ def test_a_lost_filler_is_put_back(log: Log) -> None:
 def test_where_promised_records_may_have_been_no_filler_is_invented(log: Log) -> None:
     at = max(item.end for item in log.written if item.end < SIZE)
     log.change(at, bytes(8))
-    found = log.survey(flushed=log.end)
+    found = log.log_scan(flushed=log.end)
     assert not found.lost_fillers
     assert found.regions == [Region(at, SIZE, "no readable record")]
 
@@ -185,16 +185,16 @@ def test_where_promised_records_may_have_been_no_filler_is_invented(log: Log) ->
 def test_behind_a_clean_stop_zeros_are_the_end(log: Log) -> None:
     item = log.written[10]
     log.change(item.position, bytes(len(item.record)))
-    assert log.survey(flushed=item.position, crashed=False).end == item.position
-    assert log.survey(flushed=item.position, crashed=True).end == log.end
+    assert log.log_scan(flushed=item.position, crashed=False).end == item.position
+    assert log.log_scan(flushed=item.position, crashed=True).end == log.end
 
 
 def test_old_records_above_the_end_of_another_program_do_not_count(log: Log) -> None:
     item = log.written[10]
     log.change(item.position, b"\xff" * 8)
-    found = log.survey(flushed=item.position, resume_below=item.position)
+    found = log.log_scan(flushed=item.position, resume_below=item.position)
     assert found.end == item.position
-    assert log.survey(flushed=item.position, resume_below=log.end).end == log.end
+    assert log.log_scan(flushed=item.position, resume_below=log.end).end == log.end
 
 
 def forged_at(position: int, writer: StoreWriter) -> bytes:
@@ -230,7 +230,7 @@ def test_bytes_of_a_message_are_not_taken_for_records_while_the_header_stands() 
     disk = SimDisk()
     _, outer, behind = write_forged(disk)
     disk.overwrite(PATHS.segment(0), b"\xff", outer.position + 90)
-    found = survey(CommitLog.open(disk, PATHS, 4096), NONE, 0, Rules(0, crashed=True))
+    found = log_scan(CommitLog.open(disk, PATHS, 4096), NONE, 0, Rules(0, crashed=True))
     assert found.regions == [Region(outer.position, behind.position, "the record fails its check")]
 
 
@@ -244,7 +244,7 @@ def test_nor_where_the_header_is_gone(filler: bool, flushed: bool, behind: int) 
     disk.overwrite(PATHS.segment(0), bytes(60), outer.position)
     end = rest[-1].end if rest else outer.end
     rules = Rules(end if flushed else first.end, crashed=True)
-    found = survey(CommitLog.open(disk, PATHS, 4096), NONE, 0, rules)
+    found = log_scan(CommitLog.open(disk, PATHS, 4096), NONE, 0, rules)
     if rest:
         assert found.regions == [Region(outer.position, outer.end, "no readable record")]
         assert (found.end, found.records) == (end, 1 + behind)
@@ -260,9 +260,9 @@ def test_a_record_between_damaged_ones_is_believed_if_a_queue_names_it(log: Log)
         log.change(item.position, bytes(40))
     opened = CommitLog.open(log.disk, PATHS, SIZE)
     positions = {item.position for item in log.written}
-    held = survey(opened, NONE, 0, Rules(0, crashed=True))
+    held = log_scan(opened, NONE, 0, Rules(0, crashed=True))
     assert [(region.start, region.end) for region in held.regions] == [(one.position, other.end)]
-    found = survey(opened, NONE, 0, Rules(0, crashed=True, is_named=positions.__contains__))
+    found = log_scan(opened, NONE, 0, Rules(0, crashed=True, is_named=positions.__contains__))
     assert [(region.start, region.end) for region in found.regions] == [
         (one.position, one.end),
         (other.position, other.end),
@@ -273,7 +273,7 @@ def test_a_second_layout_is_refused_and_not_truncated(log: Log) -> None:
     item = log.written[4]
     log.change(item.position + 4, MAGIC_V2.to_bytes(4, "big"))
     with pytest.raises(Corrupt, match="RocketMQ 5"):
-        log.survey()
+        log.log_scan()
 
 
 def test_a_run_ends_before_the_first_bad_record(log: Log) -> None:
@@ -295,11 +295,11 @@ def test_a_replicated_log_ends_at_the_first_gap_that_was_never_promised(log: Log
     log.change(hole.position, bytes(len(hole.record)))
     opened = CommitLog.open(log.disk, PATHS, SIZE)
     for flushed in (0, hole.position):
-        plain = survey(opened, NONE, 0, Rules(flushed, crashed=True))
+        plain = log_scan(opened, NONE, 0, Rules(flushed, crashed=True))
         assert (plain.end, len(plain.regions) + len(plain.lost_fillers)) == (log.end, 1)
-        copied = survey(opened, NONE, 0, Rules(flushed, crashed=True, replicated=True))
+        copied = log_scan(opened, NONE, 0, Rules(flushed, crashed=True, replicated=True))
         assert (copied.end, copied.regions, copied.lost_fillers) == (hole.position, [], [])
-    promised = survey(opened, NONE, 0, Rules(behind.position, crashed=True, replicated=True))
+    promised = log_scan(opened, NONE, 0, Rules(behind.position, crashed=True, replicated=True))
     assert [(one.start, one.end) for one in promised.regions] == [(hole.position, behind.position)]
     assert promised.end == log.end
 
@@ -309,6 +309,6 @@ def test_a_hole_never_reaches_behind_what_was_promised_of_a_replicated_log(log: 
     for item in (first, second):
         log.change(item.position, bytes(len(item.record)))
     opened = CommitLog.open(log.disk, PATHS, SIZE)
-    found = survey(opened, NONE, 0, Rules(second.position, crashed=True, replicated=True))
+    found = log_scan(opened, NONE, 0, Rules(second.position, crashed=True, replicated=True))
     assert [(one.start, one.end) for one in found.regions] == [(first.position, second.position)]
     assert found.end == second.position

@@ -1,0 +1,175 @@
+"""The protocol servers of a service (ZeroMQ, remoting): their interface, and all of them as one.
+
+A protocol server converts frames to `Received`, and effects that have a peer to frames. Handlers do
+not depend on the protocol: only `Peer.carrier` names it, and only the dispatch of replies reads
+that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+from kourou.errors import Code
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
+from kourou.runtime.peer import Peer
+from kourou.telemetry.metrics import Family
+
+BUSY = "[REJECTREQUEST] too many requests wait here; nothing was done"
+
+
+@dataclass(slots=True)
+class TimedReplyTo(ReplyTo):
+    """The reply address of a request, and when it arrived (monotonic, ns)."""
+
+    request_code: int = 0
+    arrived_ns: int = 0
+
+
+class Watch:
+    """Callbacks around the handling of requests: no-ops here; a broker measures latency."""
+
+    def arrived(self) -> int:
+        """A burst of requests has arrived; returns the arrival time for each of them."""
+        return 0
+
+    def handled(self) -> None:
+        """The immediate replies to the burst have been sent."""
+
+    def answered(self, to: ReplyTo, code: int) -> None:
+        """The protocol server itself replied to a request, with this code."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportCallbacks:
+    """The callbacks of a protocol server.
+
+    `arrived` gets each burst of requests; `disconnected` each lost connection, after its last
+    requests; `answered` a client's reply to a request of this service.
+    """
+
+    arrived: Callable[[list[Received]], None]
+    disconnected: Callable[[Peer], None]
+    answered: Callable[[ClientAnswered], None] = lambda _answer: None
+    watch: Watch = Watch()  # noqa: RUF009 - it has no state
+
+
+class ProtocolServer(Protocol):
+    """All listeners of one protocol."""
+
+    @property
+    def name(self) -> str:
+        """The value of `Peer.carrier` for its peers."""
+        ...
+
+    def reply(self, reply: Reply) -> None:
+        """Send a reply, unless the request is oneway or its peer is gone."""
+        ...
+
+    def notify(self, notice: Notify) -> None:
+        """Send a notification to a client."""
+        ...
+
+    def ask(self, question: AskClient) -> None:
+        """Send a request to a client; its reply arrives as ClientAnswered."""
+        ...
+
+    def pause(self) -> None:
+        """Stop receiving; replies are still sent."""
+        ...
+
+    def close(self) -> None:
+        """Close all listeners."""
+        ...
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Return a dataclass of counters per listener name."""
+        ...
+
+    def families(self, base: Mapping[str, str]) -> list[Family]:
+        """Return the connection metrics; `base` are the labels that all samples get."""
+        ...
+
+
+class ProtocolServers:
+    """A service's protocol servers; each effect goes to that of its peer."""
+
+    def __init__(self, *protocols: ProtocolServer) -> None:
+        self._protocols = {carrier.name: carrier for carrier in protocols}
+
+    def add(self, carrier: ProtocolServer) -> None:
+        """Add a protocol server; must be called before anything arrives."""
+        self._protocols[carrier.name] = carrier
+
+    def performers(self) -> dict[type[Any], Callable[[Any], None]]:
+        """Return the executors of the effects that go to a peer, for the loop."""
+        return {Reply: self.reply, Notify: self.notify, AskClient: self.ask}
+
+    def reply(self, reply: Reply) -> None:
+        """Send a reply, unless the request is oneway or its peer is gone."""
+        self._protocols[reply.to.peer.carrier].reply(reply)
+
+    def notify(self, notice: Notify) -> None:
+        """Send a notification to a client."""
+        self._protocols[notice.peer.carrier].notify(notice)
+
+    def ask(self, question: AskClient) -> None:
+        """Send a request to a client; its reply arrives as ClientAnswered."""
+        self._protocols[question.peer.carrier].ask(question)
+
+    def refuse(self, item: object) -> None:
+        """Reply SYSTEM_BUSY to the sender of an input that was not admitted."""
+        if isinstance(item, Received):
+            self.reply(Reply(item.to, Code.SYSTEM_BUSY, BUSY))
+
+    def pause(self) -> None:
+        """Stop receiving; replies are still sent."""
+        for carrier in self._protocols.values():
+            carrier.pause()
+
+    def close(self) -> None:
+        """Close all listeners."""
+        for carrier in self._protocols.values():
+            carrier.close()
+
+    def statistics(self) -> dict[str, dict[str, Any]]:
+        """Return plain counters, by protocol and listener."""
+        return {
+            name: {listener: asdict(each) for listener, each in carrier.statistics().items()}
+            for name, carrier in self._protocols.items()
+        }
+
+    def families(self, base: Mapping[str, str]) -> list[Family]:
+        """Return the connection metrics: one family per name, with the samples of all protocols."""
+        joined: dict[str, Family] = {}
+        for carrier in self._protocols.values():
+            for family in carrier.families(base):
+                known = joined.get(family.name)
+                joined[family.name] = (
+                    replace(family, samples=(*known.samples, *family.samples)) if known else family
+                )
+        return list(joined.values())
+
+
+def connection_families(
+    base: Mapping[str, str], carrier: str, listeners: Mapping[str, Any]
+) -> list[Family]:
+    """Return the connection metrics of one protocol, from its listeners' counters by name."""
+    labels = {**base, "carrier": carrier}
+    all_of = list(listeners.values())
+    peers = [({**labels, "listener": name}, each.peers) for name, each in listeners.items()]
+    found = [Family.gauge("kourou_peers", samples=peers)]
+    for name, counter in (
+        ("kourou_frames_in_total", "frames_in"),
+        ("kourou_frames_out_total", "frames_out"),
+        ("kourou_bytes_in_total", "bytes_in"),
+        ("kourou_bytes_out_total", "bytes_out"),
+        ("kourou_frames_undecodable_total", "frames_undecodable"),
+        ("kourou_peers_cut_total", "peers_cut"),
+    ):
+        total = sum(getattr(each, counter) for each in all_of)
+        found.append(Family.counter(name, samples=[(labels, total)]))
+    queued = sum(each.queued_bytes for each in all_of)
+    return [*found, Family.gauge("kourou_peer_queue_bytes", samples=[(labels, queued)])]

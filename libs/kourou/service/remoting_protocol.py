@@ -1,0 +1,248 @@
+"""The RocketMQ remoting (TCP) server of a service: converts between commands and the loop's inputs.
+
+A command with an invalid header, or with a code that this service does not support, gets its reply
+here and never reaches the core. If the header cannot be decoded at all, the connection is closed,
+because there is no opaque number for a reply.
+
+A reply has the opaque number and the header type of its request; its other header fields are those
+of RocketMQ 4.9.8. Codes that only Kourou has are mapped to the closest code that RocketMQ clients
+handle.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kourou.clock import Clock
+from kourou.errors import BadRequest, Code, DecodeError, KourouError
+from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.sending import SendRefusal
+from kourou.protocol.request import Answerer, Header, Request
+from kourou.protocol.table import REQUESTS, not_supported
+from kourou.protocol.wire.ext_fields import decode_ext_fields, encode_ext_fields
+from kourou.protocol.wire.remoting import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    HeaderType,
+    Language,
+    RemotingCommand,
+    decode_header,
+    encode_head,
+)
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import ClientAnswered, Received
+from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
+from kourou.telemetry.metrics import Family
+from kourou.transport.remoting_server import IDLE_MS, InboundFrame, RemotingServer
+from kourou.transport.tcp_server import TcpServerStatistics
+
+VIP = "vip"
+"""The name of a broker's second listener, to which clients send; pulls are refused there."""
+
+NO_TOKEN = 0
+"""The opaque number of a notification: a reply to it is ignored."""
+
+OWN_CODES_FROM = 30_000
+_CODES = {
+    Code.DISK_FULL: Code.SERVICE_NOT_AVAILABLE,  # upon this code, clients try another broker
+    Code.STORE_FAULTED: Code.SERVICE_NOT_AVAILABLE,
+    Code.POLLING_FULL: Code.PULL_NOT_FOUND,
+    Code.DEADLINE_PASSED: Code.SYSTEM_BUSY,
+}
+_SENDS = frozenset({10, 310, 320, 324, 325})
+_REGION = encode_ext_fields(SendRefusal())
+
+
+@dataclass(slots=True)
+class RemotingReplyTo(TimedReplyTo):
+    """The reply address of a request, and the header format of the reply."""
+
+    header_type: HeaderType = HeaderType.JSON
+    language: str = Language.JAVA.name
+    version: int = 0
+
+
+class RemotingProtocol:
+    """All TCP listeners of a service."""
+
+    name = "tcp"
+
+    def __init__(
+        self,
+        role: Answerer,
+        callbacks: TransportCallbacks,
+        clock: Clock,
+        *,
+        insecure_network: bool = False,
+        idle_ms: int = IDLE_MS,
+    ) -> None:
+        self._role = role
+        self._callbacks = callbacks
+        self._clock = clock
+        self._insecure_network = insecure_network
+        self._idle_ms = idle_ms
+        self._servers: dict[str, RemotingServer] = {}
+
+    def listen(self, listeners: Mapping[str, str]) -> dict[str, str]:
+        """Bind each listener's `host:port`; returns the listening addresses by display name.
+
+        Raises ConfigError if an address is in use, or is open to the network without
+        insecureNetwork.
+        """
+        for name, address in listeners.items():
+            server = RemotingServer(
+                address,
+                self._arrived,
+                self._callbacks.disconnected,
+                listener=name,
+                insecure_network=self._insecure_network,
+                idle_ms=self._idle_ms,
+                clock=self._clock,
+            )
+            server.start()
+            self._servers[name] = server
+        return {
+            f"tcp:{name}" if number else "tcp": server.address
+            for number, (name, server) in enumerate(self._servers.items())
+        }
+
+    def port(self, name: str) -> int:
+        """Return the port that a listener is bound to."""
+        return self._servers[name].port
+
+    def pause(self) -> None:
+        """Stop receiving; replies are still sent."""
+        for server in self._servers.values():
+            server.pause()
+
+    def close(self) -> None:
+        """Close all listeners."""
+        for server in self._servers.values():
+            server.close()
+
+    # -- receive ----------------------------------------------------------------------------------
+
+    def _arrived(self, frames: list[InboundFrame]) -> None:
+        wall_ms = self._clock.now_ms()
+        watch = self._callbacks.watch
+        arrived_ns = watch.arrived()
+        received: list[Received] = []
+        for inbound in frames:
+            peer, frame = inbound.peer, inbound.frame
+            try:
+                command = decode_header(frame.header_type, bytes(frame.header))
+            except DecodeError as error:
+                self._servers[peer.listener].cut(peer, str(error))
+                continue
+            body = (frame.body,) if frame.body else ()
+            if command.flag & FLAG_RESPONSE:
+                self._callbacks.answered(
+                    ClientAnswered(
+                        command.opaque,
+                        peer,
+                        command.code,
+                        command.remark or "",
+                        command.ext_fields or {},
+                        body,
+                    )
+                )
+                continue
+            to = RemotingReplyTo(
+                peer,
+                command.opaque,
+                bool(command.flag & FLAG_ONEWAY),
+                b"",
+                command.code,
+                arrived_ns,
+                command.header_type,
+                command.language.name,
+                command.version,
+            )
+            try:
+                request = self._decoded(command, peer.listener)
+            except KourouError as error:
+                self.reply(Reply(to, error.wire_code, str(error)))
+                watch.answered(to, error.wire_code)
+                continue
+            received.append(Received(to, request, body, wall_ms))
+        if received:
+            self._callbacks.arrived(received)
+        watch.handled()
+
+    def _decoded(self, command: RemotingCommand, listener: str) -> Request:
+        command.check()
+        spec = REQUESTS.get(command.code)
+        if (
+            spec is None
+            or not spec.remoting
+            or self._role not in spec.answered_by
+            or (listener == VIP and command.code == PullMessage.code)
+        ):
+            raise BadRequest(not_supported(command.code), code=Code.REQUEST_CODE_NOT_SUPPORTED)
+        return decode_ext_fields(command.code, command.ext_fields)
+
+    # -- send -------------------------------------------------------------------------------------
+
+    def reply(self, reply: Reply) -> None:
+        """Send a reply, unless the request is oneway or its peer is gone."""
+        to = reply.to
+        server = self._servers.get(to.peer.listener)
+        if server is None or to.oneway:
+            return
+        assert isinstance(to, RemotingReplyTo)
+        header = reply.header
+        fields = encode_ext_fields(header) if isinstance(header, Header) else None
+        if fields is None and to.request_code in _SENDS:
+            fields = _REGION  # Java clients fail on a reply to a send without them
+        code = reply.code
+        if code >= OWN_CODES_FROM:
+            code = _CODES.get(Code(code), Code.SYSTEM_ERROR)
+        command = RemotingCommand(
+            code,
+            Language.JAVA,
+            opaque=to.correlation,
+            flag=FLAG_RESPONSE,
+            remark=reply.remark or None,
+            ext_fields=fields,
+            header_type=to.header_type,
+        )
+        body = reply.body
+        server.send(to.peer, (encode_head(command, _size(body)), *body))
+
+    def notify(self, notice: Notify) -> None:
+        """Send a notification to a client."""
+        self._tell(notice, NO_TOKEN, FLAG_ONEWAY)
+
+    def ask(self, question: AskClient) -> None:
+        """Send a request to a client; its reply arrives as ClientAnswered."""
+        self._tell(question, question.token, 0)
+
+    def _tell(self, what: Notify | AskClient, opaque: int, flag: int) -> None:
+        server = self._servers.get(what.peer.listener)
+        if server is None:
+            return
+        command = RemotingCommand(
+            what.request.code,
+            Language.JAVA,
+            opaque=opaque,
+            flag=flag,
+            ext_fields=encode_ext_fields(what.request),
+        )
+        server.send(what.peer, (encode_head(command, _size(what.body)), *what.body))
+
+    # -- metrics ----------------------------------------------------------------------------------
+
+    def statistics(self) -> dict[str, TcpServerStatistics]:
+        """Return the counters per listener name."""
+        return {name: server.statistics() for name, server in self._servers.items()}
+
+    def families(self, base: Mapping[str, str]) -> list[Family]:
+        """Return the connection metrics; `base` are the labels that all samples get."""
+        return connection_families(base, "remoting", self.statistics())
+
+
+def _size(body: Sequence[bytes | bytearray | memoryview]) -> int:
+    return sum(map(len, body))

@@ -1,0 +1,119 @@
+"""All carriers of a service as one: each effect goes to that of its peer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kourou.errors import Code
+from kourou.protocol.messages.membership import HeartBeat, NotifyConsumerIdsChanged
+from kourou.runtime.effects import AskClient, Notify, Reply
+from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.peer import Peer
+from kourou.service.protocol_server import BUSY, ProtocolServers, Watch, connection_families
+from kourou.telemetry.metrics import Family
+
+NOTICE = NotifyConsumerIdsChanged(consumer_group="g")
+
+
+@dataclass
+class Counters:
+    peers: int = 1
+    frames_in: int = 2
+    frames_out: int = 3
+    bytes_in: int = 4
+    bytes_out: int = 5
+    frames_undecodable: int = 6
+    peers_cut: int = 7
+    queued_bytes: int = 8
+
+
+class Noting:
+    """A carrier that notes what it is told."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.told: list[object] = []
+
+    def reply(self, reply: Reply) -> None:
+        self.told.append(reply)
+
+    def notify(self, notice: Notify) -> None:
+        self.told.append(notice)
+
+    def ask(self, question: AskClient) -> None:
+        self.told.append(question)
+
+    def pause(self) -> None:
+        self.told.append("pause")
+
+    def close(self) -> None:
+        self.told.append("close")
+
+    def statistics(self) -> Mapping[str, Any]:
+        return {"internal": Counters(), "host": Counters(peers=9)}
+
+    def families(self, base: Mapping[str, str]) -> list[Family]:
+        return connection_families(base, self.name, self.statistics())
+
+
+def peer(carrier: str) -> Peer:
+    return Peer(1, carrier, ("127.0.0.1", 1))
+
+
+def test_each_effect_goes_to_the_carrier_of_its_peer() -> None:
+    zmq, tcp = Noting("zmq"), Noting("tcp")
+    protocols = ProtocolServers(zmq, tcp)
+    for carrier, noted in (("zmq", zmq), ("tcp", tcp)):
+        effects = [
+            Reply(ReplyTo(peer(carrier), 1)),
+            Notify(peer(carrier), NOTICE),
+            AskClient(1, peer(carrier), NOTICE, (), 9),
+        ]
+        performers = protocols.performers()
+        for effect in effects:
+            performers[type(effect)](effect)
+        assert noted.told == effects
+
+
+def test_who_is_not_admitted_is_told_so() -> None:
+    zmq = Noting("zmq")
+    protocols = ProtocolServers(zmq)
+    to = ReplyTo(peer("zmq"), 1)
+    protocols.refuse(Received(to, HeartBeat(), (), 1))
+    protocols.refuse("something that nobody waits for")
+    assert zmq.told == [Reply(to, Code.SYSTEM_BUSY, BUSY)]
+
+
+def test_all_are_paused_and_closed() -> None:
+    both = Noting("zmq"), Noting("tcp")
+    protocols = ProtocolServers(*both)
+    protocols.pause()
+    protocols.close()
+    assert [each.told for each in both] == [["pause", "close"]] * 2
+
+
+def test_figures_are_put_together() -> None:
+    protocols = ProtocolServers(Noting("zmq"), Noting("tcp"))
+    assert protocols.statistics()["tcp"]["host"]["peers"] == 9
+    families = {family.name: family for family in protocols.families({"cluster": "c"})}
+    peers = {
+        (labels["carrier"], labels["listener"]): value
+        for labels, value in families["kourou_peers"].samples
+    }
+    assert peers == {
+        ("zmq", "internal"): 1, ("zmq", "host"): 9, ("tcp", "internal"): 1, ("tcp", "host"): 9,
+    }  # fmt: skip
+    frames = [(dict(labels), value) for labels, value in families["kourou_frames_in_total"].samples]
+    assert frames == [
+        ({"cluster": "c", "carrier": "zmq"}, 4),
+        ({"cluster": "c", "carrier": "tcp"}, 4),
+    ]
+
+
+def test_who_looks_away_costs_nothing() -> None:
+    watch = Watch()
+    assert watch.arrived() == 0
+    watch.handled()
+    watch.answered(ReplyTo(peer("zmq"), 1), 0)
