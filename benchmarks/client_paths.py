@@ -76,13 +76,13 @@ class Server:
 
     def answer(self, request: Request, body: list[Buffer]) -> tuple[int, Response | None, bytes]:
         if isinstance(request, sending.SendRecords):
-            lanes = len(request.lanes)
+            targets = len(request.targets)
             first = self.next_offset
             self.next_offset += len(request.sizes) // 4
             header = sending.SendRecordsResponse(
-                lane_codes=[0] * lanes,
-                lane_remarks=[""] * lanes,
-                lane_offsets=[first] * lanes,
+                target_codes=[0] * targets,
+                target_remarks=[""] * targets,
+                target_offsets=[first] * targets,
                 runs=[(0, first * 1200)],
             )
             return 0, header, b""

@@ -34,7 +34,7 @@ from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.sends.appends import Appends
 from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
@@ -180,13 +180,13 @@ async def send(connection: ZmqConnection, queues: int, messages: int, size: int)
         )
         for number in range(queues)
     ]
-    lanes = [Lane("copies", number) for number in range(queues)]
+    targets = [Target("copies", number) for number in range(queues)]
     for first in range(0, messages, BATCH):
         numbers = [number % queues for number in range(first, min(first + BATCH, messages))]
         parts = [drafts[number] for number in numbers]
         request = SendRecords(
-            lanes=lanes,
-            lane_of=struct.pack(f"<{len(numbers)}H", *numbers) if queues > 1 else b"",
+            targets=targets,
+            target_of=struct.pack(f"<{len(numbers)}H", *numbers) if queues > 1 else b"",
             sizes=struct.pack(f"<{len(parts)}I", *map(len, parts)),
             producer_group="p",
             default_topic="TBW102",

@@ -167,7 +167,7 @@ class Fire:
             for name, *rest in (
                 ("topics",),
                 ("project",),
-                ("check_lanes", [b"orders", b"T"], array("q", (1, 2)), numbers),
+                ("check_targets", [b"orders", b"T"], array("q", (1, 2)), numbers),
             ):
                 self.told(name, exact(raw), hostile, *rest)
             self.told("queue_units", hostile, codes, draw.choice((None, numbers)))
@@ -175,12 +175,12 @@ class Fire:
     def append(self, drafts: list[bytes], raw: bytes, sizes: array[int]) -> None:
         """Places for drafts, most of which are none."""
         draw = self.draw
-        lanes = self.numbers([draw.randrange(2) for _ in drafts])
+        targets = self.numbers([draw.randrange(2) for _ in drafts])
         ends = self.numbers([5, 7])
         segment = draw.choice((10_000, 300, 8, 9, 0, -1))
         end = draw.choice((0, 290, 9_990, -5))
         self.told(
-            *("append", exact(raw) or bytearray(), sizes, draw.choice((None, lanes)), ends, end),
+            *("append", exact(raw) or bytearray(), sizes, draw.choice((None, targets)), ends, end),
             *(draw.choice((10**6, 0)), segment, 99, draw.choice((*HOSTS, b"x"))),
         )
 

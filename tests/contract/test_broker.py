@@ -107,23 +107,23 @@ class Caller:
 
 
 def sends(
-    lanes: list[tuple[str, int]], messages: list[tuple[int, bytes]], **properties: str
+    targets: list[tuple[str, int]], messages: list[tuple[int, bytes]], **properties: str
 ) -> tuple[sending.SendRecords, bytes]:
-    """A frame with messages, each for the lane of its number."""
+    """A frame with messages, each for the target of its number."""
     drafts = [
         encode_draft(
-            topic=lanes[lane][0].encode(),
-            queue_id=lanes[lane][1],
+            topic=targets[target][0].encode(),
+            queue_id=targets[target][1],
             body=body,
             properties=encode_properties(properties),
             born_timestamp=1,
             born_host=encode_host(("127.0.0.1", 1)),
         )
-        for lane, body in messages
+        for target, body in messages
     ]
     request = sending.SendRecords(
-        lanes=[sending.Lane(*lane) for lane in lanes],
-        lane_of=b"".join(lane.to_bytes(2, "little") for lane, _ in messages),
+        targets=[sending.Target(*target) for target in targets],
+        target_of=b"".join(target.to_bytes(2, "little") for target, _ in messages),
         sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
         producer_group="p",
         default_topic=AUTO_CREATE_TOPIC,
@@ -192,11 +192,11 @@ async def other(broker: WireBroker) -> Any:
 
 @pytest.mark.feature("F164")
 async def test_a_frame_says_of_each_queue_where_its_messages_are(one):
-    assert one.send(b"0", b"1", queue_id=2).lane_offsets == [0]
-    lanes = [("T", 2), ("T", 0), ("New", 1)]
-    request, frame = sends(lanes, [(0, b"2"), (1, b"a"), (0, b"3"), (2, b"n")])
+    assert one.send(b"0", b"1", queue_id=2).target_offsets == [0]
+    targets = [("T", 2), ("T", 0), ("New", 1)]
+    request, frame = sends(targets, [(0, b"2"), (1, b"a"), (0, b"3"), (2, b"n")])
     answer = one.ask(request, frame)
-    assert (answer.header.lane_codes, answer.header.lane_offsets) == ([0, 0, 0], [2, 0, 0])
+    assert (answer.header.target_codes, answer.header.target_offsets) == ([0, 0, 0], [2, 0, 0])
     [(first, position)] = answer.header.runs
     assert (first, position) == (0, one.broker.stored("T", 2)[2].position)
     assert [message.body for message in one.broker.stored("T", 2)] == [b"0", b"1", b"2", b"3"]

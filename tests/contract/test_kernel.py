@@ -156,7 +156,7 @@ def test_a_batch_from_drafts_to_queue_units(
     if not checked[0][2]:
         assert same("check_drafts", blob, sizes, BODY_SIZE_BYTES_MAX)[0] == table
     firsts = [data.draw(st.integers(0, 2**62)) for _ in range(3)]
-    lane_of = [data.draw(st.integers(0, 2)) for _ in drafts]
+    target_of = [data.draw(st.integers(0, 2)) for _ in drafts]
     end = data.draw(st.integers(0, 2**40))
     segment = data.draw(st.sampled_from([600, 2_000, 2**30]))
     limit = data.draw(st.sampled_from([2**62, end + segment]))
@@ -164,7 +164,7 @@ def test_a_batch_from_drafts_to_queue_units(
     for made in KERNELS:
         copy, ends = bytearray(blob), numbers(*firsts)
         found = made.append(
-            copy, sizes, numbers(*lane_of), ends, end, limit, segment, 1_800_000_000_000, host
+            copy, sizes, numbers(*target_of), ends, end, limit, segment, 1_800_000_000_000, host
         )
         appends.append((bytes(found[0]), *found[1:], bytes(copy), ends.tolist()))
     assert all(one == appends[0] for one in appends)
@@ -181,16 +181,16 @@ def test_a_batch_from_drafts_to_queue_units(
     assert behind <= limit
     positions = expect_places(sizes.tolist(), runs, blanks, (end, behind), segment)
     one_by_one = bytearray(blob)
-    for start, lane, position in zip(starts.tolist(), lane_of, positions.tolist(), strict=True):
+    for start, target, position in zip(starts.tolist(), target_of, positions.tolist(), strict=True):
         stamp(
             one_by_one,
             start,
-            queue_offset=firsts[lane],
+            queue_offset=firsts[target],
             position=position,
             store_timestamp=1_800_000_000_000,
             store_host=host,
         )
-        firsts[lane] += 1
+        firsts[target] += 1
     assert records == bytes(one_by_one)
     assert ends == firsts
     assert same("read", records, starts, sizes) == (stored, -1)
@@ -316,19 +316,21 @@ def test_records_have_the_topics_and_queues_of_their_lanes(
     assert found == list(dict.fromkeys(topics))
     assert (topic_of is None) == (len(found) == 1)
     pairs = list(zip(topics, own["queue_id"].tolist(), strict=True))
-    lanes = list(dict.fromkeys(pairs))
-    names, queues = [topic for topic, _ in lanes], numbers(*(queue for _, queue in lanes))
-    lane_of = numbers(*map(lanes.index, pairs))
-    assert same("check_lanes", blob, table, names, queues, lane_of) == 0
-    assert same("check_lanes", blob, table, names, queues + 1, lane_of) == OTHER_QUEUE
+    targets = list(dict.fromkeys(pairs))
+    names, queues = [topic for topic, _ in targets], numbers(*(queue for _, queue in targets))
+    target_of = numbers(*map(targets.index, pairs))
+    assert same("check_targets", blob, table, names, queues, target_of) == 0
+    assert same("check_targets", blob, table, names, queues + 1, target_of) == OTHER_QUEUE
     row = data.draw(st.integers(0, len(drafts) - 1))
-    names[lane_of[row]] = data.draw(st.sampled_from([b"", b"other", names[lane_of[row]] + b"x"]))
-    assert same("check_lanes", blob, table, names, queues, lane_of) == OTHER_TOPIC
-    if len(lanes) == 1:
-        assert same("check_lanes", blob, table, topics[:1], queues) == 0
+    names[target_of[row]] = data.draw(
+        st.sampled_from([b"", b"other", names[target_of[row]] + b"x"])
+    )
+    assert same("check_targets", blob, table, names, queues, target_of) == OTHER_TOPIC
+    if len(targets) == 1:
+        assert same("check_targets", blob, table, topics[:1], queues) == 0
     for made in KERNELS:
         with pytest.raises(ValueError, match="a record has none of the"):
-            made.check_lanes(blob, table, names, queues, lane_of + len(lanes))
+            made.check_targets(blob, table, names, queues, target_of + len(targets))
 
 
 ITEMS = st.lists(

@@ -26,7 +26,7 @@ from kourou_rigs.engine import MemoryStore
 from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 START_MS = 1_700_000_000_000
-LANES = [("TopicA", 0), ("TopicA", 1), ("TopicA", 3), ("TopicB", 0)]
+TARGETS = [("TopicA", 0), ("TopicA", 1), ("TopicA", 3), ("TopicB", 0)]
 TAGS = ("", "A", "B", "Aa", "BB")
 
 
@@ -75,7 +75,7 @@ def filled(both: Both) -> Both:
     for _ in range(25):
         drafts = []
         for _ in range(chance.randint(1, 9)):
-            topic, queue_id = chance.choice(LANES)
+            topic, queue_id = chance.choice(TARGETS)
             body = bytes([chance.randrange(256)]) * chance.choice((0, 1, 300, 2_000))
             keys = tuple(chance.sample(("k1", "k2", "k3"), chance.randint(0, 2)))
             drafts.append(Draft(topic, queue_id, body, chance.choice(TAGS), keys))
@@ -132,7 +132,7 @@ def test_ranges_positions_and_times(filled) -> None:
         same(views, "queue_ids", topic)
     assert same(views, "queue_ids", "TopicA") == [0, 1, 3]
     assert "TopicA" in same(views, "topics")
-    for topic, queue_id in [*LANES, ("TopicA", 2), ("TopicC", 0)]:
+    for topic, queue_id in [*TARGETS, ("TopicA", 2), ("TopicC", 0)]:
         found = same(views, "queue_range", topic, queue_id)
         high = found[1] if isinstance(found, tuple) else 2
         for offset in range(-1, high + 2):
@@ -153,7 +153,7 @@ def test_reads_with_every_limit(filled) -> None:
     belows = [0, ends[0] - 1, ends[0], ends[40], ends[40] + 1, filled.store.end]
     chance = random.Random(11)
     for _ in range(600):
-        topic, queue_id = chance.choice(LANES)
+        topic, queue_id = chance.choice(TARGETS)
         high = filled.memory.queue_range(topic, queue_id)[1]
         same(
             views,
@@ -210,7 +210,7 @@ def test_reads_that_look_at_properties(
     chance = random.Random(13)
     found = 0
     for _ in range(400):
-        topic, queue_id = chance.choice(LANES)
+        topic, queue_id = chance.choice(TARGETS)
         high = filled.memory.queue_range(topic, queue_id)[1]
         text = chance.choice(("TAGS = 'A'", "TAGS IS NULL", "KEYS = 'k1'", "FALSE", "TRUE"))
         records, *_ = same(
@@ -241,7 +241,7 @@ def test_records_by_position(filled) -> None:
 
 @pytest.mark.feature("F267")
 def test_offsets_by_time(filled) -> None:
-    for topic, queue_id in [*LANES, ("TopicA", 2)]:
+    for topic, queue_id in [*TARGETS, ("TopicA", 2)]:
         for at_ms in range(START_MS - 700, filled.writer.now_ms + 1_400, 350):
             same(filled.views, "offset_by_time", topic, queue_id, at_ms)
 

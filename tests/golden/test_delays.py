@@ -17,7 +17,7 @@ from kourou.protocol.messages.sending import ConsumerSendMsgBack
 from kourou.protocol.record.batch import RecordColumns, scan
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_record import decode_record
-from kourou.protocol.record.moves import moved_draft, real_lane
+from kourou.protocol.record.moves import moved_draft, real_target
 from kourou_rigs.engine import Engine
 
 LOG = Path(__file__).parent / "rocketmq-4.9.8/store-clean/commitlog" / f"{0:020d}"
@@ -50,9 +50,9 @@ def same(ours: StoredMessage, theirs: StoredMessage) -> None:
 def test_a_delivery(log: RecordColumns, waiting: int, delivered: int) -> None:
     raw = record(log, waiting)
     parts = parts_of(raw, 0, len(raw))
-    lane = real_lane(bytes(raw[parts.props_at :]))
-    assert lane is not None
-    draft = moved_draft(raw, lane)
+    target = real_target(bytes(raw[parts.props_at :]))
+    assert target is not None
+    draft = moved_draft(raw, target)
     theirs = record(log, delivered)
     same(decode_record(draft, verify=False), decode_record(theirs))
     # Byte for byte, but for the checksum that we add.
@@ -64,10 +64,10 @@ def test_a_delayed_send(log: RecordColumns) -> None:
     """What its sender sent is what waits, without where it belongs."""
     raw = record(log, DELAYED)
     stored = decode_record(raw).properties
-    lane = (stored[Property.REAL_TOPIC], int(stored[Property.REAL_QID]))
+    target = (stored[Property.REAL_TOPIC], int(stored[Property.REAL_QID]))
     gone = (Property.REAL_TOPIC, Property.REAL_QID)
-    draft = moved_draft(raw, lane, tuple((name.encode(), None) for name in gone))
-    moved, place = Redirects(LEVELS_MS).moved(draft, lane, 0)
+    draft = moved_draft(raw, target, tuple((name.encode(), None) for name in gone))
+    moved, place = Redirects(LEVELS_MS).moved(draft, target, 0)
     assert place == (SCHEDULE_TOPIC, 0)
     same(decode_record(moved, verify=False), decode_record(raw))
 

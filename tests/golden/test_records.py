@@ -134,9 +134,9 @@ def appended(
 ) -> bytearray:
     """Drafts as the kernel appends them to an empty log, each with its own offset."""
     records = bytearray(blob)
-    lane_of = np.arange(len(sizes))
+    target_of = np.arange(len(sizes))
     *_, problem, _ = kernel.append(
-        records, sizes, lane_of, offsets.copy(), 0, 1 << 62, 1 << 30, when, encode_host(host)
+        records, sizes, target_of, offsets.copy(), 0, 1 << 62, 1 << 30, when, encode_host(host)
     )
     assert problem == 0
     return records

@@ -22,7 +22,7 @@ from kourou.events.control_events import encode_record_body as event_body
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
 from kourou.serving.config import BrokerSettings
 from kourou.store.config.config_files import GROUPS, TOPICS
@@ -199,8 +199,8 @@ async def _sent(address: str, topics: Sequence[str]) -> None:
             for name in names
         ]  # fmt: skip
         request = SendRecords(
-            lanes=[Lane(name, 0) for name in names],
-            lane_of=b"".join(number.to_bytes(2, "little") for number in range(len(names))),
+            targets=[Target(name, 0) for name in names],
+            target_of=b"".join(number.to_bytes(2, "little") for number in range(len(names))),
             sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
             producer_group="p",
         )

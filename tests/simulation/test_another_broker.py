@@ -31,9 +31,9 @@ PATHS = StorePaths.under(ROOT)
 OURS = small_settings(
     ROOT, segment_size_bytes=2048, queue_file_units=7, index_slots=8, index_entries=20
 )
-LANES = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0), ("TopicC", 0))
+TARGETS = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0), ("TopicC", 0))
 NOW_MS = 1_700_000_000_000
-Lane = tuple[str, int]
+Target = tuple[str, int]
 Place = tuple[str, int, int]
 
 
@@ -48,7 +48,7 @@ class Life:
         self.disk = SimDisk(seed)
         self.promised: dict[Place, Written] = {}
         self.unflushed: list[Written] = []
-        self.given: defaultdict[Lane, list[int]] = defaultdict(list)
+        self.given: defaultdict[Target, list[int]] = defaultdict(list)
         self.flushed = 0
         self.cut = False
         self.events: Counter[str] = Counter()
@@ -129,7 +129,7 @@ class Life:
         self.now_ms = now_ms
 
     def draft(self) -> Draft:
-        topic, queue_id = self.rng.choice(LANES)
+        topic, queue_id = self.rng.choice(TARGETS)
         key = f"k{self.rng.randrange(1 << 30)}"
         return Draft(
             topic,

@@ -29,7 +29,7 @@ ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)
 SETTINGS = small_settings(ROOT, segment_size_bytes=2_048, queue_file_units=7, index_entries=20)
 MEMBER = replace(SETTINGS, replicated=True)
-LANES = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
+TARGETS = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
 
 
 class Violation(AssertionError):
@@ -93,7 +93,7 @@ class Life:
             writer.write(
                 [
                     Draft(
-                        *self.rng.choice(LANES),
+                        *self.rng.choice(TARGETS),
                         self.rng.randbytes(fixed or self.rng.randrange(500)),
                         keys=("k",),
                     )

@@ -33,7 +33,7 @@ from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 SETTINGS = small_settings(
     Path("/store"), segment_size_bytes=2048, queue_file_units=7, index_slots=8, index_entries=20
 )
-LANES = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
+TARGETS = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
 Place = tuple[str, int, int]
 
 
@@ -118,7 +118,7 @@ class Life:
                 self.acknowledge(store.flushed)
 
     def draft(self) -> Draft:
-        topic, queue_id = self.rng.choice(LANES)
+        topic, queue_id = self.rng.choice(TARGETS)
         key = f"k{self.rng.randrange(1 << 30)}"
         return Draft(topic, queue_id, self.rng.randbytes(self.rng.randrange(200)), keys=(key,))
 
@@ -132,9 +132,9 @@ class Life:
 
     def check(self, store: Store) -> None:
         found: dict[Place, bytes] = {}
-        for lane in LANES:
-            for offset, record in read_lane(store, *lane):
-                found[(*lane, offset)] = record
+        for target in TARGETS:
+            for offset, record in read_lane(store, *target):
+                found[(*target, offset)] = record
         for place, record in self.promised.items():
             if place not in found:
                 raise Violation(f"{place} was acknowledged and is gone")

@@ -267,7 +267,7 @@ def takes_nothing_until_it_begins_anew(patch: pytest.MonkeyPatch) -> None:
         genuine(self, chunk)
         self.member.log.cutting = True
 
-    patch.setattr(Follower, "_begin_anew", restart_log)
+    patch.setattr(Follower, "_restart_log", restart_log)
 
 
 WITHIN = 2_000

@@ -21,9 +21,9 @@ from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 SETTINGS = small_settings(Path("/store"), segment_size_bytes=4_096, queue_file_units=8)
-LANES = [("A", 0), ("A", 1), ("B", 0), ("%DLQ%g", 0)]
+TARGETS = [("A", 0), ("A", 1), ("B", 0), ("%DLQ%g", 0)]
 
-Lane = tuple[str, int]
+Target = tuple[str, int]
 
 
 class Life:
@@ -34,7 +34,7 @@ class Life:
         self.disk = SimDisk(seed)
         self.promised: dict[tuple[str, int, int], tuple[int, bytes]] = {}
         self.unflushed: dict[tuple[str, int, int], tuple[int, bytes]] = {}
-        self.ends: Counter[Lane] = Counter()
+        self.ends: Counter[Target] = Counter()
         self.asked_up_to = 0
         self.events: Counter[str] = Counter()
 
@@ -67,10 +67,10 @@ class Life:
 
     def work(self, store: Store) -> None:
         writer = StoreWriter(store)
-        lanes = self.rng.sample(LANES, self.rng.randrange(1, 4))  # the others come to their end
+        targets = self.rng.sample(TARGETS, self.rng.randrange(1, 4))  # the others come to their end
         for _ in range(self.rng.randrange(2, 12)):
             drafts = [
-                Draft(*self.rng.choice(lanes), self.rng.randbytes(self.rng.randrange(600)))
+                Draft(*self.rng.choice(targets), self.rng.randbytes(self.rng.randrange(600)))
                 for _ in range(self.rng.randrange(1, 6))
             ]
             stamped = writer.stamp(drafts)
@@ -99,35 +99,35 @@ class Life:
     def promise(self) -> None:
         for (topic, queue_id, offset), item in self.unflushed.items():
             self.promised[topic, queue_id, offset] = item
-            lane = (topic, queue_id)
-            self.ends[lane] = max(self.ends[lane], offset + 1)
+            target = (topic, queue_id)
+            self.ends[target] = max(self.ends[target], offset + 1)
         self.unflushed.clear()
 
     def check(self, store: Store) -> None:
         start = store.log_range()[0]
         assert start <= self.asked_up_to, "more is gone than was to be deleted"
         kept = {place: item for place, item in self.promised.items() if item[0] >= start}
-        for lane in LANES:
-            low, high = store.queue_range(*lane) or (0, 0)
-            assert high >= self.ends[lane], f"{lane} ends at {high}, before {self.ends[lane]}"
-            found = dict(read_all(store, lane, low, high))
-            wanted = {place[2]: item for place, item in kept.items() if place[:2] == lane}
+        for target in TARGETS:
+            low, high = store.queue_range(*target) or (0, 0)
+            assert high >= self.ends[target], f"{target} ends at {high}, before {self.ends[target]}"
+            found = dict(read_all(store, target, low, high))
+            wanted = {place[2]: item for place, item in kept.items() if place[:2] == target}
             for offset, (_, record) in wanted.items():
-                assert offset in found, f"{lane}: {offset} is gone"
-                assert found[offset] == record, f"{lane}: {offset} is another message"
+                assert offset in found, f"{target}: {offset} is gone"
+                assert found[offset] == record, f"{target}: {offset} is another message"
             for offset, record in found.items():
                 position = int.from_bytes(record[28:36], "big")
                 assert position >= start
-                self.promised[*lane, offset] = (position, record)
-                self.ends[lane] = max(self.ends[lane], offset + 1)
+                self.promised[*target, offset] = (position, record)
+                self.ends[target] = max(self.ends[target], offset + 1)
         self.events["checks"] += 1
 
 
-def read_all(store: Store, lane: Lane, low: int, high: int) -> Iterator[tuple[int, bytes]]:
+def read_all(store: Store, target: Target, low: int, high: int) -> Iterator[tuple[int, bytes]]:
     """Every readable message with its offset; what a power loss damaged is passed over."""
     while low < high:
         read = store.read_queue(
-            *lane, low, max_messages=999, max_bytes=1 << 30, codes=None, below=store.end
+            *target, low, max_messages=999, max_bytes=1 << 30, codes=None, below=store.end
         )
         for record in read.records:
             yield int.from_bytes(record[20:28], "big"), bytes(record)

@@ -402,11 +402,11 @@ class Life:
         await self.note([name], self.send_half(sends, topic, name))
 
     async def send_half(self, sends: Sends, topic: str, name: str) -> SendResult:
-        core, port, lanes = await sends._ready(topic)
+        core, port, targets = await sends._ready(topic)
         own = {Property.TRAN_MSG.value: "true", Property.PGROUP.value: "p"}
         terms = core.terms(timeout_ms=SEND_MS, wait=True)
         waiter = self.loop.create_future()
-        given = (lanes, port, waiter, name, None, (), None, 0, terms, ROUND_ROBIN, own)
+        given = (targets, port, waiter, name, None, (), None, 0, terms, ROUND_ROBIN, own)
         port.add(core.unsent(*given))
         return await waiter
 

@@ -24,7 +24,7 @@ from kourou.engine.roles.leader import LeaderRole, Leading
 from kourou.engine.roles.replicas import Replicas
 from kourou.engine.sends.copied_confirmations import CopiedConfirmations
 from kourou.errors import Code
-from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.replication.copying import Copying, Step
@@ -80,11 +80,11 @@ class Life:
         count = self.rng.randrange(1, 4)
         keys = [f"k{self.keys + n}" for n in range(count)]
         self.keys += count
-        lane = Lane(f"topic{self.rng.randrange(3)}", self.rng.randrange(2))
-        drafts = [draft(lane, key, self.rng.randrange(1, 1_500)) for key in keys]
+        target = Target(f"topic{self.rng.randrange(3)}", self.rng.randrange(2))
+        drafts = [draft(target, key, self.rng.randrange(1, 1_500)) for key in keys]
         request = SendRecords(
-            lanes=[lane],
-            lane_of=b"",
+            targets=[target],
+            target_of=b"",
             sizes=struct.pack(f"<{count}I", *map(len, drafts)),
             producer_group="p",
             default_topic="TBW102",
@@ -196,10 +196,10 @@ class Life:
         return counted and not self.asked and confirmed == {end} == {follower.store.end}
 
 
-def draft(lane: Lane, key: str, size: int) -> bytes:
+def draft(target: Target, key: str, size: int) -> bytes:
     return encode_draft(
-        topic=lane.topic.encode(),
-        queue_id=lane.queue_id,
+        topic=target.topic.encode(),
+        queue_id=target.queue_id,
         body=b"x" * size,
         properties=encode_properties({"UNIQ_KEY": key}),
         born_timestamp=1,

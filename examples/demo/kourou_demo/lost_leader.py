@@ -30,7 +30,7 @@ from kourou_demo.picture import MemberPicture, Picture, Rate
 from kourou_demo.stage import TOPIC_QUEUES, Stage
 from kourou_demo.terms import GROUP_BROKER, RADAR_GROUP, RADAR_TOPIC
 
-LANES = 8
+TARGETS = 8
 """Sends in flight."""
 
 KILLED_AFTER, BACK_BEFORE = 1 / 3, 2 / 3
@@ -82,9 +82,9 @@ class Traffic:
 
     async def send(self, client: Client) -> None:
         """Send all flights; the last third waits until the killed member is back."""
-        await asyncio.gather(*(self._lane(client) for _ in range(LANES)))
+        await asyncio.gather(*(self._target(client) for _ in range(TARGETS)))
 
-    async def _lane(self, client: Client) -> None:
+    async def _target(self, client: Client) -> None:
         for place, flight in self._places:
             if place >= BACK_BEFORE * self.count:
                 await self.member_is_back.wait()

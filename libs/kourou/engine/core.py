@@ -172,7 +172,7 @@ class BrokerCore:
             effects += self._with_members(now_ms)
         if self.parts.recorder.filters_end:
             effects += self.parts.filter_server_handler.tell()
-        if self.parts.pulls.wait_for(self.parts.appends.take_lanes()):
+        if self.parts.pulls.wait_for(self.parts.appends.take_targets()):
             effects.append(_PROJECT)
         effects += self.parts.confirmations.want_flush()
         return self.parts.topic_registration.gate(effects)
@@ -411,9 +411,9 @@ def _unconfirmed_at_start(parts: BrokerParts) -> list[tuple[int, Sequence[tuple[
     if parts.confirmations.confirmed >= end:
         return []
     view = parts.view
-    lanes = [(topic, queue_id) for topic in view.topics() for queue_id in view.queue_ids(topic)]
-    ranges = [(lane, view.queue_range(*lane)) for lane in lanes]
-    return [(end, [(*lane, span[1]) for lane, span in ranges if span is not None])]
+    targets = [(topic, queue_id) for topic in view.topics() for queue_id in view.queue_ids(topic)]
+    ranges = [(target, view.queue_range(*target)) for target in targets]
+    return [(end, [(*target, span[1]) for target, span in ranges if span is not None])]
 
 
 def _handlers(parts: BrokerParts) -> Mapping[type[Request], Handler]:

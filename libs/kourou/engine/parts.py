@@ -59,7 +59,7 @@ from kourou.engine.sends.reply_handler import ReplyHandler
 from kourou.engine.sends.send_handler import Sending
 from kourou.engine.sends.single_sends import SingleSends
 from kourou.engine.sends.topic_registration import TopicRegistration
-from kourou.engine.sends.topic_rewrite import HALF_LANE, Redirects
+from kourou.engine.sends.topic_rewrite import HALF_TARGET, Redirects
 from kourou.engine.statistics import Statistics
 from kourou.engine.traffic import Traffic
 from kourou.engine.transactions.batch_ends import BatchEnds
@@ -164,7 +164,7 @@ class BrokerParts:
 
     def _waiting_before(self, position: int) -> list[UnreadSpan]:
         """Return messages below a log position that are not due, or not resolved yet."""
-        low, _ = self.view.queue_range(*HALF_LANE) or (0, 0)
+        low, _ = self.view.queue_range(*HALF_TARGET) or (0, 0)
         halves = self.transactions.halves.spans_before(position, low)
         return self.delays.waiting_before(position) + halves
 

@@ -363,40 +363,40 @@ cdef bint places_hold(int64_t length, const int64_t *table, int64_t n) noexcept 
     return True
 
 
-cdef int lane_problem(
+cdef int target_problem(
     const uint8_t *p, const int64_t *table, int64_t n, const char **topics, const int64_t *lengths,
-    const int64_t *queue_ids, int64_t lanes, const int64_t *lane_of,
+    const int64_t *queue_ids, int64_t targets, const int64_t *target_of,
 ) noexcept nogil:
-    """0, or the field that differs from the lane: 9 queue ID, 10 topic; -1 for an invalid lane."""
-    cdef int64_t i, lane = 0, at
+    """0, or the field that differs from the target: 9 queue ID, 10 topic; -1 for an invalid target."""
+    cdef int64_t i, target = 0, at
     for i in range(n):
-        if lane_of != NULL:
-            lane = lane_of[i]
-            if lane < 0 or lane >= lanes:
+        if target_of != NULL:
+            target = target_of[i]
+            if target < 0 or target >= targets:
                 return -1
-        if table[3 * n + i] != queue_ids[lane]:
+        if table[3 * n + i] != queue_ids[target]:
             return 9
     for i in range(n):
-        if lane_of != NULL:
-            lane = lane_of[i]
+        if target_of != NULL:
+            target = target_of[i]
         at = table[13 * n + i] + 1
-        if table[14 * n + i] - at != lengths[lane] or memcmp(p + at, topics[lane], lengths[lane]):
+        if table[14 * n + i] - at != lengths[target] or memcmp(p + at, topics[target], lengths[target]):
             return 10
     return 0
 
 
-def check_lanes(records, table, list topics, queue_ids, lane_of=None):
-    """See kernel_python.check_lanes."""
+def check_targets(records, table, list topics, queue_ids, target_of=None):
+    """See kernel_python.check_targets."""
     cdef Column data = Column(records, PyBUF_SIMPLE)
     cdef Column columns = Column(table, PyBUF_SIMPLE)
     cdef int64_t n = columns.size // (8 * FIELDS), m = len(topics), i
     cdef Column queues = Column(queue_ids, PyBUF_SIMPLE, max(m, 1))
-    cdef Column lanes
-    cdef const int64_t *lane_at = NULL
+    cdef Column targets
+    cdef const int64_t *target_at = NULL
     cdef bytes topic
-    if lane_of is not None:
-        lanes = Column(lane_of, PyBUF_SIMPLE, n)
-        lane_at = lanes.values
+    if target_of is not None:
+        targets = Column(target_of, PyBUF_SIMPLE, n)
+        target_at = targets.values
     if not m or not places_hold(data.size, columns.values, n):
         raise ValueError("the table is not that of these records")
     names = PyByteArray_FromStringAndSize(NULL, m * sizeof(char *))
@@ -407,8 +407,8 @@ def check_lanes(records, table, list topics, queue_ids, lane_of=None):
         topic = topics[i]
         name_at[i] = topic
         length_at[i] = len(topic)
-    problem = lane_problem(
-        data.at, columns.values, n, name_at, length_at, queues.values, m, lane_at
+    problem = target_problem(
+        data.at, columns.values, n, name_at, length_at, queues.values, m, target_at
     )
     if problem == -1:
         raise ValueError("a record has none of the queues")
@@ -988,8 +988,8 @@ cdef void stamp_draft(
 
 
 cdef int read_drafts(
-    const uint8_t *p, int64_t length, const int64_t *sizes, int64_t n, const int64_t *lane_of,
-    int64_t lanes, bint wide_host, int64_t *table, int64_t *bad,
+    const uint8_t *p, int64_t length, const int64_t *sizes, int64_t n, const int64_t *target_of,
+    int64_t targets, bint wide_host, int64_t *table, int64_t *bad,
 ) noexcept nogil:
     """0 if all can be stamped, else the problem of draft `bad`."""
     cdef int64_t i, at = 0
@@ -1000,7 +1000,7 @@ cdef int read_drafts(
             return 1
         if wide_host and not r.sys_flag & STORE_V6:
             return 8
-        if lane_of != NULL and (lane_of[i] < 0 or lane_of[i] >= lanes):
+        if target_of != NULL and (target_of[i] < 0 or target_of[i] >= targets):
             return -1
         fill(p, at, &r, table + i, n)
         at += r.size
@@ -1028,16 +1028,16 @@ cdef int place_all(
 
 
 cdef void stamp_all(
-    uint8_t *p, int64_t *table, int64_t n, const int64_t *lane_of, int64_t *next_offsets,
+    uint8_t *p, int64_t *table, int64_t n, const int64_t *target_of, int64_t *next_offsets,
     int64_t store_ms, const uint8_t *host, int64_t host_bytes,
 ) noexcept nogil:
-    cdef int64_t i, lane = 0
+    cdef int64_t i, target = 0
     cdef Parts r
     for i in range(n):
-        if lane_of != NULL:
-            lane = lane_of[i]
-        table[5 * n + i] = next_offsets[lane]
-        next_offsets[lane] += 1
+        if target_of != NULL:
+            target = target_of[i]
+        table[5 * n + i] = next_offsets[target]
+        next_offsets[target] += 1
         table[9 * n + i] = store_ms
         parse(p, table[i], table[i] + table[n + i], &r)
         stamp_draft(
@@ -1065,7 +1065,7 @@ cdef int64_t run_end(
 
 
 def append(
-    records, sizes, lane_of, next_offsets, int64_t end, int64_t limit, int64_t segment_size,
+    records, sizes, target_of, next_offsets, int64_t end, int64_t limit, int64_t segment_size,
     int64_t store_ms, bytes host,
 ):
     """See kernel_python.append."""
@@ -1073,8 +1073,8 @@ def append(
     cdef Column size = Column(sizes, PyBUF_SIMPLE)
     cdef Column ends = Column(next_offsets, PyBUF_WRITABLE, 1)
     cdef int64_t n = size.size // 8, host_bytes = len(host), bad = 0, first = 0, behind = end, last
-    cdef Column lanes
-    cdef const int64_t *lane_at = NULL
+    cdef Column targets
+    cdef const int64_t *target_at = NULL
     cdef const uint8_t *host_at = host
     if not have_room(ends.values, ends.size // 8, n):
         raise ValueError("a queue has no offsets left")
@@ -1082,13 +1082,13 @@ def append(
         raise ValueError("a host has 8 or 20 bytes")
     if segment_size <= TAIL or end < 0:
         raise ValueError("no place in a segment")
-    if lane_of is not None:
-        lanes = Column(lane_of, PyBUF_SIMPLE, n)
-        lane_at = lanes.values
+    if target_of is not None:
+        targets = Column(target_of, PyBUF_SIMPLE, n)
+        target_at = targets.values
     table = PyByteArray_FromStringAndSize(NULL, n * FIELDS * 8)
     cdef int64_t *t = <int64_t *>PyByteArray_AsString(table)
     problem = read_drafts(
-        data.at, data.size, size.values, n, lane_at, ends.size // 8, host_bytes == 20, t, &bad
+        data.at, data.size, size.values, n, target_at, ends.size // 8, host_bytes == 20, t, &bad
     )
     if problem == -1:
         raise ValueError("a record has none of the queues")
@@ -1097,7 +1097,7 @@ def append(
     if problem:
         return bytearray(), [], [], end, problem, bad
     stamp_all(
-        data.at, t, n, lane_at, <int64_t *>ends.at, store_ms, host_at, host_bytes
+        data.at, t, n, target_at, <int64_t *>ends.at, store_ms, host_at, host_bytes
     )
     runs, blanks = [], []
     while first < n:

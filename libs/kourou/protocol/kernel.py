@@ -21,7 +21,7 @@ __all__ = [
     "append",
     "batch",
     "check_drafts",
-    "check_lanes",
+    "check_targets",
     "draft",
     "edit",
     "index_entries",
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         append,
         batch,
         check_drafts,
-        check_lanes,
+        check_targets,
         draft,
         index_entries,
         link_slots,
@@ -92,7 +92,7 @@ else:
     scan = _module.scan
     check_drafts = _module.check_drafts
     verify = _module.verify
-    check_lanes = _module.check_lanes
+    check_targets = _module.check_targets
     append = _module.append
     batch = _module.batch
     draft = _module.draft

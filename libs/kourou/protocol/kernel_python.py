@@ -107,7 +107,7 @@ broker's IPv6 address.
 """
 
 OTHER_QUEUE, OTHER_TOPIC = 9, 10
-"""The property of its queue (lane) that a draft does not have."""
+"""The property of its queue (target) that a draft does not have."""
 
 UNTILED = 16
 """The sizes of drafts do not add up to their bytes."""
@@ -195,29 +195,29 @@ def check_drafts(
     return _table(found), moves, 0, 0
 
 
-def check_lanes(
+def check_targets(
     records: Column,
     table: Column,
     topics: list[bytes],
     queue_ids: Column,
-    lane_of: Column | None = None,
+    target_of: Column | None = None,
 ) -> int:
-    """Check that each record of a table has the topic and the queue ID of its queue (lane).
+    """Check that each record of a table has the topic and the queue ID of its queue (target).
 
-    Returns 0, OTHER_QUEUE or OTHER_TOPIC. `lane_of` has the index of each record's lane; None means
-    0 for all.
+    Returns 0, OTHER_QUEUE or OTHER_TOPIC. `target_of` has the index of each record's target; None
+    means 0 for all.
     """
     view = _view(records)
     column, queues = _numbers(table), _numbers(queue_ids)
     count = len(column) // len(FIELDS)
-    lanes = [0] * count if lane_of is None else _numbers(lane_of).tolist()
-    if not all(0 <= lane < len(topics) for lane in lanes):
+    targets = [0] * count if target_of is None else _numbers(target_of).tolist()
+    if not all(0 <= target < len(topics) for target in targets):
         raise ValueError("a record has none of the queues")
     at = count * FIELDS.index("queue_id")
-    if any(column[at + row] != queues[lane] for row, lane in enumerate(lanes)):
+    if any(column[at + row] != queues[target] for row, target in enumerate(targets)):
         return OTHER_QUEUE
     topic_of = _topics(view, column, count)
-    return OTHER_TOPIC if any(map(ne, topic_of, map(topics.__getitem__, lanes))) else 0
+    return OTHER_TOPIC if any(map(ne, topic_of, map(topics.__getitem__, targets))) else 0
 
 
 def topics(records: Column, table: Column) -> tuple[list[bytes], bytearray | None]:
@@ -442,7 +442,7 @@ def verify(
 def append(
     records: Column,
     sizes: Column,
-    lane_of: Column | None,
+    target_of: Column | None,
     next_offsets: Column,
     end: int,
     limit: int,
@@ -453,8 +453,8 @@ def append(
     """Assign offsets and positions to adjacent drafts in `records`, and stamp them, after log
     position `end`.
 
-    `lane_of` has the index of each draft's queue; None means 0 for all. `next_offsets` has the next
-    offset of each queue and is advanced. A record is entirely inside a segment, followed by at
+    `target_of` has the index of each draft's queue; None means 0 for all. `next_offsets` has the
+    next offset of each queue and is advanced. A record is entirely inside a segment, followed by at
     least SEGMENT_TAIL bytes. Returns the table of the stamped records; the contiguous runs, as
     (first record, number of records, position); the fillers that close segments, as (position,
     bytes); the log's end; 0 and 0. In place of the zeros: the problem and the index of the first
@@ -467,7 +467,7 @@ def append(
         length_of, offset_of = _numbers(sizes), _numbers(next_offsets)
         if any(offset > _LONG_MAX - len(length_of) for offset in offset_of):
             raise ValueError("a queue has no offsets left")
-        lanes = None if lane_of is None else _numbers(lane_of)
+        targets = None if target_of is None else _numbers(target_of)
         found: list[tuple[int, Parts]] = []
         at = 0
         for index, size in enumerate(length_of):
@@ -476,7 +476,7 @@ def append(
                 return *refused, STRUCTURE, index
             if len(host) == HOST_V6_BYTES and not parts.sys_flag & STORE_V6:
                 return *refused, NARROW, index
-            if lanes is not None and not 0 <= lanes[index] < len(offset_of):
+            if targets is not None and not 0 <= targets[index] < len(offset_of):
                 raise ValueError("a record has none of the queues")
             found.append((at, parts))
             at += size
@@ -491,9 +491,9 @@ def append(
         blanks: list[tuple[int, int]] = []
         stamped: list[tuple[int, Parts]] = []
         for index, (at, parts) in enumerate(found):
-            lane = 0 if lanes is None else lanes[index]
-            offset, position = offset_of[lane], places[index]
-            offset_of[lane] += 1
+            target = 0 if targets is None else targets[index]
+            offset, position = offset_of[target], places[index]
+            offset_of[target] += 1
             view[at + 20 : at + 28] = offset.to_bytes(8, "big", signed=True)
             view[at + 28 : at + 36] = position.to_bytes(8, "big", signed=True)
             _stamp_end(view, at, parts, store_ms, host)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kourou.engine.admin.topic_table import TopicRules
-from kourou.engine.delays.progress import PROGRESS_LANE
+from kourou.engine.delays.progress import PROGRESS_TARGET
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
 from kourou.eventstore.database import Database, sqlite_url, with_password
 from kourou.eventstore.event_store import EventStore
@@ -92,7 +92,7 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
         mirror, rules = ConfigMirror(disk, store.paths), rules_of(settings)
         # An unreachable event store is not queried again here; the projector retries it later.
         booted = boot_control(store, None if trouble else events, mirror, rules)
-        delays = mirror.delays(known=store.queue_range(*PROGRESS_LANE) is not None)
+        delays = mirror.delays(known=store.queue_range(*PROGRESS_TARGET) is not None)
     except BaseException:
         if events is not None:
             events.close()

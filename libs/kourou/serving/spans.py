@@ -133,7 +133,7 @@ class BrokerSpans:
             span.set({names.COPIES: opened.watched.copies})
         code = int(reply.code)
         if isinstance(header, SendRecordsResponse):
-            code = code or next((lane for lane in header.lane_codes if lane), 0)
+            code = code or next((target for target in header.target_codes if target), 0)
         elif isinstance(header, PullResponse):
             span.set({names.SIZE_BYTES: sum(map(len, reply.body))})
         span.set({names.RESPONSE_CODE: code})
@@ -214,7 +214,7 @@ def _key(to: ReplyTo) -> _Key:
 def _about(request: Request) -> tuple[str, dict[str, Value]]:
     """Return a span's name, and its attributes of the request."""
     if isinstance(request, SendRecords):
-        topic = request.lanes[0].topic if request.lanes else ""
+        topic = request.targets[0].topic if request.targets else ""
         about: dict[str, Value] = {
             names.OPERATION_NAME: names.STORE,
             names.DESTINATION: topic,

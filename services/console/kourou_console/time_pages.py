@@ -41,7 +41,7 @@ broker's clock may go backwards.
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Target:
     """One queue: `offset` is the next one to read, `end` is the end of the time range."""
 
     queue: MessageQueue
@@ -67,31 +67,31 @@ class _Pool:
     """The earliest messages of all queues, in their order."""
 
     def __init__(self, count: int) -> None:
-        self.kept: list[tuple[Key, ReceivedMessage, _Lane]] = []
+        self.kept: list[tuple[Key, ReceivedMessage, _Target]] = []
         self._count = count
         self._size_bytes = 0
         self._end: Key | None = None
 
-    def take(self, lane: _Lane, message: ReceivedMessage) -> None:
+    def take(self, target: _Target, message: ReceivedMessage) -> None:
         """Add a message, or cut its queue; then cut the queues of messages over the limits."""
-        lane.came_to_ms = max(lane.came_to_ms, message.store_timestamp)
-        key = (lane.came_to_ms, lane.queue, message.offset)
+        target.came_to_ms = max(target.came_to_ms, message.store_timestamp)
+        key = (target.came_to_ms, target.queue, message.offset)
         if self._end is not None and key > self._end:
-            _cut(lane, message)
+            _cut(target, message)
             return
         # A copy, so that a small message does not keep the whole buffer in memory.
-        insort(self.kept, (key, message.alone(), lane))
+        insort(self.kept, (key, message.alone(), target))
         self._size_bytes += message.size
         while len(self.kept) > self._count or (
             self._size_bytes > MESSAGES_PAGE_BYTES_MAX and len(self.kept) > 1
         ):
-            self._end, late, its_lane = self.kept.pop()
+            self._end, late, its_target = self.kept.pop()
             self._size_bytes -= late.size
-            _cut(its_lane, late)
+            _cut(its_target, late)
 
 
-def _cut(lane: _Lane, message: ReceivedMessage) -> None:
-    lane.offset, lane.cut, lane.done = message.offset, True, False
+def _cut(target: _Target, message: ReceivedMessage) -> None:
+    target.offset, target.cut, target.done = message.offset, True, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,78 +139,78 @@ async def page(
     At most `count`, and at most MESSAGES_PAGE_BYTES_MAX bytes.
     """
     missing: list[Missing] = []
-    lanes: list[_Lane] = []
+    targets: list[_Target] = []
     pool = _Pool(count)
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def filled(queue: MessageQueue, offset: int) -> None:
         async with gate:
-            lane: _Lane | None = None
+            target: _Target | None = None
             begin = offset
             try:
                 low, high = await reading.bounds(queue)
                 begin = max(offset, low)
-                lane = _Lane(queue, begin, high)
-                await _fill(reading, lane, pool, until_ms, count, wanted)
+                target = _Target(queue, begin, high)
+                await _fill(reading, target, pool, until_ms, count, wanted)
             except KourouError as error:
                 missing.append(Missing(str(queue), why(error)))
-                if lane is None or (lane.offset == begin and not lane.cut):
+                if target is None or (target.offset == begin and not target.cut):
                     return
-            lanes.append(lane)
+            targets.append(target)
 
     await asyncio.gather(*(filled(queue, offset) for queue, offset in offsets.items()))
-    horizon_ms = min((lane.known_until_ms for lane in lanes), default=_NEVER_MS)
+    horizon_ms = min((target.known_until_ms for target in targets), default=_NEVER_MS)
     shown: list[ReceivedMessage] = []
     places = dict(offsets)
-    places.update((lane.queue, lane.offset) for lane in lanes)
-    more = not all(lane.done for lane in lanes)
+    places.update((target.queue, target.offset) for target in targets)
+    more = not all(target.done for target in targets)
     for (time_ms, queue, offset), message, _ in pool.kept:
         if time_ms <= horizon_ms:
             shown.append(message)
         else:
             more = True
             places[queue] = min(places[queue], offset)
-    damaged = [one for lane in lanes for one in lane.damaged]
+    damaged = [one for target in targets for one in target.damaged]
     return Page(shown, places if more else None, missing, damaged)
 
 
 async def _fill(
-    reading: Reading, lane: _Lane, pool: _Pool, until_ms: int, count: int, wanted: str | Sql
+    reading: Reading, target: _Target, pool: _Pool, until_ms: int, count: int, wanted: str | Sql
 ) -> None:
     """Read until `count`, the end of the range, a cut, or the limit of reads is reached."""
     taken = 0
     for _ in range(READS):
-        if lane.offset >= lane.end and not lane.was_cut():
-            lane.done = True
-        if lane.done or lane.was_cut() or taken >= count:
+        if target.offset >= target.end and not target.was_cut():
+            target.done = True
+        if target.done or target.was_cut() or taken >= count:
             return
-        asked = lane.offset
+        asked = target.offset
         try:
             result = await reading.read(
-                lane.queue,
+                target.queue,
                 asked,
                 wanted=wanted,
                 count_max=count - taken,
                 size_bytes_max=READ_BYTES,
             )
         except UnreadableMessages as error:
-            if lane.was_cut():
+            if target.was_cut():
                 return
-            lane.damaged.append(Missing(f"{lane.queue!s}@{asked}", str(error)))
-            lane.offset = max(asked + 1, error.next_offset)
+            target.damaged.append(Missing(f"{target.queue!s}@{asked}", str(error)))
+            target.offset = max(asked + 1, error.next_offset)
             continue
-        if lane.was_cut():
+        if target.was_cut():
             return
         if result.status is PullStatus.NO_NEW_MESSAGE:
-            lane.done = True
+            target.done = True
             return
         for message in result.messages:
             if message.store_timestamp > until_ms:
-                lane.offset, lane.done = message.offset, True
+                target.offset, target.done = message.offset, True
                 return
-            pool.take(lane, message)
-            if lane.was_cut():
+            pool.take(target, message)
+            if target.was_cut():
                 return
-            lane.offset = message.offset + 1
+            target.offset = message.offset + 1
             taken += 1
-        lane.offset = max(result.next_offset, asked + 1)
+        target.offset = max(result.next_offset, asked + 1)

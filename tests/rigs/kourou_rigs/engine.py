@@ -113,13 +113,13 @@ class MemoryStore:
             kind = stored.sys_flag & SysFlag.TRANSACTION_MASK
             if kind in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK):
                 continue
-            lane = (stored.topic, stored.queue_id)
-            if lane not in self.queues:
-                self.queues[lane], self.firsts[lane] = [], stored.offset
-            queue = self.queues[lane]
-            assert stored.offset == self.firsts[lane] + len(queue), (lane, stored.offset)
+            target = (stored.topic, stored.queue_id)
+            if target not in self.queues:
+                self.queues[target], self.firsts[target] = [], stored.offset
+            queue = self.queues[target]
+            assert stored.offset == self.firsts[target] + len(queue), (target, stored.offset)
             queue.append(stored.position)
-            grown[lane] = stored.offset + 1
+            grown[target] = stored.offset + 1
         self._pending = []
         return [(topic, queue_id, high) for (topic, queue_id), high in grown.items()]
 
@@ -139,8 +139,8 @@ class MemoryStore:
 
     def drop(self, topic: str) -> None:
         """Remove the queues of a topic."""
-        for lane in [lane for lane in self.queues if lane[0] == topic]:
-            del self.queues[lane]
+        for target in [target for target in self.queues if target[0] == topic]:
+            del self.queues[target]
 
     # -- the store interface of the engine ----------------------------------------------------
 

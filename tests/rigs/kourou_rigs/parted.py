@@ -18,7 +18,7 @@ ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)
 SIZE = 2048
 SETTINGS = small_settings(ROOT, segment_size_bytes=SIZE)
-LANES = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
+TARGETS = (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
 
 
 def opened(disk: SimDisk) -> Store:
@@ -26,13 +26,15 @@ def opened(disk: SimDisk) -> Store:
     return Store.open(SETTINGS, disk)
 
 
-def write(store: Store, count: int, seed: int, *, fixed: int = 0, lanes: int = 3) -> list[Written]:
+def write(
+    store: Store, count: int, seed: int, *, fixed: int = 0, targets: int = 3
+) -> list[Written]:
     """Store messages as a leader does; bodies have `fixed` bytes or a random size below 300."""
     rng = random.Random(seed)
     writer = StoreWriter(store)
     written: list[Written] = []
     for number in range(count):
-        topic, queue_id = LANES[rng.randrange(lanes)]
+        topic, queue_id = TARGETS[rng.randrange(targets)]
         body = rng.randbytes(fixed or rng.randrange(300))
         written += writer.write([Draft(topic, queue_id, body, keys=(f"s{seed}n{number}",))])
     return written

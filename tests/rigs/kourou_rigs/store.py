@@ -72,13 +72,13 @@ class StoreWriter:
     def stamp(self, drafts: Sequence[Draft]) -> list[Written]:
         """Assign positions at the end of the log to drafts, without writing them."""
         blobs = [self._encode(draft) for draft in drafts]
-        lanes = list(dict.fromkeys((draft.topic, draft.queue_id) for draft in drafts))
-        ends = array("q", [self._next_offset(lane) for lane in lanes])
+        targets = list(dict.fromkeys((draft.topic, draft.queue_id) for draft in drafts))
+        ends = array("q", [self._next_offset(target) for target in targets])
         records = bytearray().join(blobs)
         table, self._runs, self._blanks, self._end, problem, _ = kernel.append(
             records,
             array("q", map(len, blobs)),
-            array("q", [lanes.index((draft.topic, draft.queue_id)) for draft in drafts]),
+            array("q", [targets.index((draft.topic, draft.queue_id)) for draft in drafts]),
             ends,
             self._store.end,
             1 << 62,
@@ -87,7 +87,7 @@ class StoreWriter:
             _HOST,
         )
         assert not problem, "a draft has no place in a segment"
-        self._next_offsets.update(zip(lanes, ends, strict=True))
+        self._next_offsets.update(zip(targets, ends, strict=True))
         found = RecordColumns(records, table)
         places = zip(found.queue_offsets.tolist(), found.positions.tolist(), strict=True)
         return [
@@ -95,11 +95,11 @@ class StoreWriter:
             for index, (draft, (offset, position)) in enumerate(zip(drafts, places, strict=True))
         ]
 
-    def _next_offset(self, lane: tuple[str, int]) -> int:
-        if lane not in self._next_offsets:
-            known = self._store.queue_range(*lane)
-            self._next_offsets[lane] = known[1] if known is not None else 0
-        return self._next_offsets[lane]
+    def _next_offset(self, target: tuple[str, int]) -> int:
+        if target not in self._next_offsets:
+            known = self._store.queue_range(*target)
+            self._next_offsets[target] = known[1] if known is not None else 0
+        return self._next_offsets[target]
 
     def write(self, drafts: Sequence[Draft], *, dispatch: bool = True) -> list[Written]:
         """Append drafts as one batch, allocating space first; dispatch them unless disabled."""

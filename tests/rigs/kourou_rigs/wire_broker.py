@@ -38,7 +38,7 @@ from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request, Response
 from kourou_rigs.wire_filters import WireFilters
 from kourou_rigs.wire_locks import WireLocks
-from kourou_rigs.wire_retries import Lane, sent_again, taken_back
+from kourou_rigs.wire_retries import Target, sent_again, taken_back
 
 
 @dataclass
@@ -105,8 +105,8 @@ class WireBroker:
         self.host = (f"10.0.0.{number}", 10911)
         self.topics = topics
         self.perms = {} if perms is None else perms
-        self.queues: dict[Lane, list[bytes]] = {}
-        self.min_offsets: dict[Lane, int] = {}
+        self.queues: dict[Target, list[bytes]] = {}
+        self.min_offsets: dict[Target, int] = {}
         self.position = 0
         self.committed: dict[tuple[str, str, int], int] = {}
         self.members: dict[str, dict[str, Wire]] = {}
@@ -182,24 +182,24 @@ class WireBroker:
     def _send(self, _wire: Wire, _number: int, request: sending.SendRecords, body: bytes) -> Answer:
         self.frames.append(request)
         sizes = struct.unpack(f"<{len(request.sizes) // 4}I", request.sizes)
-        lane_of = [0] * len(sizes)
-        if request.lane_of:
-            lane_of = list(struct.unpack(f"<{len(sizes)}H", request.lane_of))
-        lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
-        assert len(set(lanes)) == len(lanes), "a queue is named once in a frame"
+        target_of = [0] * len(sizes)
+        if request.target_of:
+            target_of = list(struct.unpack(f"<{len(sizes)}H", request.target_of))
+        targets = [(target.topic, target.queue_id) for target in request.targets]
+        assert len(set(targets)) == len(targets), "a queue is named once in a frame"
         count = request.default_topic_queue_nums
-        for topic, _ in lanes:
+        for topic, _ in targets:
             self.topics.setdefault(topic, (count, count))
-        first_offsets = [len(self.queues.get(lane, [])) for lane in lanes]
+        first_offsets = [len(self.queues.get(target, [])) for target in targets]
         run, at = self.position, 0
-        for size, number in zip(sizes, lane_of, strict=True):
-            self.store(lanes[number], body[at : at + size])
+        for size, number in zip(sizes, target_of, strict=True):
+            self.store(targets[number], body[at : at + size])
             at += size
         assert at == len(body), "the sizes tile the body"
         header = sending.SendRecordsResponse(
-            lane_codes=[0] * len(lanes),
-            lane_remarks=[""] * len(lanes),
-            lane_offsets=first_offsets,
+            target_codes=[0] * len(targets),
+            target_remarks=[""] * len(targets),
+            target_offsets=first_offsets,
             runs=[(0, run)],
         )
         return Answer(header=header)
@@ -207,11 +207,13 @@ class WireBroker:
     def _send_one(
         self, _wire: Wire, _number: int, request: sending.SendMessage, body: bytes
     ) -> Answer:
-        lane, draft = sent_again(request, body, self.retry_times_max)
-        self.topics.setdefault(lane[0], (1, 1))
-        self.store(lane, draft)
-        offset = len(self.queues[lane]) - 1
-        return Answer(header=sending.SendResponse(msg_id="", queue_id=lane[1], queue_offset=offset))
+        target, draft = sent_again(request, body, self.retry_times_max)
+        self.topics.setdefault(target[0], (1, 1))
+        self.store(target, draft)
+        offset = len(self.queues[target]) - 1
+        return Answer(
+            header=sending.SendResponse(msg_id="", queue_id=target[1], queue_offset=offset)
+        )
 
     def _take_back(
         self, _wire: Wire, _number: int, request: sending.ConsumerSendMsgBack, _body: bytes
@@ -219,15 +221,15 @@ class WireBroker:
         for record in self._records():
             found = decode_record(record)
             if found.position == request.offset:
-                lane, draft = taken_back(request, found, self.retry_times_max)
-                self.topics.setdefault(lane[0], (1, 1))
-                self.store(lane, draft)
+                target, draft = taken_back(request, found, self.retry_times_max)
+                self.topics.setdefault(target[0], (1, 1))
+                self.store(target, draft)
                 return Answer()
         return Answer(Code.SYSTEM_ERROR, remark="no message lies there")
 
-    def store(self, lane: Lane, draft: bytes) -> None:
+    def store(self, target: Target, draft: bytes) -> None:
         """Store one draft and complete the pulls that are parked for it."""
-        records = self.queues.setdefault(lane, [])
+        records = self.queues.setdefault(target, [])
         record = bytearray(draft)
         stamp(
             record,
@@ -239,7 +241,7 @@ class WireBroker:
         )
         self.position += len(record)
         records.append(bytes(record))
-        for hold in [hold for hold in self.holds if _lane(hold.request) == lane]:
+        for hold in [hold for hold in self.holds if _target(hold.request) == target]:
             self.release(hold)
 
     # -- pulling ----------------------------------------------------------------------------------
@@ -272,8 +274,8 @@ class WireBroker:
             hold.wire.reply(hold.correlation, self._read(hold.request))
 
     def _read(self, request: pulling.PullMessage) -> Answer:
-        records = self.queues.get(_lane(request), [])
-        low, high = self.min_offsets.get(_lane(request), 0), len(records)
+        records = self.queues.get(_target(request), [])
+        low, high = self.min_offsets.get(_target(request), 0), len(records)
 
         def place(next_offset: int) -> pulling.PullResponse:
             return pulling.PullResponse(
@@ -379,30 +381,30 @@ class WireBroker:
     def _max_offset(
         self, _wire: Wire, _number: int, request: offsets.GetMaxOffset, _body: bytes
     ) -> Answer:
-        high = len(self.queues.get(_lane(request), []))
+        high = len(self.queues.get(_target(request), []))
         return Answer(header=offsets.GetMaxOffsetResponse(offset=high))
 
     def _min_offset(
         self, _wire: Wire, _number: int, request: offsets.GetMinOffset, _body: bytes
     ) -> Answer:
-        low = self.min_offsets.get(_lane(request), 0)
+        low = self.min_offsets.get(_target(request), 0)
         return Answer(header=offsets.GetMinOffsetResponse(offset=low))
 
     def _earliest(
         self, _wire: Wire, _number: int, request: offsets.GetEarliestMsgStoreTime, _body: bytes
     ) -> Answer:
-        records = self.queues.get(_lane(request))
+        records = self.queues.get(_target(request))
         first_ms = decode_record(records[0]).store_timestamp if records else -1
         return Answer(header=offsets.GetEarliestMsgStoreTimeResponse(timestamp=first_ms))
 
     def _by_time(
         self, _wire: Wire, _number: int, request: offsets.SearchOffsetByTimestamp, _body: bytes
     ) -> Answer:
-        found = self._offset_at(_lane(request), request.timestamp)
+        found = self._offset_at(_target(request), request.timestamp)
         return Answer(header=offsets.SearchOffsetByTimestampResponse(offset=found))
 
-    def _offset_at(self, lane: Lane, timestamp_ms: int) -> int:
-        records = self.queues.get(lane, [])
+    def _offset_at(self, target: Target, timestamp_ms: int) -> int:
+        records = self.queues.get(target, [])
         if timestamp_ms < 0:
             return len(records)
         return sum(decode_record(record).store_timestamp < timestamp_ms for record in records)
@@ -435,8 +437,8 @@ class WireBroker:
     def _delete_topic(
         self, _wire: Wire, _number: int, request: DeleteTopicInBroker, _body: bytes
     ) -> Answer:
-        for lane in [lane for lane in self.queues if lane[0] == request.topic]:
-            del self.queues[lane]
+        for target in [target for target in self.queues if target[0] == request.topic]:
+            del self.queues[target]
         return Answer()
 
     def _topic_stats(
@@ -502,5 +504,5 @@ class _OfQueue(Protocol):
     def queue_id(self) -> int: ...
 
 
-def _lane(request: _OfQueue) -> Lane:
+def _target(request: _OfQueue) -> Target:
     return request.topic, request.queue_id

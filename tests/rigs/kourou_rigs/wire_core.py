@@ -165,8 +165,8 @@ class CoreBroker(WireBroker):
     def _show(self) -> None:
         store, control = self.engine.store, self.engine.control
         self.queues = {
-            lane: [store.records[position] for position in positions]
-            for lane, positions in store.queues.items()
+            target: [store.records[position] for position in positions]
+            for target, positions in store.queues.items()
         }
         for topic in control.topics.table.values():
             if topic.name not in self.topics and not self._rules.owns(topic.name):

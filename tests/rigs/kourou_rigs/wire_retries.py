@@ -9,10 +9,10 @@ from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.protocol.record.properties import encode_properties
 
-Lane = tuple[str, int]
+Target = tuple[str, int]
 
 
-def sent_again(request: SendMessage, body: bytes, times_max: int) -> tuple[Lane, bytes]:
+def sent_again(request: SendMessage, body: bytes, times_max: int) -> tuple[Target, bytes]:
     """The draft of a single send; a retry beyond the last attempt becomes a dead letter."""
     times = request.reconsume_times or 0
     if request.max_reconsume_times is not None:
@@ -20,10 +20,10 @@ def sent_again(request: SendMessage, body: bytes, times_max: int) -> tuple[Lane,
     topic = request.topic
     if topic.startswith(RETRY_PREFIX) and times >= times_max:
         topic = dlq_topic(topic.removeprefix(RETRY_PREFIX))
-    lane = (topic, 0 if topic != request.topic else max(0, request.queue_id))
+    target = (topic, 0 if topic != request.topic else max(0, request.queue_id))
     draft = encode_draft(
         topic=topic.encode(),
-        queue_id=lane[1],
+        queue_id=target[1],
         body=body,
         properties=(request.properties or "").encode(),
         flag=request.flag,
@@ -32,12 +32,12 @@ def sent_again(request: SendMessage, body: bytes, times_max: int) -> tuple[Lane,
         born_host=encode_host(("10.9.9.9", 1)),
         reconsume_times=times,
     )
-    return lane, draft
+    return target, draft
 
 
 def taken_back(
     request: ConsumerSendMsgBack, found: StoredMessage, times_max: int
-) -> tuple[Lane, bytes]:
+) -> tuple[Target, bytes]:
     """The draft of a message that a consumer sends back: a retry, or a dead letter."""
     if request.max_reconsume_times is not None:
         times_max = request.max_reconsume_times

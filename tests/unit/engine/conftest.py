@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine
@@ -41,13 +41,13 @@ def draft() -> Callable[..., bytes]:
 def records() -> Callable[..., tuple[SendRecords, bytes]]:
     def make(
         drafts: Sequence[bytes],
-        lanes: Sequence[tuple[str, int]] = (("orders", 0),),
-        lane_of: Sequence[int] = (),
+        targets: Sequence[tuple[str, int]] = (("orders", 0),),
+        target_of: Sequence[int] = (),
         **fields: object,
     ) -> tuple[SendRecords, bytes]:
         request = SendRecords(
-            lanes=[Lane(*lane) for lane in lanes],
-            lane_of=struct.pack(f"<{len(lane_of)}H", *lane_of),
+            targets=[Target(*target) for target in targets],
+            target_of=struct.pack(f"<{len(target_of)}H", *target_of),
             sizes=struct.pack(f"<{len(drafts)}I", *map(len, drafts)),
             producer_group="p",
             default_topic="TBW102",

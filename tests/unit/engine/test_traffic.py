@@ -27,19 +27,19 @@ def test_sizes_are_counted_by_rocketmqs_bounds() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[300] * 9, [5_000] * 9, MIXED])
-@pytest.mark.parametrize("lanes", [None, [0, 1, 2, 2, 1, 0, 0, 1, 2], [2] * 9])
-def test_a_batch_counts_as_its_messages(sizes: list[int], lanes: list[int] | None) -> None:
+@pytest.mark.parametrize("targets", [None, [0, 1, 2, 2, 1, 0, 0, 1, 2], [2] * 9])
+def test_a_batch_counts_as_its_messages(sizes: list[int], targets: list[int] | None) -> None:
     topics = ["orders", "bills", "orders"]  # two queues of one topic
     together, alone = Traffic(), Traffic()
-    lane_of = None if lanes is None else np.asarray(lanes, np.uint16)
+    target_of = None if targets is None else np.asarray(targets, np.uint16)
     for _ in range(2):
-        together.taken_many(topics, lane_of, np.asarray(sizes, np.int64))
+        together.taken_many(topics, target_of, np.asarray(sizes, np.int64))
         for number, size in enumerate(sizes):
-            alone.taken(topics[0 if lanes is None else lanes[number]], size)
+            alone.taken(topics[0 if targets is None else targets[number]], size)
     assert counted(together) == counted(alone)
-    together.taken_many_to(HALF_TOPIC, topics, lane_of, np.asarray(sizes, np.int64))
+    together.taken_many_to(HALF_TOPIC, topics, target_of, np.asarray(sizes, np.int64))
     for number, size in enumerate(sizes):
-        alone.taken_to(HALF_TOPIC, topics[0 if lanes is None else lanes[number]], size)
+        alone.taken_to(HALF_TOPIC, topics[0 if targets is None else targets[number]], size)
     assert together.kinds_in == alone.kinds_in
 
 

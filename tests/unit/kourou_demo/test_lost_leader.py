@@ -8,7 +8,7 @@ from kourou.clock import SystemClock
 from kourou.errors import Unavailable
 from kourou.model.message import SendResult, SendStatus
 from kourou_demo.flights import Flight
-from kourou_demo.lost_leader import LANES, Traffic
+from kourou_demo.lost_leader import TARGETS, Traffic
 
 COUNT = 30
 
@@ -71,7 +71,7 @@ async def test_the_time_is_that_of_a_send_begun_when_the_leader_was_gone() -> No
     some.leader_is_gone = True
     clock.ms = 1_700
     some.answered(7, begun_without=False)
-    assert (group.asked, some.failover_ms) == (LANES, 0), "an answer that was still on its way"
+    assert (group.asked, some.failover_ms) == (TARGETS, 0), "an answer that was still on its way"
     group.led.set()
     await settled()
     assert some.failover_ms == 700
@@ -95,7 +95,7 @@ async def test_a_send_that_fails_is_told_of() -> None:
 
     some = traffic()
     await some.send(Nobody())  # type: ignore[arg-type]
-    assert some.failures == ["a send failed: nobody leads"] * LANES
+    assert some.failures == ["a send failed: nobody leads"] * TARGETS
 
 
 def test_what_was_heard_is_counted_by_flight() -> None:

@@ -40,7 +40,7 @@ def draft(body=b"x"):
 def send(*bodies):
     drafts = [draft(body) for body in bodies]
     sizes = b"".join(len(one).to_bytes(4, "little") for one in drafts)
-    request = sending.SendRecords(lanes=[sending.Lane("T", 0)], sizes=sizes, producer_group="p")
+    request = sending.SendRecords(targets=[sending.Target("T", 0)], sizes=sizes, producer_group="p")
     return request, b"".join(drafts)
 
 
@@ -58,7 +58,7 @@ def pull(offset, flags=0):
 
 def test_what_is_sent_is_stored_and_pulled(broker):
     answer = broker.answer(Wire(), 1, *send(b"1", b"2", b"3"))
-    assert answer.header.lane_offsets == [0]
+    assert answer.header.target_offsets == [0]
     assert [message.body for message in broker.stored("T")] == [b"1", b"2", b"3"]
     pulled = broker.answer(Wire(), 2, pull(1), b"")
     assert (pulled.code, pulled.header.next_begin_offset) == (0, 3)

@@ -89,8 +89,8 @@ def test_delayed_and_failed_messages(site) -> None:
     figures.lost, figures.undeliverable = 2, 1
     broker_parts.send_back.sent_back["orders", "g"] = 4
     broker_parts.send_back.dead["orders", "g"] = 1
-    lane = ("SCHEDULE_TOPIC_XXXX", 2)
-    broker_parts.appends.write_one(delayed_draft(3, "U", *lane), lane, site.clock.now_ms())
+    target = ("SCHEDULE_TOPIC_XXXX", 2)
+    broker_parts.appends.write_one(delayed_draft(3, "U", *target), target, site.clock.now_ms())
     site.perform(broker_parts.appends.take_done())
     found = page(site, broker_parts)
     assert value(found, "kourou_delayed_waiting", delay_level="3") == 1

@@ -17,10 +17,10 @@ from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.protocol.messages.sending import (
-    Lane,
     SendMessage,
     SendRecords,
     SendRecordsResponse,
+    Target,
 )
 from kourou.protocol.wire.frames import NO_TRACE
 from kourou.runtime.effects import Reply
@@ -36,7 +36,7 @@ PEER = Peer(1, "local", ("127.0.0.1", 4))
 TRACE = bytes(range(1, 25)) + b"\x01"
 OTHER = bytes(range(2, 26)) + b"\x01"
 UNSAMPLED = TRACE[:24] + b"\x00"
-SEND = SendRecords(lanes=[Lane("T", 0)], sizes=b"\x01\0\0\0" * 3, producer_group="p")
+SEND = SendRecords(targets=[Target("T", 0)], sizes=b"\x01\0\0\0" * 3, producer_group="p")
 PULL = PullMessage(
     consumer_group="g",
     topic="T",
@@ -91,7 +91,7 @@ def site() -> Iterator[Site]:
 
 def test_a_send_that_is_answered_at_once(site: Site) -> None:
     send = SendRecords(
-        lanes=[Lane("T", 0)],
+        targets=[Target("T", 0)],
         sizes=b"\x01\0\0\0" * 3,
         producer_group="p",
         attempt=2,
@@ -190,9 +190,9 @@ def test_which_answers_are_errors(site: Site, code: int, failed: str) -> None:
 
 def test_a_refused_lane_is_an_error(site: Site) -> None:
     header = SendRecordsResponse(
-        lane_codes=[0, int(Code.NO_PERMISSION)],
-        lane_remarks=["", "no"],
-        lane_offsets=[1, -1],
+        target_codes=[0, int(Code.NO_PERMISSION)],
+        target_remarks=["", "no"],
+        target_offsets=[1, -1],
         runs=[],
     )
     site.spans.answered(Reply(site.arrive(SEND), 0, "", header))
@@ -216,7 +216,7 @@ def test_what_is_not_sampled_is_not_looked_at(site: Site, trace: bytes) -> None:
 
 
 def test_contexts_that_do_not_tile_count_as_none(site: Site) -> None:
-    send = SendRecords(lanes=[Lane("T", 0)], sizes=b"", producer_group="p", contexts=OTHER[:-1])
+    send = SendRecords(targets=[Target("T", 0)], sizes=b"", producer_group="p", contexts=OTHER[:-1])
     site.spans.answered(Reply(site.arrive(send)))
     assert not site.done["store T"].links
 

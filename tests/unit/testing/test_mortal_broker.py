@@ -75,7 +75,7 @@ async def test_who_waits_is_told_whenever_something_was_handled(home):
 
 async def test_before_it_listens_it_has_nothing_to_show(home):
     broker = MortalBroker(home.settings, TravelClock(), home.disk, [], lambda: None)
-    for part in ("server", "store", "desks"):
+    for part in ("server", "store", "parts"):
         with pytest.raises(AssertionError):
             getattr(broker, part)
     await broker.die()

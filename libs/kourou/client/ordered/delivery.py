@@ -1,14 +1,14 @@
 """Orderly delivery: one handler call at a time for each queue, and the handling of failures.
 
-    ConsumedQueue --hand--> lane --Turn--> runner        (this module is the queue's runner ...)
-    Window <--finish-- lane <--report-- runner           (... and the runner's report)
+    ConsumedQueue --hand--> target --Turn--> runner        (this module is the queue's runner ...)
+    Window <--finish-- target <--report-- runner           (... and the runner's report)
 
 Guarantees:
 
 - the next message of a queue is delivered only when the previous one is finished
 - a message that failed is redelivered first, after a pause during which its queue is blocked; after
   `max_reconsume_times` it is sent to the dead-letter queue and the queue continues (-1: never)
-- a lane that is ended starts no handler call; `idle` waits for the running one
+- a target that is ended starts no handler call; `idle` waits for the running one
 
 State: soft. Everything runs on the I/O thread except `finished`, `failed` and `wanted`.
 """
@@ -73,7 +73,7 @@ class DeadLetters(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Target:
     """One queue.
 
     `turn` is running or passed to the runner; `aside` is true while dead letters are sent; `pause`
@@ -93,7 +93,7 @@ class _Lane:
 
 
 class OrderedDelivery:
-    """The lanes of one consumer."""
+    """The targets of one consumer."""
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class OrderedDelivery:
         self._reports: ThreadQueue[tuple[Turn, BaseException | None]] = ThreadQueue(
             loop, self._take
         )
-        self._lanes: dict[MessageQueue, _Lane] = {}
-        self._by_turn: dict[Turn, _Lane] = {}
+        self._targets: dict[MessageQueue, _Target] = {}
+        self._by_turn: dict[Turn, _Target] = {}
         self._away: set[asyncio.Task[None]] = set()
         self._runner: Runner | None = None
         self._closing = False
@@ -134,107 +134,107 @@ class OrderedDelivery:
         assert self._runner is not None, "over comes first"
         return self._runner
 
-    # -- lanes ------------------------------------------------------------------------------------
+    # -- queues -----------------------------------------------------------------------------------
 
     def open(self, queue: MessageQueue, hold: Hold) -> None:
-        """Start a lane for a queue that is now locked; its previous lane must be idle."""
-        lane = self._lanes.get(queue)
-        if lane is not None and lane.hold is hold and not lane.ended:
+        """Start a target for a queue that is now locked; its previous target must be idle."""
+        target = self._targets.get(queue)
+        if target is not None and target.hold is hold and not target.ended:
             return
-        assert lane is None or lane.turn is None, f"a handler of {queue!s} still runs"
-        self._lanes[queue] = _Lane(queue, hold)
+        assert target is None or target.turn is None, f"a handler of {queue!s} still runs"
+        self._targets[queue] = _Target(queue, hold)
 
     def end(self, queue: MessageQueue) -> bool:
         """Start no more handler calls; returns False while one runs, which `idle` waits for."""
-        lane = self._lanes.get(queue)
-        if lane is None:
+        target = self._targets.get(queue)
+        if target is None:
             return True
-        lane.ended = True
-        lane.items.clear()
-        if lane.pause is not None:
-            lane.pause.cancel()
-            lane.pause = None
-        if lane.turn is not None:
-            lane.turn.stopped = True
-        return self._forget_idle(lane)
+        target.ended = True
+        target.items.clear()
+        if target.pause is not None:
+            target.pause.cancel()
+            target.pause = None
+        if target.turn is not None:
+            target.turn.stopped = True
+        return self._forget_idle(target)
 
     async def idle(self, queue: MessageQueue) -> None:
-        """Wait until no handler of an ended lane runs and its results are counted."""
-        lane = self._lanes.get(queue)
-        if lane is not None and lane.ended and not self._forget_idle(lane):
+        """Wait until no handler of an ended target runs and its results are counted."""
+        target = self._targets.get(queue)
+        if target is not None and target.ended and not self._forget_idle(target):
             waiter = self._loop.create_future()
-            lane.waiters.append(waiter)
+            target.waiters.append(waiter)
             await waiter
 
     def go_on(self, queue: MessageQueue) -> None:
         """Continue a queue whose lock is valid again."""
-        lane = self._lanes.get(queue)
-        if lane is not None:
-            self._next(lane)
+        target = self._targets.get(queue)
+        if target is not None:
+            self._next(target)
 
     def calling(self, queue: MessageQueue) -> bool:
         """Return whether a handler of the queue runs; for use after `close`."""
-        lane = self._lanes.get(queue)
-        return lane is not None and lane.turn is not None and lane.turn.calling
+        target = self._targets.get(queue)
+        return target is not None and target.turn is not None and target.turn.calling
 
     def waits(self) -> dict[MessageQueue, OrderedWait]:
         """Return the queues that are paused after a failure, with failed message and end time."""
         found: dict[MessageQueue, OrderedWait] = {}
-        for queue, lane in sorted(self._lanes.items()):
-            if lane.pause is not None and lane.items:
-                first = first_of(lane.items[0])
-                found[queue] = OrderedWait(first.offset, first.attempt - 1, lane.pause_until_ms)
+        for queue, target in sorted(self._targets.items()):
+            if target.pause is not None and target.items:
+                first = first_of(target.items[0])
+                found[queue] = OrderedWait(first.offset, first.attempt - 1, target.pause_until_ms)
         return found
 
-    def _forget_idle(self, lane: _Lane) -> bool:
-        if lane.turn is not None or lane.aside:
+    def _forget_idle(self, target: _Target) -> bool:
+        if target.turn is not None or target.aside:
             return False
-        if self._lanes.get(lane.queue) is lane:
-            del self._lanes[lane.queue]
-        for waiter in lane.waiters:
+        if self._targets.get(target.queue) is target:
+            del self._targets[target.queue]
+        for waiter in target.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        lane.waiters.clear()
+        target.waiters.clear()
         return True
 
     # -- the queues' runner -----------------------------------------------------------------------
 
     def hand(self, items: Sequence[Item]) -> None:
         """Accept items of one queue."""
-        lane = self._lanes.get(first_of(items[0]).queue) if items else None
-        if lane is not None and not lane.ended:
-            lane.items.extend(items)
-            self._next(lane)
+        target = self._targets.get(first_of(items[0]).queue) if items else None
+        if target is not None and not target.ended:
+            target.items.extend(items)
+            self._next(target)
 
-    def _next(self, lane: _Lane) -> None:
-        """Start the lane's next turn if nothing prevents it."""
-        if lane.turn is not None or lane.aside or lane.pause is not None:
+    def _next(self, target: _Target) -> None:
+        """Start the target's next turn if nothing prevents it."""
+        if target.turn is not None or target.aside or target.pause is not None:
             return
-        if lane.ended or self._closing:
+        if target.ended or self._closing:
             return
-        waiting = lane.items
+        waiting = target.items
         while waiting and first_of(waiting[0]).lease.window.dropped:
             waiting.popleft()  # from before an offset correction
-        if not waiting or not lane.hold.valid(self._clock.monotonic_ms()):
+        if not waiting or not target.hold.valid(self._clock.monotonic_ms()):
             return
         items = [waiting.popleft() for _ in range(min(len(waiting), TURN_ITEMS))]
-        turn = lane.turn = Turn(items, lane.hold, self._clock)
-        self._by_turn[turn] = lane
+        turn = target.turn = Turn(items, target.hold, self._clock)
+        self._by_turn[turn] = target
         self._inner.hand([turn])
 
     async def close(self, timeout_ms: int) -> bool:
         """Start no new calls, wait for running ones, then count what they finished."""
         self._closing = True
-        for lane in self._lanes.values():
-            if lane.pause is not None:
-                lane.pause.cancel()
+        for target in self._targets.values():
+            if target.pause is not None:
+                target.pause.cancel()
         for turn in self._by_turn:
             turn.stopped = True
         ended = await self._inner.close(timeout_ms)
         for task in list(self._away):
             task.cancel()
-        for turn, lane in list(self._by_turn.items()):
-            self._count(lane, turn)
+        for turn, target in list(self._by_turn.items()):
+            self._count(target, turn)
         return ended
 
     def running(self) -> list[Item]:
@@ -267,22 +267,22 @@ class OrderedDelivery:
 
     def _take(self, reports: list[tuple[Turn, BaseException | None]]) -> None:
         for turn, error in reports:
-            lane = self._by_turn.pop(turn, None)
-            if lane is None:
+            target = self._by_turn.pop(turn, None)
+            if target is None:
                 continue
-            self._count(lane, turn)
-            lane.turn = None
+            self._count(target, turn)
+            target.turn = None
             left = turn.items[turn.done :]
-            lane.items.extendleft(reversed(left))
+            target.items.extendleft(reversed(left))
             if error is not None and left:
-                self._refused(lane, error)
-            if lane.ended:
-                lane.items.clear()
-                self._forget_idle(lane)
+                self._refused(target, error)
+            if target.ended:
+                target.items.clear()
+                self._forget_idle(target)
             else:
-                self._next(lane)
+                self._next(target)
 
-    def _count(self, lane: _Lane, turn: Turn) -> None:
+    def _count(self, target: _Target, turn: Turn) -> None:
         """Finish the completed items, or keep them until they are committed; can be repeated."""
         done, first = turn.done, turn.taken
         turn.taken = done
@@ -291,9 +291,9 @@ class OrderedDelivery:
             return
         committed = min(turn.committed, done)
         if committed > first:
-            self._finish([*lane.uncommitted, *turn.items[first:committed]])
-            lane.uncommitted = []
-        lane.uncommitted += turn.items[max(first, committed) : done]
+            self._finish([*target.uncommitted, *turn.items[first:committed]])
+            target.uncommitted = []
+        target.uncommitted += turn.items[max(first, committed) : done]
 
     def _finish(self, items: Sequence[Item]) -> None:
         by_lease: dict[Lease, list[int]] = {}
@@ -308,17 +308,17 @@ class OrderedDelivery:
             self._statistics.of(lease.consumed.queue.topic).consumed += len(offsets)
             lease.finish(offsets)
 
-    def _refused(self, lane: _Lane, error: BaseException) -> None:
-        """Handle a failure of the lane's first item."""
-        item = lane.items[0]
+    def _refused(self, target: _Target, error: BaseException) -> None:
+        """Handle a failure of the target's first item."""
+        item = target.items[0]
         if isinstance(error, PartlyConsumed) and type(item) is list:
-            lane.items[0] = item = self._consumed_first(lane, item, error.count)
+            target.items[0] = item = self._consumed_first(target, item, error.count)
         messages = messages_of(item)
         if isinstance(error, OneRefused):
-            lane.items[0] = item = self._consumed_first(lane, item, error.index)
+            target.items[0] = item = self._consumed_first(target, item, error.index)
             messages, error = messages_of(item)[:1], error.error
         self._counts.failed += len(messages)
-        self._statistics.of(lane.queue.topic).failed += len(messages)
+        self._statistics.of(target.queue.topic).failed += len(messages)
         first = messages[0]
         asked_for = isinstance(error, ConsumeRefused)
         later = asked_for and delay_level_of(error) >= 0
@@ -337,29 +337,29 @@ class OrderedDelivery:
         given_up = [one for one in messages if self._is_given_up(one, error)]
         for message in messages:
             message.attempt += 1
-        if lane.ended:
+        if target.ended:
             return
         if given_up:
-            lane.aside = True
+            target.aside = True
             task = background(
-                self._put_aside(lane, item, given_up, error), f"dead letters of {lane.queue!s}"
+                self._put_aside(target, item, given_up, error), f"dead letters of {target.queue!s}"
             )
             self._away.add(task)
             task.add_done_callback(self._away.discard)
             return
         if isinstance(error, RolledBack) and not self._auto_commit:
-            lane.items.extendleft(reversed(lane.uncommitted))
-            lane.uncommitted = []
-        self._pause(lane, error)
+            target.items.extendleft(reversed(target.uncommitted))
+            target.uncommitted = []
+        self._pause(target, error)
 
-    def _consumed_first(self, lane: _Lane, item: list[ReceivedMessage], count: int) -> Item:
+    def _consumed_first(self, target: _Target, item: list[ReceivedMessage], count: int) -> Item:
         """Finish the first `count` messages of a list; returns the rest of it."""
         count = min(max(count, 0), len(item) - 1)
         if count:
             if self._auto_commit:
                 self._finish([item[:count]])
             else:
-                lane.uncommitted.append(item[:count])
+                target.uncommitted.append(item[:count])
         return item[count:]
 
     def _is_given_up(self, message: ReceivedMessage, error: BaseException) -> bool:
@@ -371,7 +371,7 @@ class OrderedDelivery:
         return most >= 0 and message.reconsume_times >= most
 
     async def _put_aside(
-        self, lane: _Lane, item: Item, given_up: list[ReceivedMessage], error: BaseException
+        self, target: _Target, item: Item, given_up: list[ReceivedMessage], error: BaseException
     ) -> None:
         """Send messages to the dead-letter queue; then the queue continues with the rest."""
         reason = reason_of(error, FAILURE_REASON_LENGTH_MAX)
@@ -388,39 +388,39 @@ class OrderedDelivery:
                 failure,
             )
         finally:
-            lane.aside = False
-        self._gone(lane, item, gone)
-        if lane.ended:
-            self._forget_idle(lane)
+            target.aside = False
+        self._gone(target, item, gone)
+        if target.ended:
+            self._forget_idle(target)
         elif len(gone) < len(given_up) or (
             len(gone) < len(messages_of(item)) and not isinstance(error, DeadLetter)
         ):
-            self._pause(lane, error)
+            self._pause(target, error)
         else:
-            self._next(lane)
+            self._next(target)
 
-    def _gone(self, lane: _Lane, item: Item, gone: list[ReceivedMessage]) -> None:
+    def _gone(self, target: _Target, item: Item, gone: list[ReceivedMessage]) -> None:
         """Remove messages from the queue that are dead letters now."""
         if not gone:
             return
         self._counts.sent_back += len(gone)
         for message in gone:
             message.lease.finish([message.offset])
-        if lane.items and lane.items[0] is item:
+        if target.items and target.items[0] is item:
             left = [message for message in messages_of(item) if message not in gone]
-            lane.items.popleft()
+            target.items.popleft()
             if left:
-                lane.items.appendleft(left)
+                target.items.appendleft(left)
 
-    def _pause(self, lane: _Lane, error: BaseException) -> None:
+    def _pause(self, target: _Target, error: BaseException) -> None:
         """Block the queue for a pause."""
         pause_ms = error.pause_ms if isinstance(error, Suspend) else None
         if pause_ms is None:
             pause_ms = self._settings.redelivery_delay_ms
 
         def over() -> None:
-            lane.pause = None
-            self._next(lane)
+            target.pause = None
+            self._next(target)
 
-        lane.pause_until_ms = self._clock.now_ms() + pause_ms
-        lane.pause = self._loop.call_later(pause_ms / 1000, over)
+        target.pause_until_ms = self._clock.now_ms() + pause_ms
+        target.pause = self._loop.call_later(pause_ms / 1000, over)

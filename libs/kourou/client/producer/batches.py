@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kourou.client.producer.pending_sends import Gathering, Outcome, PendingSend, Port
-from kourou.client.producer.producer_core import Choice, ProducerCore, TopicLanes, choice_of_named
+from kourou.client.producer.producer_core import Choice, ProducerCore, TopicTargets, choice_of_named
 from kourou.errors import BadRequest, KourouError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
@@ -60,15 +60,15 @@ def as_messages(
 def unsent_many(
     core: ProducerCore,
     port: Port,
-    lanes: Mapping[str, TopicLanes],
+    targets: Mapping[str, TopicTargets],
     messages: list[Message],
     timeout_ms: int | None,
     make: MakeGathering,
 ) -> list[PendingSend]:
     """Build messages that are routed independently; all are checked before any is sent."""
     ways = [
-        core.usual_lane(
-            lanes[message.topic],
+        core.usual_target(
+            targets[message.topic],
             core.terms(timeout_ms=timeout_ms, wait=message.wait_store_ok),
             message,
         )
@@ -80,7 +80,7 @@ def unsent_many(
 def unsent_batch(
     core: ProducerCore,
     port: Port,
-    topic: TopicLanes,
+    topic: TopicTargets,
     messages: list[Message],
     choice: Choice,
     timeout_ms: int | None,
@@ -115,9 +115,9 @@ def unsent_batch(
         wait=messages[0].wait_store_ok,
         repeated=bool(message_ids),
     )
-    lane = core.lane(topic, terms, choice, messages[0])
+    target = core.target(topic, terms, choice, messages[0])
     count = len(messages)
-    unsent = core.unsent_together(port, make(count), messages, [lane] * count, message_ids)
+    unsent = core.unsent_together(port, make(count), messages, [target] * count, message_ids)
     size = sum(len(one.draft) for one in unsent)
     if size > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(

@@ -33,7 +33,7 @@ from kourou.client.producer.pending_sends import (
     PendingSend,
     ThreadPort,
 )
-from kourou.client.producer.producer_core import Choice, ProducerCore, TopicLanes
+from kourou.client.producer.producer_core import Choice, ProducerCore, TopicTargets
 from kourou.client.producer.selectors import Selector
 from kourou.client.session.io_thread import ClientClosed
 from kourou.model.limits import FRAME_RECORDS_MAX
@@ -149,15 +149,15 @@ class BlockingSends:
         if pool is not None:
             pool.shutdown()
 
-    def _ready(self, topic: str) -> tuple[ProducerCore, ThreadPort, TopicLanes]:
+    def _ready(self, topic: str) -> tuple[ProducerCore, ThreadPort, TopicTargets]:
         core, port = self._core, self._port
         if core is None or port is None:
             raise ClientClosed
         core.io.check()
-        lanes = core.known(topic)
-        if lanes is None:
-            lanes = core.io.submit(core.find(topic)).result()
-        return core, port, lanes
+        targets = core.known(topic)
+        if targets is None:
+            targets = core.io.submit(core.find(topic)).result()
+        return core, port, targets
 
     def send(
         self,
@@ -178,7 +178,7 @@ class BlockingSends:
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send one message and wait until the broker acknowledges it; see `kourou.Client.send`."""
-        core, port, lanes = self._ready(topic)
+        core, port, targets = self._ready(topic)
         own = None
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
@@ -186,7 +186,7 @@ class BlockingSends:
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter = Waiter()
         unsent = core.unsent(
-            lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own
+            targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
         )
         self._send_waiting(port, [unsent], waiter)
         return waiter.wait()
@@ -222,7 +222,7 @@ class BlockingSends:
 
         Blocks only while too many callbacks are pending.
         """
-        core, _, lanes = self._ready(topic)
+        core, _, targets = self._ready(topic)
         port = self._callbacks
         assert port is not None, "opened together with the core"
         choice = Choice(order_key, queue, selector, argument)
@@ -232,7 +232,9 @@ class BlockingSends:
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         port.add(
-            core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own)
+            core.unsent(
+                targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
+            )
         )
 
     def send_oneway(
@@ -250,14 +252,14 @@ class BlockingSends:
         delay: timedelta | None = None,
     ) -> None:
         """Send one message without waiting for a result: fast, but a loss is not reported."""
-        core, port, lanes = self._ready(topic)
+        core, port, targets = self._ready(topic)
         choice = Choice(order_key, queue)
         terms = core.terms(timeout_ms=None, wait=True, oneway=True, pinned=choice.pinned)
         own = None
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         unsent = core.unsent(
-            lanes, port, None, body, tag, keys, properties, flag, terms, choice, own
+            targets, port, None, body, tag, keys, properties, flag, terms, choice, own
         )
         port.add_all([unsent])
 
@@ -294,11 +296,11 @@ class BlockingSends:
         under_way: deque[_ManyWaiter] = deque()
         for at in range(0, len(messages), FRAME_RECORDS_MAX):
             part = messages[at : at + FRAME_RECORDS_MAX]
-            lanes = {}
+            targets = {}
             for topic in dict.fromkeys(message.topic for message in part):
-                core, port, lanes[topic] = self._ready(topic)
+                core, port, targets[topic] = self._ready(topic)
             waiter = _ManyWaiter()
-            port.add_all(unsent_many(core, port, lanes, part, timeout_ms, waiter.gathering))
+            port.add_all(unsent_many(core, port, targets, part, timeout_ms, waiter.gathering))
             under_way.append(waiter)
             if len(under_way) == PARTS_UNDER_WAY:
                 outcomes += under_way.popleft().wait()
@@ -323,10 +325,10 @@ class BlockingSends:
         messages = as_messages(topic, bodies, tag, keys)
         if not messages:
             return []
-        core, port, lanes = self._ready(topic)
+        core, port, targets = self._ready(topic)
         waiter = _ManyWaiter()
         choice = Choice(order_key, queue, selector, argument)
         make = waiter.gathering
-        unsent = unsent_batch(core, port, lanes, messages, choice, timeout_ms, make)
+        unsent = unsent_batch(core, port, targets, messages, choice, timeout_ms, make)
         self._send_waiting(port, unsent, waiter)
         return results_of_batch(waiter.wait())

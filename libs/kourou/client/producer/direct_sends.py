@@ -78,11 +78,11 @@ class DirectSends:
 
         Returns False, with nothing sent, if the I/O thread must send them.
         """
-        lane, now_ms = messages[0].lane, self._clock.monotonic_ms()
-        wire = self._taken(lane.address, now_ms)
+        target, now_ms = messages[0].target, self._clock.monotonic_ms()
+        wire = self._taken(target.address, now_ms)
         if wire is None:
             return False
-        frame = SendFrame(lane.address, lane.terms, 1, [lane], [len(messages)], messages)
+        frame = SendFrame(target.address, target.terms, 1, [target], [len(messages)], messages)
         adopted = False
 
         def is_awaited() -> bool:
@@ -203,7 +203,7 @@ class DirectSends:
 
 def _stored(frame: SendFrame, answer: Frame | KourouError) -> list[SendResult]:
     """Return the results if all messages are stored as requested; otherwise an empty list."""
-    if isinstance(answer, KourouError) or frame.lanes[0].borrowed:
+    if isinstance(answer, KourouError) or frame.targets[0].borrowed:
         return []
     results = []
     for outcome in read_outcomes(frame, answer):

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from kourou.client.producer.drafts import moved_to_queue
 from kourou.client.producer.pauses import Pauses
-from kourou.client.producer.pending_sends import Lane, Outcome, PendingSend
+from kourou.client.producer.pending_sends import Outcome, PendingSend, Target
 from kourou.client.session.background import background
 from kourou.client.session.connections import Connections
 from kourou.client.session.route_table import RouteTable
@@ -41,11 +41,11 @@ ROUTE_WAIT_MS = 1_000
 SAME_DEADLINE_MS = 250
 """Messages whose deadlines differ by at most this may share a frame, which has one deadline."""
 
-Choose = Callable[[QueueMap, Lane, Callable[[str], bool]], Lane | None]
-"""(route, lane, may this address be used?) -> the lane to send by now; None: keep waiting."""
+Choose = Callable[[QueueMap, Target, Callable[[str], bool]], Target | None]
+"""(route, target, may this address be used?) -> the target to send by now; None: keep waiting."""
 
 Resend = Callable[[list[PendingSend], int, int], None]
-"""(messages with their lanes, attempt number, attempts that do not count)."""
+"""(messages with their targets, attempt number, attempts that do not count)."""
 
 Settle = Callable[[list[tuple[PendingSend, Outcome | None]]], None]
 
@@ -96,12 +96,12 @@ class LeaderWait:
         """
         by_topic: dict[str, list[PendingSend]] = {}
         for message in messages:
-            by_topic.setdefault(message.lane.queue.topic, []).append(message)
-            self.awaited[message.lane.broker_name] += 1
+            by_topic.setdefault(message.target.queue.topic, []).append(message)
+            self.awaited[message.target.broker_name] += 1
         for topic, some in by_topic.items():
             self._parties.setdefault(topic, []).append(_Party(some, sent, spared, address))
             if topic not in self._tasks:
-                names = ", ".join(sorted({message.lane.broker_name for message in some}))
+                names = ", ".join(sorted({message.target.broker_name for message in some}))
                 _log.info("messages for %s wait for a leader of broker %s", topic, names)
                 self._tasks[topic] = background(
                     self._wait(topic, spared), f"looking for a leader for {topic}"
@@ -134,7 +134,7 @@ class LeaderWait:
         late: list[tuple[PendingSend, Outcome | None]] = []
         going: list[_Party] = []
         staying: list[_Party] = []
-        ways: dict[tuple[Lane, str], Lane | None] = {}
+        ways: dict[tuple[Target, str], Target | None] = {}
         for party in self._parties.pop(topic):
             go: list[PendingSend] = []
             stay: list[PendingSend] = []
@@ -143,15 +143,15 @@ class LeaderWait:
                     self._leave(message)
                     late.append((message, message.stored or too_late(message, party.sent)))
                     continue
-                way = (message.lane, party.address)
+                way = (message.target, party.address)
                 if way not in ways:
                     ways[way] = None if known is None else self._way(known, *way)
-                lane = ways[way]
-                if lane is None:
+                target = ways[way]
+                if target is None:
                     stay.append(message)
                 else:
                     self._leave(message)
-                    move(message, lane)
+                    move(message, target)
                     go.append(message)
             if go:
                 _add(going, _Party(go, party.sent, party.spared, party.address))
@@ -165,16 +165,16 @@ class LeaderWait:
         if late:
             self._settle(late)
 
-    def _way(self, known: QueueMap, lane: Lane, refused_by: str) -> Lane | None:
+    def _way(self, known: QueueMap, target: Target, refused_by: str) -> Target | None:
         def may_be_asked(address: str) -> bool:
             if address == refused_by:
                 return self._connections.knock(address)
             return not self._connections.lost(address)
 
-        return self._choose(known, lane, may_be_asked)
+        return self._choose(known, target, may_be_asked)
 
     def _leave(self, message: PendingSend) -> None:
-        name = message.lane.broker_name
+        name = message.target.broker_name
         self.awaited[name] -= 1
         if not self.awaited[name]:
             del self.awaited[name]
@@ -197,21 +197,21 @@ class LeaderWait:
         )
 
 
-def move(message: PendingSend, lane: Lane) -> None:
-    """Assign the message to this lane."""
-    if message.lane is lane:
+def move(message: PendingSend, target: Target) -> None:
+    """Assign the message to this target."""
+    if message.target is target:
         return
-    if message.lane.queue.queue_id != lane.queue.queue_id:
-        message.draft = moved_to_queue(message.draft, lane.queue.queue_id)
-    message.lane = lane
+    if message.target.queue.queue_id != target.queue.queue_id:
+        message.draft = moved_to_queue(message.draft, target.queue.queue_id)
+    message.target = target
 
 
 def too_late(message: PendingSend, sent: int) -> KourouError:
     """Return the error of a message whose deadline passed while its broker had no leader."""
-    seconds = message.lane.terms.timeout_ms / 1000
+    seconds = message.target.terms.timeout_ms / 1000
     return given_up(
         message,
-        f"broker {message.lane.broker_name} is offline: no leader within "
+        f"broker {message.target.broker_name} is offline: no leader within "
         f"{seconds:g} s, {sent} attempts",
     )
 

@@ -56,7 +56,7 @@ class Terms:
     repeated: bool = False
 
 
-class Lane:
+class Target:
     """A queue at an address with given terms; unsent messages are collected in `bucket` per frame.
 
     `host_text` is the broker's part of offset message IDs.
@@ -92,9 +92,9 @@ class Lane:
         self.borrowed = borrowed
         self.bucket: list[PendingSend] = []
 
-    def under(self, terms: Terms) -> Lane:
-        """Return a lane to the same queue and address with other terms."""
-        return Lane(
+    def under(self, terms: Terms) -> Target:
+        """Return a target to the same queue and address with other terms."""
+        return Target(
             self.queue,
             self.address,
             self.place,
@@ -114,7 +114,7 @@ class PendingSend(msgspec.Struct, eq=False):
 
     draft: bytes
     unique_key: str
-    lane: Lane
+    target: Target
     port: Port
     waiter: Any
     deadline_ms: int

@@ -1,7 +1,7 @@
-"""The shared part of a producer, for both APIs: lanes, unique keys, checks.
+"""The shared part of a producer, for both APIs: targets, unique keys, checks.
 
 One core serves all threads and loops of a process. What they share is read-mostly: routes are
-replaced and never changed; lanes are rebuilt after a route was refreshed; counters may race (then
+replaced and never changed; targets are rebuilt after a route was refreshed; counters may race (then
 two messages go to the same queue, and nothing is lost). Each thread has its own generator of unique
 keys.
 
@@ -24,11 +24,11 @@ from kourou.client.producer.drafts import Drafting, joined_keys
 from kourou.client.producer.pauses import Pauses
 from kourou.client.producer.pending_sends import (
     Gathering,
-    Lane,
     LoopPort,
     PendingSend,
     Port,
     Slot,
+    Target,
     Terms,
 )
 from kourou.client.producer.selectors import (
@@ -38,7 +38,7 @@ from kourou.client.producer.selectors import (
     queue_of_key,
     require_queues,
 )
-from kourou.client.producer.sender import ProducerSender, lane_to
+from kourou.client.producer.sender import ProducerSender, target_to
 from kourou.client.requests.replies import Replier
 from kourou.client.session.client_session import Session
 from kourou.client.session.routes import QueueMap
@@ -88,41 +88,41 @@ def choice_of_named(choice: Choice, message_id: str) -> Choice:
 _NAME = re.compile(r"[0-9A-F]{32}")
 
 _TERMS_MAX = 1_024
-_SPECIAL_LANES_MAX = 4_096
+_SPECIAL_TARGETS_MAX = 4_096
 """The limits of the caches for sends with their own timeouts, which an application may compute."""
 
 
-class TopicLanes:
-    """The lanes of one topic, for one route."""
+class TopicTargets:
+    """The targets of one topic, for one route."""
 
-    __slots__ = ("_usual", "lanes", "map", "name", "robin", "special", "topic")
+    __slots__ = ("_usual", "map", "name", "robin", "special", "targets", "topic")
 
     def __init__(self, known: QueueMap, usual: Terms, robin: RoundRobin) -> None:
         self.map = known
         self.topic = known.topic
         self.name = known.topic.encode()
         self.robin = robin
-        found = (lane_to(known, queue, self.name, usual, led=False) for queue in known.sendable)
-        every: list[Lane] = [lane for lane in found if lane is not None]
-        self._usual = {lane.queue: lane for lane in every}
+        found = (target_to(known, queue, self.name, usual, led=False) for queue in known.sendable)
+        every: list[Target] = [target for target in found if target is not None]
+        self._usual = {target.queue: target for target in every}
         # If no queue has a leader, messages wait for one (kourou.client.producer.leader_wait).
-        self.lanes: list[Lane] = [lane for lane in every if lane.address] or every
-        self.special: dict[tuple[int, MessageQueue], Lane] = {}
+        self.targets: list[Target] = [target for target in every if target.address] or every
+        self.special: dict[tuple[int, MessageQueue], Target] = {}
 
-    def lane(self, queue: MessageQueue, terms: Terms) -> Lane:
-        """Return the lane to one queue with other terms than the default."""
+    def target(self, queue: MessageQueue, terms: Terms) -> Target:
+        """Return the target to one queue with other terms than the default."""
         key = (id(terms), queue)
-        lane = self.special.get(key)
-        if lane is None or lane.terms is not terms:
+        target = self.special.get(key)
+        if target is None or target.terms is not terms:
             usual = self._usual.get(queue)
             if usual is None:
                 raise Unavailable(f"broker {queue.broker_name} is offline")
-            lane = usual.under(terms)
-            if len(self.special) >= _SPECIAL_LANES_MAX:
+            target = usual.under(terms)
+            if len(self.special) >= _SPECIAL_TARGETS_MAX:
                 self.special.clear()
             if not terms.batch:  # the terms of a batch are used once
-                self.special[key] = lane
-        return lane
+                self.special[key] = target
+        return target
 
 
 class ProducerCore:
@@ -146,7 +146,7 @@ class ProducerCore:
         self._drafting = Drafting(settings, self._born_host)
         self._usual = Terms(settings.send_timeout_ms, settings.retry_times_when_send_failed + 1)
         self._terms: dict[tuple[int, bool, bool, bool, bool], Terms] = {}
-        self._topics: dict[str, TopicLanes] = {}
+        self._topics: dict[str, TopicTargets] = {}
         self._keys = threading.local()
         self._key_makers = count(chance.getrandbits(32))
         self.requests = session.requests
@@ -180,18 +180,18 @@ class ProducerCore:
 
     # -- topics -----------------------------------------------------------------------------------
 
-    def known(self, topic: str) -> TopicLanes | None:
-        """Return the topic's lanes if its route is known; rebuilt if the route was refreshed."""
-        lanes = self._topics.get(topic)
+    def known(self, topic: str) -> TopicTargets | None:
+        """Return the topic's targets if its route is known; rebuilt if the route was refreshed."""
+        targets = self._topics.get(topic)
         known = self.routes.known(topic)
-        if lanes is not None and lanes.map is known:
-            return lanes
+        if targets is not None and targets.map is known:
+            return targets
         if known is None or not self._joined:  # brokers must receive the group in a heartbeat first
             return None
         return self._learn(known)
 
-    async def find(self, topic: str) -> TopicLanes:
-        """Return the topic's lanes, with the route from a name server; runs on the I/O thread.
+    async def find(self, topic: str) -> TopicTargets:
+        """Return the topic's targets, with the route from a name server; runs on the I/O thread.
 
         Raises TopicNotFound; if a broker has no leader at the moment, only after the send timeout.
         """
@@ -223,11 +223,11 @@ class ProducerCore:
             default_queue_nums=settings.default_topic_queue_nums,
         )
 
-    def _learn(self, known: QueueMap) -> TopicLanes:
+    def _learn(self, known: QueueMap) -> TopicTargets:
         former = self._topics.get(known.topic)
         robin = RoundRobin(self._chance.getrandbits(31)) if former is None else former.robin
-        lanes = self._topics[known.topic] = TopicLanes(known, self._usual, robin)
-        return lanes
+        targets = self._topics[known.topic] = TopicTargets(known, self._usual, robin)
+        return targets
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -273,14 +273,14 @@ class ProducerCore:
             repeated=repeated,
         )
 
-    def usual_lane(self, topic: TopicLanes, terms: Terms, message: Message) -> Lane:
-        """Return the next lane in turn."""
+    def usual_target(self, topic: TopicTargets, terms: Terms, message: Message) -> Target:
+        """Return the next target in turn."""
         if terms is self._usual:
             return self._next(topic)
-        return self.lane(topic, terms, ROUND_ROBIN, message)
+        return self.target(topic, terms, ROUND_ROBIN, message)
 
-    def lane(self, topic: TopicLanes, terms: Terms, choice: Choice, message: Message) -> Lane:
-        """Return the lane that `choice` selects; `message` is the argument of a selector."""
+    def target(self, topic: TopicTargets, terms: Terms, choice: Choice, message: Message) -> Target:
+        """Return the target that `choice` selects; `message` is the argument of a selector."""
         queues = topic.map.sendable
         require_queues(queues, topic.topic)
         if choice.order_key is not None:
@@ -293,20 +293,20 @@ class ProducerCore:
                 raise BadRequest(f"{queue!s} is not a writable queue of topic {topic.topic}")
         else:
             queue = self._next(topic).queue
-        return topic.lane(queue, terms)
+        return topic.target(queue, terms)
 
-    def _next(self, topic: TopicLanes) -> Lane:
-        lanes = topic.lanes
-        if not lanes:
+    def _next(self, topic: TopicTargets) -> Target:
+        targets = topic.targets
+        if not targets:
             require_queues((), topic.topic)
         faults = self.desk.faults
         if faults is None:
-            return topic.robin.next(lanes)
-        return topic.robin.next_available(lanes, faults, self.clock.monotonic_ms())
+            return topic.robin.next(targets)
+        return topic.robin.next_available(targets, faults, self.clock.monotonic_ms())
 
     def unsent(
         self,
-        topic: TopicLanes,
+        topic: TopicTargets,
         port: Port,
         waiter: Any,
         body: Any,
@@ -319,7 +319,7 @@ class ProducerCore:
         own: Mapping[str, str] | None = None,
         unique_key: str | None = None,
     ) -> PendingSend:
-        """Return one message, checked, encoded and assigned to a lane.
+        """Return one message, checked, encoded and assigned to a target.
 
         `own` are properties that the client sets; `unique_key` is an ID that the sender chose.
         Raises Rejected or Unavailable.
@@ -328,12 +328,12 @@ class ProducerCore:
             body = encode_body(body)
         keys = joined_keys(keys) if keys else ""
         if terms is self._usual:
-            lane = self._next(topic)
+            target = self._next(topic)
         else:
             message = Message(
                 topic.topic, body, tag, tuple(keys.split()), dict(properties or {}), flag
             )
-            lane = self.lane(topic, terms, choice, message)
+            target = self.target(topic, terms, choice, message)
         clock = self.clock
         now_ms = clock.now_ms()
         if unique_key is None:
@@ -341,29 +341,29 @@ class ProducerCore:
         span = None
         if self._tracing is not None:
             span, properties = self._tracing.sending(
-                lane.queue, unique_key, tag, keys, properties, own
+                target.queue, unique_key, tag, keys, properties, own
             )
         draft = self._drafting.draft(
-            lane.place, body, unique_key, now_ms, tag, keys, properties, flag, own
+            target.place, body, unique_key, now_ms, tag, keys, properties, flag, own
         )
         deadline_ms = clock.monotonic_ms() + terms.timeout_ms
-        return PendingSend(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
+        return PendingSend(draft, unique_key, target, port, waiter, deadline_ms, keys, None, span)
 
     def unsent_together(
         self,
         port: Port,
         gathering: Gathering,
         messages: Sequence[Message],
-        lanes: Sequence[Lane],
+        targets: Sequence[Target],
         unique_keys: Sequence[str] = (),
     ) -> list[PendingSend]:
-        """Do the same as `unsent` for several messages, each with its lane, sharing common work."""
+        """Do the same as `unsent` for several messages, each with its target."""
         tracing, drafting = self._tracing, self._drafting
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         unique_keys = unique_keys or self._unique_keys().next_many(len(messages), now_ms)
         unsent: list[PendingSend] = []
-        for index, (message, lane, unique_key) in enumerate(
-            zip(messages, lanes, unique_keys, strict=True)
+        for index, (message, target, unique_key) in enumerate(
+            zip(messages, targets, unique_keys, strict=True)
         ):
             body, tag = message.body, message.tag
             if type(body) is not bytes:
@@ -376,15 +376,15 @@ class ProducerCore:
             span = None
             if tracing is not None:
                 span, properties = tracing.sending(
-                    lane.queue, unique_key, tag, keys, properties, own
+                    target.queue, unique_key, tag, keys, properties, own
                 )
             draft = drafting.draft(
-                lane.place, body, unique_key, now_ms, tag, keys, properties, message.flag, own
+                target.place, body, unique_key, now_ms, tag, keys, properties, message.flag, own
             )
-            deadline_ms = monotonic_ms + lane.terms.timeout_ms
+            deadline_ms = monotonic_ms + target.terms.timeout_ms
             waiter = Slot(gathering, index)
             unsent.append(
-                PendingSend(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
+                PendingSend(draft, unique_key, target, port, waiter, deadline_ms, keys, None, span)
             )
         return unsent
 

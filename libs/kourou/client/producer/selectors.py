@@ -27,7 +27,7 @@ _COUNTER_MASK = 0x7FFFFFFF
 
 
 class AtBroker(Protocol):
-    """An object at a broker: a queue, or a producer's lane to one."""
+    """An object at a broker: a queue, or a producer's target to one."""
 
     @property
     def broker_name(self) -> str:

@@ -1,11 +1,11 @@
 """Conversion of unsent messages to frames, and of a frame's reply to outcomes.
 
-    lanes    [T@q0: m1 m3] [T@q1: m2]        one frame: lanes q0, q1; records m1 m3 m2
-    reply    q0 at offset 7, q1 refused      m1 -> 7, m3 -> 8, m2 -> its lane's error
+    targets    [T@q0: m1 m3] [T@q1: m2]        one frame: targets q0, q1; records m1 m3 m2
+    reply    q0 at offset 7, q1 refused      m1 -> 7, m3 -> 8, m2 -> its target's error
 
-Invariants: a lane's messages keep their order, within a frame and across the frames of one burst; a
-frame has one set of terms, one attempt number and one lane per queue; a frame's records stay within
-the two limits, except that a single record is accepted whatever its size.
+Invariants: a target's messages keep their order, within a frame and across the frames of one burst;
+a frame has one set of terms, one attempt number and one target per queue; a frame's records stay
+within the two limits, except that a single record is accepted whatever its size.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from kourou.client.producer.pending_sends import Lane, Outcome, PendingSend, Terms
+from kourou.client.producer.pending_sends import Outcome, PendingSend, Target, Terms
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.sending import Lane as WireLane
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sending import Target as WireTarget
 
 STORED: dict[int, SendStatus] = {
     Code.SUCCESS: SendStatus.SEND_OK,
@@ -34,7 +34,7 @@ STORED: dict[int, SendStatus] = {
 
 @dataclass(slots=True)
 class SendFrame:
-    """Messages in one frame: `messages` are grouped by lane, `counts` of them in each lane.
+    """Messages in one frame: `messages` are grouped by target, `counts` of them in each target.
 
     `attempt` is their attempt number; `spared` earlier attempts do not count, because no leader was
     available.
@@ -43,7 +43,7 @@ class SendFrame:
     address: str
     terms: Terms
     attempt: int
-    lanes: list[Lane]
+    targets: list[Target]
     counts: list[int]
     messages: list[PendingSend]
     spared: int = 0
@@ -58,58 +58,58 @@ class SendFrame:
 _deadline_of = attrgetter("deadline_ms")
 
 
-def gather(messages: Sequence[PendingSend]) -> list[Lane]:
-    """Put messages into their lanes' buckets; returns the changed lanes, in order."""
+def gather(messages: Sequence[PendingSend]) -> list[Target]:
+    """Put messages into their targets' buckets; returns the changed targets, in order."""
     touched = []
     for message in messages:
-        lane = message.lane
-        bucket = lane.bucket
+        target = message.target
+        bucket = target.bucket
         if not bucket:
-            touched.append(lane)
+            touched.append(target)
         bucket.append(message)
     return touched
 
 
-def frames(touched: Sequence[Lane], attempt: int = 1, spared: int = 0) -> Iterator[SendFrame]:
-    """Empty the lanes' buckets into frames."""
+def frames(touched: Sequence[Target], attempt: int = 1, spared: int = 0) -> Iterator[SendFrame]:
+    """Empty the targets' buckets into frames."""
     if len(touched) == 1:
         yield from _cut([touched[0]], attempt, spared)
         return
-    together: dict[tuple[str, int], dict[MessageQueue, Lane]] = {}
-    for lane in touched:
-        lanes = together.setdefault((lane.address, id(lane.terms)), {})
-        same = lanes.setdefault(lane.queue, lane)
-        if same is not lane:  # created before and after a route was refreshed
-            same.bucket += lane.bucket
-            lane.bucket = []
-    for lanes in together.values():
-        yield from _cut(list(lanes.values()), attempt, spared)
+    together: dict[tuple[str, int], dict[MessageQueue, Target]] = {}
+    for target in touched:
+        targets = together.setdefault((target.address, id(target.terms)), {})
+        same = targets.setdefault(target.queue, target)
+        if same is not target:  # created before and after a route was refreshed
+            same.bucket += target.bucket
+            target.bucket = []
+    for targets in together.values():
+        yield from _cut(list(targets.values()), attempt, spared)
 
 
-def _cut(lanes: list[Lane], attempt: int, spared: int) -> Iterator[SendFrame]:
-    address, terms = lanes[0].address, lanes[0].terms
+def _cut(targets: list[Target], attempt: int, spared: int) -> Iterator[SendFrame]:
+    address, terms = targets[0].address, targets[0].terms
     frame = SendFrame(address, terms, attempt, [], [], [], spared)
     room_count, room_bytes = FRAME_RECORDS_MAX, FRAME_RECORD_BYTES_MAX
-    for lane in lanes:
-        bucket, lane.bucket = lane.bucket, []
+    for target in targets:
+        bucket, target.bucket = target.bucket, []
         taken = 0
         for index, message in enumerate(bucket):
             room_count -= 1
             room_bytes -= len(message.draft)
             if (room_count < 0 or room_bytes < 0) and (frame.messages or index > taken):
                 if index > taken:
-                    _extend(frame, lane, bucket[taken:index])
+                    _extend(frame, target, bucket[taken:index])
                 yield frame
                 frame = SendFrame(address, terms, attempt, [], [], [], spared)
                 room_count = FRAME_RECORDS_MAX - 1
                 room_bytes = FRAME_RECORD_BYTES_MAX - len(message.draft)
                 taken = index
-        _extend(frame, lane, bucket[taken:])
+        _extend(frame, target, bucket[taken:])
     yield frame
 
 
-def _extend(frame: SendFrame, lane: Lane, messages: list[PendingSend]) -> None:
-    frame.lanes.append(lane)
+def _extend(frame: SendFrame, target: Target, messages: list[PendingSend]) -> None:
+    frame.targets.append(target)
     frame.counts.append(len(messages))
     frame.messages.extend(messages)
 
@@ -124,14 +124,14 @@ def request_of(
 ) -> tuple[SendRecords, bytes]:
     """Return the frame as a request and its body; `contexts` are additional trace contexts."""
     drafts = [message.draft for message in frame.messages]
-    lane_of = b""
-    if len(frame.lanes) > 1:
-        lane_of = b"".join(
+    target_of = b""
+    if len(frame.targets) > 1:
+        target_of = b"".join(
             number.to_bytes(2, "little") * count for number, count in enumerate(frame.counts)
         )
     request = SendRecords(
-        lanes=[WireLane(lane.queue.topic, lane.queue.queue_id) for lane in frame.lanes],
-        lane_of=lane_of,
+        targets=[WireTarget(target.queue.topic, target.queue.queue_id) for target in frame.targets],
+        target_of=target_of,
         sizes=struct.pack(f"<{len(drafts)}I", *map(len, drafts)),
         producer_group=producer_group,
         default_topic=default_topic,
@@ -158,29 +158,34 @@ def outcomes_of(
             raise DecodeError("the reply to a send has no message positions")
         if answer.offsets is not None:
             return _placed_one_by_one(frame, status, answer)
-        return _placed_by_lane(frame, status, answer)
+        return _placed_by_target(frame, status, answer)
     except DecodeError as error:
         return [UnknownOutcome(f"{frame.address}: {error}") for _ in frame.messages]
 
 
 def _refusals(frame: SendFrame, answer: SendRecordsResponse) -> list[KourouError | None]:
-    """Return for each lane the error that it was refused with, or None.
+    """Return for each target the error that it was refused with, or None.
 
-    The messages of a lane share the error object, so a caller that awaits several sees one cause.
+    The messages of a target share the error object, so a caller that awaits several sees one cause.
     """
-    count = len(frame.lanes)
-    if not len(answer.lane_codes) == len(answer.lane_remarks) == len(answer.lane_offsets) == count:
+    count = len(frame.targets)
+    if (
+        not len(answer.target_codes)
+        == len(answer.target_remarks)
+        == len(answer.target_offsets)
+        == count
+    ):
         raise DecodeError("the reply to a send has a different number of queues than the request")
     return [
         None if code == Code.SUCCESS else error_from_code(code, remark)
-        for code, remark in zip(answer.lane_codes, answer.lane_remarks, strict=True)
+        for code, remark in zip(answer.target_codes, answer.target_remarks, strict=True)
     ]
 
 
-def _placed_by_lane(
+def _placed_by_target(
     frame: SendFrame, status: SendStatus, answer: SendRecordsResponse
 ) -> list[Outcome]:
-    host_text = frame.lanes[0].host_text
+    host_text = frame.targets[0].host_text
     runs = iter(answer.runs)
     run_index, run_position = next(runs, (-1, -1))
     outcomes: list[Outcome] = []
@@ -188,15 +193,15 @@ def _placed_by_lane(
     position = -1
     refusals = _refusals(frame, answer)
     at = 0
-    for lane, count, error, first_offset in zip(
-        frame.lanes, frame.counts, refusals, answer.lane_offsets, strict=True
+    for target, count, error, first_offset in zip(
+        frame.targets, frame.counts, refusals, answer.target_offsets, strict=True
     ):
         messages = frame.messages[at : at + count]
         at += count
         if error is not None:
             outcomes.extend([error] * count)
             continue
-        queue = lane.queue
+        queue = target.queue
         for offset, message in enumerate(messages, first_offset):
             if accepted == run_index:
                 position = run_position
@@ -223,20 +228,20 @@ def _placed_one_by_one(
         or not len(offsets) == len(positions) == len(queue_ids) == count
     ):
         raise DecodeError("the reply to a send has positions for a different number of messages")
-    host_text = frame.lanes[0].host_text
+    host_text = frame.targets[0].host_text
     outcomes: list[Outcome] = []
     places = zip(frame.messages, offsets, positions, queue_ids, strict=True)
-    for lane, lane_count, error in zip(
-        frame.lanes, frame.counts, _refusals(frame, answer), strict=True
+    for target, target_count, error in zip(
+        frame.targets, frame.counts, _refusals(frame, answer), strict=True
     ):
-        for _ in range(lane_count):
+        for _ in range(target_count):
             message, offset, position, queue_id = next(places)
             if error is not None:
                 outcomes.append(error)
                 continue
             if position < 0:
                 raise DecodeError("the reply to a send has no position for an accepted message")
-            queue = lane.queue
+            queue = target.queue
             if queue_id != queue.queue_id:  # it repeats a message that is stored in another queue
                 queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
             outcomes.append(

@@ -31,7 +31,7 @@ from kourou.client.producer.drafts import Place
 from kourou.client.producer.fault_latency import FaultLatency
 from kourou.client.producer.leader_wait import LeaderWait, given_up, move
 from kourou.client.producer.pauses import nobody_leads, was_lost
-from kourou.client.producer.pending_sends import Lane, Outcome, Outcomes, PendingSend, Terms
+from kourou.client.producer.pending_sends import Outcome, Outcomes, PendingSend, Target, Terms
 from kourou.client.producer.selectors import RoundRobin
 from kourou.client.producer.send_frames import SendFrame, frames, gather, outcomes_of, request_of
 from kourou.client.producer.silent_leaders import SilentLeaders
@@ -114,7 +114,7 @@ class ProducerSender:
             session.connections,
             session.clock,
             session.chance,
-            choose=self._lane_by_now,
+            choose=self._target_by_now,
             resend=self._resend,
             settle=self._settle,
         )
@@ -157,7 +157,7 @@ class ProducerSender:
         if not frame.address or (
             self._waiting.awaited
             and frame.attempt == 1
-            and frame.lanes[0].broker_name in self._waiting.awaited
+            and frame.targets[0].broker_name in self._waiting.awaited
         ):
             self._wait_with_others(frame)
             return
@@ -237,7 +237,9 @@ class ProducerSender:
         outcomes = read_outcomes(frame, outcome)
         if self.faults is not None:
             failed = isinstance(outcomes[0], KourouError)
-            self.faults.record(frame.lanes[0].broker_name, now_ms - sent_ms, now_ms, failed=failed)
+            self.faults.record(
+                frame.targets[0].broker_name, now_ms - sent_ms, now_ms, failed=failed
+            )
         self._judge(frame, outcomes, now_ms)
 
     def _judge(self, frame: SendFrame, outcomes: list[Outcome], now_ms: int) -> None:
@@ -245,12 +247,12 @@ class ProducerSender:
         resend_unsafe = self._settings.retry_another_broker_when_not_store_ok
         if not resend_unsafe and not _any_error(outcomes):
             self._settle(list(zip(frame.messages, outcomes, strict=True)))
-            if frame.lanes[0].borrowed:
+            if frame.targets[0].borrowed:
                 self._notice_routes(frame, outcomes)
             return
         final: list[tuple[PendingSend, Outcome | None]] = []
         again: dict[tuple[_Way, bool], list[PendingSend]] = {}
-        ways: dict[tuple[Lane, bool, bool], tuple[_Way, Lane]] = {}
+        ways: dict[tuple[Target, bool, bool], tuple[_Way, Target]] = {}
         pause_ms = SAME_BROKER_PAUSE_MS << (frame.attempt - 1)
         for message, outcome in zip(frame.messages, outcomes, strict=True):
             spare = lost = False
@@ -263,15 +265,15 @@ class ProducerSender:
                 spare, lost = nobody_leads(outcome), was_lost(outcome)
                 if lost or not isinstance(message.failure, UnknownOutcome):
                     message.failure = outcome
-            key = (message.lane, spare, lost)
+            key = (message.target, spare, lost)
             if key not in ways:
-                ways[key] = self._way(frame, message.lane, outcome, spare=spare, lost=lost)
-            way, lane = ways[key]
+                ways[key] = self._way(frame, message.target, outcome, spare=spare, lost=lost)
+            way, target = ways[key]
             too_late = way is _Way.THERE and now_ms + pause_ms >= message.deadline_ms
             if way is _Way.END or too_late or (message.stored and way is not _Way.ELSEWHERE):
                 final.append((message, message.stored or _whole_truth(message, outcome)))
                 continue
-            move(message, lane)
+            move(message, target)
             again.setdefault((way, spare), []).append(message)
         for (way, spare), messages in again.items():
             _log.info("resending %d messages %s after: %s", len(messages), way.value, outcomes[0])
@@ -280,26 +282,26 @@ class ProducerSender:
         self._settle(final)
 
     def _way(
-        self, frame: SendFrame, lane: Lane, outcome: Outcome, *, spare: bool, lost: bool
-    ) -> tuple[_Way, Lane]:
-        """Return what happens to messages of a lane after this outcome, and their next lane."""
-        terms = lane.terms
+        self, frame: SendFrame, target: Target, outcome: Outcome, *, spare: bool, lost: bool
+    ) -> tuple[_Way, Target]:
+        """Return what happens to messages of a target after this outcome, and their next target."""
+        terms = target.terms
         ended = isinstance(outcome, KourouError) and not worth_another_attempt(outcome)
         if terms.oneway or ended or (not spare and frame.attempt - frame.spared >= terms.attempts):
-            return _Way.END, lane
+            return _Way.END, target
         later = _Way.WAIT if spare or lost else _Way.THERE
         if terms.pinned:
-            return later if later is _Way.WAIT else _Way.END, lane
-        known = self._routes.known(lane.queue.topic)
-        led = None if known is None else known.leader_address(lane.broker_name)
+            return later if later is _Way.WAIT else _Way.END, target
+        known = self._routes.known(target.queue.topic)
+        led = None if known is None else known.leader_address(target.broker_name)
         if lost and led not in {None, "", frame.address}:
-            return _Way.WAIT, lane  # its next leader may have the message
-        other = lane if known is None else self._choose(known, lane)
-        if other.broker_name == lane.broker_name:
-            return later, lane if later is _Way.WAIT else other
+            return _Way.WAIT, target  # its next leader may have the message
+        other = target if known is None else self._choose(known, target)
+        if other.broker_name == target.broker_name:
+            return later, target if later is _Way.WAIT else other
         # One round is enough: the other brokers may have no leader either.
         if (spare and frame.spared) or other.broker_name in self._waiting.awaited:
-            return _Way.WAIT, lane
+            return _Way.WAIT, target
         return _Way.ELSEWHERE, other
 
     def _go(
@@ -321,17 +323,17 @@ class ProducerSender:
         """Let messages wait whose broker has no leader, or for which earlier messages wait."""
         staying: list[PendingSend] = []
         going: list[PendingSend] = []
-        others: dict[Lane, Lane] = {}
-        for lane in frame.lanes:
-            known = None if lane.terms.pinned else self._routes.known(lane.queue.topic)
-            other = lane if known is None else self._choose(known, lane)
+        others: dict[Target, Target] = {}
+        for target in frame.targets:
+            known = None if target.terms.pinned else self._routes.known(target.queue.topic)
+            other = target if known is None else self._choose(known, target)
             if other.address in ("", frame.address) or self._connections.lost(other.address):
                 continue
             if other.broker_name not in self._waiting.awaited:
-                others[lane] = other
+                others[target] = other
         for message in frame.messages:
-            if message.lane in others:
-                move(message, others[message.lane])
+            if message.target in others:
+                move(message, others[message.target])
                 going.append(message)
             else:
                 staying.append(message)
@@ -344,31 +346,31 @@ class ProducerSender:
         if going:
             self._resend(going, frame.attempt, frame.spared)
 
-    def _lane_by_now(
-        self, known: QueueMap, lane: Lane, may_be_asked: Callable[[str], bool]
-    ) -> Lane | None:
-        """Return the lane of a waiting message: at its own broker, or at another one if allowed."""
-        own = lane_to(known, lane.queue, lane.place.topic, lane.terms)
-        moved = lane.queue not in known.sendable and not lane.terms.pinned
+    def _target_by_now(
+        self, known: QueueMap, target: Target, may_be_asked: Callable[[str], bool]
+    ) -> Target | None:
+        """Return the target of a waiting message: at its broker, or at another one if allowed."""
+        own = target_to(known, target.queue, target.place.topic, target.terms)
+        moved = target.queue not in known.sendable and not target.terms.pinned
         if own is not None and not moved and may_be_asked(own.address):
             return own
-        if lane.terms.pinned:
+        if target.terms.pinned:
             return None
-        other = self._choose(known, lane)
-        stays = other.broker_name == lane.broker_name and not moved
+        other = self._choose(known, target)
+        stays = other.broker_name == target.broker_name and not moved
         return other if other.address and not stays and may_be_asked(other.address) else None
 
-    def _choose(self, known: QueueMap, lane: Lane) -> Lane:
+    def _choose(self, known: QueueMap, target: Target) -> Target:
         if not known.writable:
-            return lane
+            return target
         if self.faults is None:
-            queue = self._robin.next_elsewhere(known.writable, lane.broker_name)
+            queue = self._robin.next_elsewhere(known.writable, target.broker_name)
         else:
             now_ms = self._clock.monotonic_ms()
             queue = self._robin.next_available(
-                known.writable, self.faults, now_ms, lane.broker_name
+                known.writable, self.faults, now_ms, target.broker_name
             )
-        return lane_to(known, queue, lane.place.topic, lane.terms) or lane
+        return target_to(known, queue, target.place.topic, target.terms) or target
 
     def _resend(self, messages: list[PendingSend], attempt: int, spared: int) -> None:
         for frame in frames(gather(messages), attempt, spared):
@@ -379,39 +381,39 @@ class ProducerSender:
     ) -> None:
         """Retry at the same broker: after a pause, and at its current address."""
         await asyncio.sleep(pause_ms / 1000)
-        lanes = list(dict.fromkeys(message.lane for message in messages))
-        for topic in dict.fromkeys(lane.queue.topic for lane in lanes):
+        targets = list(dict.fromkeys(message.target for message in messages))
+        for topic in dict.fromkeys(target.queue.topic for target in targets):
             try:
                 await asyncio.wait_for(self._routes.refresh(topic), ROUTE_WAIT_MS / 1000)
             except (KourouError, TimeoutError) as error:
                 _log.info("route of %s not refreshed: %r", topic, error)
-        renewed = {lane: self._renewed(lane) for lane in lanes}
+        renewed = {target: self._renewed(target) for target in targets}
         for message in messages:
-            move(message, renewed[message.lane])
+            move(message, renewed[message.target])
         self._resend(messages, attempt, spared)
 
-    def _renewed(self, lane: Lane) -> Lane:
-        known = self._routes.known(lane.queue.topic)
+    def _renewed(self, target: Target) -> Target:
+        known = self._routes.known(target.queue.topic)
         if known is None:
-            return lane
-        if lane.queue not in known.writable:
-            return self._choose(known, lane)
-        return lane_to(known, lane.queue, lane.place.topic, lane.terms) or lane
+            return target
+        if target.queue not in known.writable:
+            return self._choose(known, target)
+        return target_to(known, target.queue, target.place.topic, target.terms) or target
 
     def _notice_routes(self, frame: SendFrame, outcomes: list[Outcome]) -> None:
         """Refresh routes that a reply shows to be stale, or that were borrowed."""
         at = 0
-        for lane, count in zip(frame.lanes, frame.counts, strict=True):
+        for target, count in zip(frame.targets, frame.counts, strict=True):
             outcome = outcomes[at]
             at += count
             if isinstance(outcome, SendResult):
-                if lane.borrowed:
-                    self._routes.stale(lane.queue.topic)
+                if target.borrowed:
+                    self._routes.stale(target.queue.topic)
             elif (
                 isinstance(outcome, (Unavailable, UnknownOutcome))
                 or outcome.wire_code in STALE_ROUTE_CODES
             ):
-                self._routes.stale(lane.queue.topic)
+                self._routes.stale(target.queue.topic)
 
     def _settle(self, final: list[tuple[PendingSend, Outcome | None]]) -> None:
         if not final:
@@ -465,10 +467,10 @@ def read_outcomes(frame: SendFrame, answer: Frame | KourouError) -> list[Outcome
     return outcomes_of(frame, code, remark, places)
 
 
-def lane_to(
+def target_to(
     known: QueueMap, queue: MessageQueue, topic: bytes, terms: Terms, *, led: bool = True
-) -> Lane | None:
-    """Return the lane to a queue by the route; None if its broker has no leader now.
+) -> Target | None:
+    """Return the target to a queue by the route; None if its broker has no leader now.
 
     Without `led` the broker may have no leader if it has replicas: then the address is empty.
     """
@@ -483,7 +485,9 @@ def lane_to(
         cluster=known.brokers[queue.broker_name].cluster,
         store_host_v6=len(host) > _V4_HOST_BYTES,
     )
-    return Lane(queue, address, place, terms, host_text=host.hex().upper(), borrowed=known.borrowed)
+    return Target(
+        queue, address, place, terms, host_text=host.hex().upper(), borrowed=known.borrowed
+    )
 
 
 def _any_error(outcomes: list[Outcome]) -> bool:
@@ -514,7 +518,7 @@ def _log_failures(final: list[tuple[PendingSend, Outcome | None]]) -> None:
     _log.warning(
         "%d messages were not sent; the first was for %s with ID %s and keys %r: %s",
         len(failures),
-        message.lane.queue,
+        message.target.queue,
         message.unique_key,
         message.keys,
         error,
@@ -528,5 +532,5 @@ def _log_outcomes(final: list[tuple[PendingSend, Outcome | None]], level: int) -
             text = f"{outcome.status} offset {outcome.offset}"
         else:
             text = "oneway" if outcome is None else repr(outcome)
-        queue, key = message.lane.queue, message.unique_key
+        queue, key = message.target.queue, message.unique_key
         _log.log(level, "send to %s id %s keys %r: %s", queue, key, message.keys, text)

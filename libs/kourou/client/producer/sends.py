@@ -30,7 +30,7 @@ from kourou.client.producer.producer_core import (
     ROUND_ROBIN,
     Choice,
     ProducerCore,
-    TopicLanes,
+    TopicTargets,
     choice_of_named,
 )
 from kourou.client.producer.selectors import Selector
@@ -47,7 +47,7 @@ class _Finding:
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self.task = task
-        self.waiters: list[asyncio.Future[TopicLanes]] = []
+        self.waiters: list[asyncio.Future[TopicTargets]] = []
         self.over = False
 
 
@@ -97,9 +97,9 @@ class Sends:
         core, port = self._port()
         if port.full:
             await port.room()
-        lanes = core.known(topic)
-        if lanes is None or self._finding:
-            lanes = await self._find(core, topic)
+        targets = core.known(topic)
+        if targets is None or self._finding:
+            targets = await self._find(core, topic)
         if order_key is None and queue is None and selector is None:
             choice = ROUND_ROBIN
         else:
@@ -117,7 +117,7 @@ class Sends:
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
         port.add(
             core.unsent(
-                lanes,
+                targets,
                 port,
                 waiter,
                 body,
@@ -158,9 +158,9 @@ class Sends:
         core, port = self._port()
         if port.full:
             await port.room()
-        lanes = core.known(topic)
-        if lanes is None or self._finding:
-            lanes = await self._find(core, topic)
+        targets = core.known(topic)
+        if targets is None or self._finding:
+            targets = await self._find(core, topic)
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
@@ -168,7 +168,9 @@ class Sends:
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         port.add(
-            core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own)
+            core.unsent(
+                targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
+            )
         )
         return waiter
 
@@ -187,14 +189,14 @@ class Sends:
         delay: timedelta | None = None,
     ) -> None:
         """Send one message without waiting for a result: fast, but a loss is not reported."""
-        core, port, lanes = await self._ready(topic)
+        core, port, targets = await self._ready(topic)
         choice = Choice(order_key, queue)
         terms = core.terms(timeout_ms=None, wait=True, oneway=True, pinned=choice.pinned)
         own = None
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         port.add(
-            core.unsent(lanes, port, None, body, tag, keys, properties, flag, terms, choice, own)
+            core.unsent(targets, port, None, body, tag, keys, properties, flag, terms, choice, own)
         )
 
     # -- several messages -------------------------------------------------------------------------
@@ -248,11 +250,11 @@ class Sends:
     ) -> asyncio.Future[list[Outcome]]:
         core, port = self._port()
         await port.room()
-        lanes = {}
+        targets = {}
         for topic in dict.fromkeys(message.topic for message in messages):
-            lanes[topic] = await self._find(core, topic)
+            targets[topic] = await self._find(core, topic)
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
-        port.add_all(unsent_many(core, port, lanes, messages, timeout_ms, _gathering(done)))
+        port.add_all(unsent_many(core, port, targets, messages, timeout_ms, _gathering(done)))
         return done
 
     async def send_batch(
@@ -278,12 +280,12 @@ class Sends:
         messages = as_messages(topic, bodies, tag, keys)
         if not messages:
             return []
-        core, port, lanes = await self._ready(topic)
+        core, port, targets = await self._ready(topic)
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
         choice = Choice(order_key, queue, selector, argument)
         port.add_all(
             unsent_batch(
-                core, port, lanes, messages, choice, timeout_ms, _gathering(done), message_ids
+                core, port, targets, messages, choice, timeout_ms, _gathering(done), message_ids
             )
         )
         return results_of_batch(await done)
@@ -305,8 +307,8 @@ class Sends:
         port = self._ports[loop] = core.port(loop)
         return port
 
-    async def _find(self, core: ProducerCore, topic: str) -> TopicLanes:
-        """Return the lanes of a topic; callers that wait for its route keep their order."""
+    async def _find(self, core: ProducerCore, topic: str) -> TopicTargets:
+        """Return the targets of a topic; callers that wait for its route keep their order."""
         loop = asyncio.get_running_loop()
         key = (loop, topic)
         finding = self._finding.get(key)
@@ -314,20 +316,20 @@ class Sends:
             await asyncio.sleep(0)  # earlier waiters run first, in this iteration
             finding = self._finding.get(key)
         if finding is None:
-            lanes = core.known(topic)
-            if lanes is not None:
-                return lanes
+            targets = core.known(topic)
+            if targets is not None:
+                return targets
             finding = self._finding[key] = _Finding(asyncio.ensure_future(self._ask(core, key)))
-        waiter: asyncio.Future[TopicLanes] = loop.create_future()
+        waiter: asyncio.Future[TopicTargets] = loop.create_future()
         finding.waiters.append(waiter)
         return await waiter
 
     async def _ask(self, core: ProducerCore, key: tuple[asyncio.AbstractEventLoop, str]) -> None:
         loop, topic = key
-        lanes: TopicLanes | None = None
+        targets: TopicTargets | None = None
         failure: Exception | None = None
         try:
-            lanes = await core.io.run(core.find(topic))
+            targets = await core.io.run(core.find(topic))
         except Exception as error:  # noqa: BLE001 - every waiter receives it, whatever it is
             failure = error
         finally:
@@ -336,22 +338,22 @@ class Sends:
             for waiter in finding.waiters:
                 if waiter.done():
                     continue
-                if lanes is not None:
-                    waiter.set_result(lanes)
+                if targets is not None:
+                    waiter.set_result(targets)
                 elif failure is not None:
                     waiter.set_exception(failure)
                 else:
                     waiter.cancel()
             loop.call_soon(self._finding.pop, key, None)  # after the waiters have run
 
-    async def _ready(self, topic: str) -> tuple[ProducerCore, LoopPort, TopicLanes]:
+    async def _ready(self, topic: str) -> tuple[ProducerCore, LoopPort, TopicTargets]:
         core, port = self._port()
         if port.full:
             await port.room()
-        lanes = core.known(topic)
-        if lanes is None or self._finding:
-            lanes = await self._find(core, topic)
-        return core, port, lanes
+        targets = core.known(topic)
+        if targets is None or self._finding:
+            targets = await self._find(core, topic)
+        return core, port, targets
 
     def _cross_ports(self) -> None:
         """Send what the running loop has collected so far; called before closing."""

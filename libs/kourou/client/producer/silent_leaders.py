@@ -74,7 +74,7 @@ class SilentLeaders:
 
     async def _look(self, silent: list[SendFrame]) -> None:
         """Refresh the routes of these frames' topics, and abandon frames whose leader changed."""
-        for topic in sorted({lane.queue.topic for frame in silent for lane in frame.lanes}):
+        for topic in sorted({target.queue.topic for frame in silent for target in frame.targets}):
             try:
                 await asyncio.wait_for(self._routes.refresh(topic), LOOK_MS / 1000)
             except (KourouError, TimeoutError) as error:
@@ -84,14 +84,14 @@ class SilentLeaders:
                 self._give_up(frame)
 
     def _has_another_leader(self, frame: SendFrame) -> bool:
-        queue = frame.lanes[0].queue
+        queue = frame.targets[0].queue
         known = self._routes.known(queue.topic)
         leader = None if known is None else known.leader_address(queue.broker_name)
         return leader not in (None, "", frame.address)
 
     def _give_up(self, frame: SendFrame) -> None:
         del self._out[id(frame)]
-        broker = frame.lanes[0].broker_name
+        broker = frame.targets[0].broker_name
         _log.warning("%s does not respond; %s has a new leader", frame.address, broker)
         error = UnknownOutcome(
             f"{frame.address} did not respond for {SILENT_MS} ms and is no "

@@ -38,7 +38,7 @@ class BlockingRequests(BlockingSends):
         timeout_ms: int | None = None,
     ) -> ReceivedMessage:
         """Send a request and wait for its reply; see `kourou.Client.request`."""
-        core, port, lanes = self._ready(topic)
+        core, port, targets = self._ready(topic)
         requests, group = core.requests, core.settings.producer_group
         if timeout_ms is None:
             timeout_ms = core.settings.send_timeout_ms
@@ -54,7 +54,7 @@ class BlockingRequests(BlockingSends):
             port.add_all(
                 [
                     core.unsent(
-                        lanes, port, sent, body, tag, keys, properties, flag, terms, choice, own
+                        targets, port, sent, body, tag, keys, properties, flag, terms, choice, own
                     )
                 ]
             )

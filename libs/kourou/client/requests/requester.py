@@ -49,7 +49,7 @@ class Requesting(Sends):
         RocketMQ's client. `timeout_ms` (default: send_timeout_ms) covers both directions. Raises
         the errors of `send`, and ReplyTimedOut if no reply arrives.
         """
-        core, port, lanes = await self._ready(topic)
+        core, port, targets = await self._ready(topic)
         requests, group = core.requests, core.settings.producer_group
         if timeout_ms is None:
             timeout_ms = core.settings.send_timeout_ms
@@ -64,7 +64,7 @@ class Requesting(Sends):
             own = waiting.properties
             port.add(
                 core.unsent(
-                    lanes, port, sent, body, tag, keys, properties, flag, terms, choice, own
+                    targets, port, sent, body, tag, keys, properties, flag, terms, choice, own
                 )
             )
             try:

@@ -126,7 +126,7 @@ class TraceWriter:
     async def _send(self, records: list[TraceRecord]) -> None:
         core, loop = self._core, self._loop
         try:
-            lanes = core.known(self.topic) or await core.find(self.topic)
+            targets = core.known(self.topic) or await core.find(self.topic)
             if self._port is None:
                 self._port = core.port(loop)
             port = self._port
@@ -136,7 +136,7 @@ class TraceWriter:
                 waiter: asyncio.Future[SendResult] = loop.create_future()
                 port.add(
                     core.unsent(
-                        lanes,
+                        targets,
                         port,
                         waiter,
                         message.body,
@@ -218,7 +218,7 @@ class SendTrace:
     def settled(self, final: Sequence[tuple[PendingSend, Outcome | None]]) -> None:
         """Record the outcomes of these messages; one-way messages have no outcome and no record."""
         for message, outcome in final:
-            if outcome is not None and message.lane.queue.topic != self._writer.topic:
+            if outcome is not None and message.target.queue.topic != self._writer.topic:
                 self._writer.add(self._published(message, outcome))
 
     def _published(self, message: PendingSend, outcome: Outcome) -> Published:
@@ -234,11 +234,11 @@ class SendTrace:
             timestamp_ms=draft.born_timestamp,
             region=REGION,
             group=self._group,
-            topic=message.lane.queue.topic,
+            topic=message.target.queue.topic,
             message_id=message.unique_key,
             tag=draft.tag or "",
             keys=message.keys,
-            store_host=_remoting(message.lane.address),
+            store_host=_remoting(message.target.address),
             body_length=len(draft.body),
             cost_ms=max(self._writer.clock.now_ms() - draft.born_timestamp, 0),
             kind=kind,

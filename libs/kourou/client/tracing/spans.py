@@ -134,7 +134,7 @@ class ClientTracing:
             span = message.span
             if span is None:
                 continue
-            host, _, port = message.lane.address.rpartition(":")
+            host, _, port = message.target.address.rpartition(":")
             span.set({names.SERVER_ADDRESS: host})
             if port.isdecimal():
                 span.set({names.SERVER_PORT: int(port)})

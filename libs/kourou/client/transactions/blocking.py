@@ -158,7 +158,7 @@ class BlockingTransactions(BlockingSends):
 
     def _send_half(self, half: HalfMessage) -> SendResult:
         """Store a half message. Raises as `send`, and BadRequest if no check is registered."""
-        core, port, lanes = self._ready(half.topic)
+        core, port, targets = self._ready(half.topic)
         require_check(core, half.topic)
         own = half.own(core.settings.producer_group)
         choice = half.choice
@@ -167,7 +167,7 @@ class BlockingTransactions(BlockingSends):
         )
         waiter = Waiter()
         unsent = core.unsent(
-            lanes,
+            targets,
             port,
             waiter,
             half.body,

@@ -292,7 +292,7 @@ class Transactions(Sends):
 
     async def _send_half(self, half: HalfMessage) -> SendResult:
         """Store a half message. Raises as `send`, and BadRequest if no check is registered."""
-        core, port, lanes = await self._ready(half.topic)
+        core, port, targets = await self._ready(half.topic)
         require_check(core, half.topic)
         own = half.own(core.settings.producer_group)
         choice = half.choice
@@ -307,7 +307,7 @@ class Transactions(Sends):
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
         port.add(
             core.unsent(
-                lanes,
+                targets,
                 port,
                 waiter,
                 half.body,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from kourou.engine.control import ControlState
 from kourou.engine.delays.clock import DelayClock
 from kourou.engine.delays.progress import (
-    PROGRESS_LANE,
+    PROGRESS_TARGET,
     Progress,
     Run,
     find_progress,
@@ -33,7 +33,7 @@ from kourou.engine.effects import ConfigChanged, Effect, Wake
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Lane
+from kourou.engine.sends.appends import Appends, Target
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import KourouError, MessageIllegal, Throttled
 from kourou.events.control_events import UnreadSpan
@@ -43,7 +43,7 @@ from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.record.layout import Parts, parts_of
-from kourou.protocol.record.moves import moved_draft, real_lane
+from kourou.protocol.record.moves import moved_draft, real_target
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received, Tick
 
@@ -91,7 +91,7 @@ class _Due:
     """The deliveries of one tick."""
 
     drafts: list[bytes]
-    lanes: list[Lane]
+    targets: list[Target]
     late_ms: list[int]
     runs: list[Run]
     offsets: dict[int, int]
@@ -392,12 +392,12 @@ class Delays:
         warnings: list[Effect],
     ) -> None:
         """Add one message to the deliveries."""
-        lane = real_lane(bytes(record[parts.props_at :]))
+        target = real_target(bytes(record[parts.props_at :]))
         try:
-            if lane is None or lane[0] in (HALF_TOPIC, SCHEDULE_TOPIC):
+            if target is None or target[0] in (HALF_TOPIC, SCHEDULE_TOPIC):
                 raise MessageIllegal("it has no target queue")
-            lane = self._reachable(lane, warnings)
-            draft = moved_draft(record, lane)
+            target = self._reachable(target, warnings)
+            draft = moved_draft(record, target)
             if len(draft) > self._size_max:
                 raise MessageIllegal("it is larger than a log segment")
         except MessageIllegal as error:
@@ -409,7 +409,7 @@ class Delays:
             )
             return
         due.drafts.append(draft)
-        due.lanes.append(lane)
+        due.targets.append(target)
         due.late_ms.append(late_ms)
         due.size_bytes += len(draft)
         offset = parts.queue_offset
@@ -418,25 +418,25 @@ class Delays:
         else:
             due.runs.append((level, offset, 1))
 
-    def _reachable(self, lane: Lane, warnings: list[Effect]) -> Lane:
+    def _reachable(self, target: Target, warnings: list[Effect]) -> Target:
         """Return the queue, or a readable one of the topic if that queue no longer exists.
 
         A message of a deleted topic is stored all the same, as in RocketMQ: it can be consumed once
         the topic is created again.
         """
-        topic = self._control.topics.get(lane[0])
+        topic = self._control.topics.get(target[0])
         if topic is None:
-            if lane[0] not in self._strangers and len(self._strangers) < DELIVERIES_MAX:
-                self._strangers.add(lane[0])
+            if target[0] not in self._strangers and len(self._strangers) < DELIVERIES_MAX:
+                self._strangers.add(target[0])
                 warnings.append(
                     LogWarning(
-                        f"delayed messages of topic {lane[0]} are delivered, but the topic no "
+                        f"delayed messages of topic {target[0]} are delivered, but the topic no "
                         "longer exists: create it to consume them"
                     )
                 )
-            return lane
+            return target
         queues = topic.read_queue_nums
-        return lane if lane[1] < queues or queues < 1 else (lane[0], lane[1] % queues)
+        return target if target[1] < queues or queues < 1 else (target[0], target[1] % queues)
 
     # -- delivering ---------------------------------------------------------------------------
 
@@ -449,7 +449,7 @@ class Delays:
         passed = {level: at for level, at in due.offsets.items() if level not in delivering}
         self._offsets.update(passed)
         drafts = [self._progress(due.runs, wall_ms), *due.drafts]
-        written = self._appends.write_drafts(drafts, [PROGRESS_LANE, *due.lanes], wall_ms)
+        written = self._appends.write_drafts(drafts, [PROGRESS_TARGET, *due.targets], wall_ms)
         self._confirmations.append(written.end)
         self._position = written.positions[0]
         self._offsets.update(due.offsets)
@@ -460,7 +460,7 @@ class Delays:
     def _announce(self, wall_ms: int) -> None:
         """Record the progress of the levels, without a delivery."""
         draft = self._progress([], wall_ms)
-        _, self._position = self._appends.write_one(draft, PROGRESS_LANE, wall_ms)
+        _, self._position = self._appends.write_one(draft, PROGRESS_TARGET, wall_ms)
         self._confirmations.append(self._appends.end)
         self._unflushed.append((self._appends.end, dict(self._offsets)))
 

@@ -24,7 +24,7 @@ from kourou.protocol.record.layout import CRC_MARK, parts_of
 from kourou.protocol.record.message_record import decode_record, encode_draft, record_size
 from kourou.protocol.record.properties import encode_properties
 
-PROGRESS_LANE = (DELAY_PROGRESS_TOPIC, 0)
+PROGRESS_TARGET = (DELAY_PROGRESS_TOPIC, 0)
 
 Run = tuple[int, int, int]
 """(level, first offset, count): messages that follow each other in one level's queue."""
@@ -57,7 +57,7 @@ _DECODER = msgspec.json.Decoder(Progress)
 
 
 def progress_draft(progress: Progress, at_ms: int, host: bytes) -> bytes:
-    """Encode the record as a draft for `PROGRESS_LANE`; `at_ms` is wall time.
+    """Encode the record as a draft for `PROGRESS_TARGET`; `at_ms` is wall time.
 
     `host` is the broker's own encoded address.
     """
@@ -82,9 +82,9 @@ def decode_progress(body: bytes) -> Progress:
 def find_progress(view: StoreView, segment_size: int) -> Found:
     """Return the progress of each level. A damaged record is skipped and reported."""
     problems: list[str] = []
-    low, high = view.queue_range(*PROGRESS_LANE) or (0, 0)
+    low, high = view.queue_range(*PROGRESS_TARGET) or (0, 0)
     for offset in range(high - 1, low - 1, -1):
-        position = view.offset_position(*PROGRESS_LANE, offset)
+        position = view.offset_position(*PROGRESS_TARGET, offset)
         if position < 0:
             continue
         try:

@@ -18,15 +18,15 @@ from kourou.model.limits import HOLDS_MAX
 from kourou.runtime.peer import Peer
 
 Pull = TypeVar("Pull")
-Lane = tuple[str, int]
+Target = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
 class Hold(Generic[Pull]):
-    """A parked pull: it waits until `lane` advances beyond `offset`, or `deadline_ms`."""
+    """A parked pull: it waits until `target` advances beyond `offset`, or `deadline_ms`."""
 
     peer: Peer
-    lane: Lane
+    target: Target
     offset: int
     deadline_ms: int
     pull: Pull
@@ -36,10 +36,10 @@ class Hold(Generic[Pull]):
 class Holds(Generic[Pull]):
     """Parked pulls by queue; all operations are O(pulls touched), expiry O(log pulls)."""
 
-    __slots__ = ("_by_deadline", "_by_lane", "_by_peer", "_count", "_sequence")
+    __slots__ = ("_by_deadline", "_by_peer", "_by_target", "_count", "_sequence")
 
     def __init__(self) -> None:
-        self._by_lane: dict[Lane, list[Hold[Pull]]] = {}
+        self._by_target: dict[Target, list[Hold[Pull]]] = {}
         self._by_peer: dict[int, set[Hold[Pull]]] = {}
         self._by_deadline: list[tuple[int, int, Hold[Pull]]] = []
         self._sequence = 0
@@ -53,17 +53,17 @@ class Holds(Generic[Pull]):
         """Whether no further pull can be parked."""
         return self._count >= HOLDS_MAX
 
-    def wait_for(self, lanes: Sequence[Lane]) -> bool:
+    def wait_for(self, targets: Sequence[Target]) -> bool:
         """Return whether a pull waits for one of these queues to advance."""
-        waiting = self._by_lane
-        return bool(waiting) and any(lane in waiting for lane in lanes)
+        waiting = self._by_target
+        return bool(waiting) and any(target in waiting for target in targets)
 
     def add(self, hold: Hold[Pull]) -> None:
         """Park a pull; the caller has checked `full`."""
         assert not self.full
         self._sequence += 1
         self._count += 1
-        self._by_lane.setdefault(hold.lane, []).append(hold)
+        self._by_target.setdefault(hold.target, []).append(hold)
         self._by_peer.setdefault(hold.peer.id, set()).add(hold)
         heapq.heappush(self._by_deadline, (hold.deadline_ms, self._sequence, hold))
 
@@ -71,7 +71,7 @@ class Holds(Generic[Pull]):
         """Remove and return the pulls whose queue's maximum offset now exceeds their own."""
         taken: list[Hold[Pull]] = []
         for topic, queue_id, max_offset in queues:
-            waiting = self._by_lane.get((topic, queue_id))
+            waiting = self._by_target.get((topic, queue_id))
             if not waiting:
                 continue
             ready = [hold for hold in waiting if hold.offset < max_offset]
@@ -82,8 +82,8 @@ class Holds(Generic[Pull]):
 
     def take_topic(self, topic: str) -> list[Hold[Pull]]:
         """Remove and return all pulls of a topic (deleted, or its permission changed)."""
-        lanes = [lane for lane in self._by_lane if lane[0] == topic]
-        taken = [hold for lane in lanes for hold in self._by_lane[lane]]
+        targets = [target for target in self._by_target if target[0] == topic]
+        taken = [hold for target in targets for hold in self._by_target[target]]
         for hold in taken:
             self._remove(hold)
         return taken
@@ -107,10 +107,10 @@ class Holds(Generic[Pull]):
         assert hold.live
         hold.live = False
         self._count -= 1
-        waiting = self._by_lane[hold.lane]
+        waiting = self._by_target[hold.target]
         waiting.remove(hold)
         if not waiting:
-            del self._by_lane[hold.lane]
+            del self._by_target[hold.target]
         mine = self._by_peer[hold.peer.id]
         mine.discard(hold)
         if not mine:

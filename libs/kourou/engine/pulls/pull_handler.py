@@ -29,7 +29,7 @@ from kourou.engine.groups.subscriptions import check_pull
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import QueueRead, StoreView
 from kourou.engine.pulls.moved_offsets import MovedOffsets
-from kourou.engine.pulls.parked_pulls import Hold, Holds, Lane
+from kourou.engine.pulls.parked_pulls import Hold, Holds, Target
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.traffic import Traffic
 from kourou.errors import (
@@ -105,9 +105,9 @@ class Pulls:
         """The number of parked pulls."""
         return len(self._holds)
 
-    def wait_for(self, lanes: Sequence[Lane]) -> bool:
+    def wait_for(self, targets: Sequence[Target]) -> bool:
         """Return whether a pull is parked for one of these queues."""
-        return self._holds.wait_for(lanes)
+        return self._holds.wait_for(targets)
 
     def answer(self, now_ms: int, received: Received, request: PullMessage) -> list[Effect]:
         """Handle a pull: reply to it, or park it."""

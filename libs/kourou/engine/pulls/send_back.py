@@ -26,7 +26,7 @@ from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Lane
+from kourou.engine.sends.appends import Appends, Target
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.recorder import Recorder
 from kourou.engine.sends.topic_rewrite import Redirects
@@ -118,31 +118,31 @@ class SendBack:
             times_max = group.retry_max_times
         times = parts.reconsume_times + 1
         if request.delay_level < 0 or parts.reconsume_times >= times_max:
-            lane = self._dead_lane(request.group, received)
+            target = self._dead_target(request.group, received)
             _mark_dead(properties, request.reason)
             changes = _changes(stored, properties)
-            draft = moved_draft(record, lane, changes, reconsume_times=times)
+            draft = moved_draft(record, target, changes, reconsume_times=times)
         else:
-            retry = self._retry_lane(group, received, unit_mode=request.unit_mode)
+            retry = self._retry_target(group, received, unit_mode=request.unit_mode)
             level = request.delay_level or RETRY_LEVEL + parts.reconsume_times
-            draft, lane = self._redirects.delayed(
+            draft, target = self._redirects.delayed(
                 record, retry, level, _changes(stored, properties), reconsume_times=times
             )
-        self._appends.write_one(draft, lane, received.wall_ms)
+        self._appends.write_one(draft, target, received.wall_ms)
         self._confirmations.append(self._appends.end)
-        counts = self.dead if lane[0] == dlq_topic(request.group) else self.sent_back
+        counts = self.dead if target[0] == dlq_topic(request.group) else self.sent_back
         counts[origin, request.group] += 1
         self._traffic.sent_back[origin, request.group] += 1
         return self._confirmations.owe(now_ms, self._appends.end, Reply(received.to))
 
-    def dead_lane(
+    def dead_target(
         self,
         topic: str,
         received: Received,
         times: int,
         times_max: int | None,
         properties: dict[str, str],
-    ) -> Lane | None:
+    ) -> Target | None:
         """Return where to store a message that a consumer itself sends to its retry topic.
 
         None: in the retry topic, because attempts are left. Otherwise the dead-letter queue, and
@@ -154,7 +154,7 @@ class SendBack:
             return None
         _mark_dead(properties, properties.get(Property.DLQ_REASON))
         self.dead[properties.get(Property.RETRY_TOPIC, topic), name] += 1
-        return self._dead_lane(name, received)
+        return self._dead_target(name, received)
 
     # -- the failed copy ----------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class SendBack:
 
     # -- the target queue ---------------------------------------------------------------------
 
-    def _retry_lane(self, group: GroupConfig, received: Received, *, unit_mode: bool) -> Lane:
+    def _retry_target(self, group: GroupConfig, received: Received, *, unit_mode: bool) -> Target:
         name = retry_topic(group.name)
         if name not in self._control.topics:
             events: list[Event] = [
@@ -216,7 +216,7 @@ class SendBack:
         self._turn += 1
         return name, self._turn % group.retry_queue_nums
 
-    def _dead_lane(self, group: str, received: Received) -> Lane:
+    def _dead_target(self, group: str, received: Received) -> Target:
         name = dlq_topic(group)
         if name not in self._control.topics:
             events = decide_dlq_topic(self._control, group)

@@ -38,7 +38,7 @@ from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import Host, encode_host, record_size
 from kourou.runtime.inputs import Buffer
 
-Lane = tuple[str, int]
+Target = tuple[str, int]
 
 Numbers: TypeAlias = "array[int]"
 """64-bit integers, as the record kernel takes them."""
@@ -59,13 +59,13 @@ class LogEnd:
 class Written(NamedTuple):
     """The result of a write. `end` is the end of the log after the records.
 
-    `lane_offsets` has the first offset for each queue. `runs` has (index of a record, its position)
-    for the first record in each segment. `table` has the columns of the records as written
-    (kourou.protocol.kernel_python).
+    `target_offsets` has the first offset for each queue. `runs` has (index of a record, its
+    position) for the first record in each segment. `table` has the columns of the records as
+    written (kourou.protocol.kernel_python).
     """
 
     end: int
-    lane_offsets: list[int]
+    target_offsets: list[int]
     runs: list[tuple[int, int]]
     table: bytearray
 
@@ -89,7 +89,7 @@ class _Unprojected(NamedTuple):
     """One append that is not in all projections yet; queue and offset are its last record's."""
 
     number: int
-    last_lane: Lane
+    last_target: Target
     last_offset: int
     pieces: list[tuple[int, Buffer]]
     size_bytes: int
@@ -110,7 +110,6 @@ class Appends:
         "_done",
         "_end",
         "_full",
-        "_lanes",
         "_next_offsets",
         "_pause",
         "_refusal",
@@ -118,6 +117,7 @@ class Appends:
         "_segment_size",
         "_store_host",
         "_store_ms",
+        "_targets",
         "_unindexed",
         "_unprojected",
         "_unprojected_bytes",
@@ -138,8 +138,8 @@ class Appends:
         self._segment_size = log.segment_size
         self._store_ms = log.store_ms
         self._store_host = encode_host(store_host)
-        self._next_offsets: dict[Lane, int] = {}
-        self._lanes: list[Lane] = []
+        self._next_offsets: dict[Target, int] = {}
+        self._targets: list[Target] = []
         self._full = False
         self._refusal: Unavailable | None = None
         self._pause: Unavailable | None = None
@@ -160,12 +160,12 @@ class Appends:
             self._done = []
         return done
 
-    def take_lanes(self) -> Sequence[Lane]:
+    def take_targets(self) -> Sequence[Target]:
         """Take the queues that got records since the last call, some more than once."""
-        lanes = self._lanes
-        if lanes:
-            self._lanes = []
-        return lanes
+        targets = self._targets
+        if targets:
+            self._targets = []
+        return targets
 
     def also(self, effects: Sequence[Effect]) -> None:
         """Add effects that must follow the appends so far, even if the decision fails."""
@@ -210,59 +210,61 @@ class Appends:
         self._end = end
         self._next_offsets.clear()
 
-    def next_offset(self, lane: Lane) -> int:
+    def next_offset(self, target: Target) -> int:
         """Return the offset that the next record of this queue gets."""
-        known = self._next_offsets.get(lane)
+        known = self._next_offsets.get(target)
         if known is None:
-            written = self._view.queue_range(*lane)
+            written = self._view.queue_range(*target)
             # A topic that was deleted and created again continues at its last offsets.
-            ended = self._retired.get(lane[0], {}).get(lane[1], 0)
-            known = self._next_offsets[lane] = max(ended, written[1] if written is not None else 0)
+            ended = self._retired.get(target[0], {}).get(target[1], 0)
+            known = self._next_offsets[target] = max(
+                ended, written[1] if written is not None else 0
+            )
         return known
 
-    def write_one(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[int, int]:
+    def write_one(self, draft: Buffer, target: Target, wall_ms: int) -> tuple[int, int]:
         """Number and stamp one draft; return (queue offset, position). Raises as `write`."""
         sizes = array("q", (len(draft),))
-        written = self.write(bytearray(draft), sizes, [lane], None, wall_ms)
-        return written.lane_offsets[0], written.runs[0][1]
+        written = self.write(bytearray(draft), sizes, [target], None, wall_ms)
+        return written.target_offsets[0], written.runs[0][1]
 
     def write_drafts(
-        self, drafts: Sequence[Buffer], lanes: Sequence[Lane], wall_ms: int
+        self, drafts: Sequence[Buffer], targets: Sequence[Target], wall_ms: int
     ) -> Written:
-        """Number and stamp separate drafts; `lanes[i]` is the queue of draft i.
+        """Number and stamp separate drafts; `targets[i]` is the queue of draft i.
 
         Raises as `write`.
         """
-        numbers: dict[Lane, int] = {}
-        lane_of = array("q", [numbers.setdefault(lane, len(numbers)) for lane in lanes])
+        numbers: dict[Target, int] = {}
+        target_of = array("q", [numbers.setdefault(target, len(numbers)) for target in targets])
         sizes = array("q", map(len, drafts))
-        return self.write(bytearray().join(drafts), sizes, list(numbers), lane_of, wall_ms)
+        return self.write(bytearray().join(drafts), sizes, list(numbers), target_of, wall_ms)
 
     def write(
         self,
         records: bytearray,
         sizes: Numbers,
-        lanes: Sequence[Lane],
-        lane_of: Numbers | None,
+        targets: Sequence[Target],
+        target_of: Numbers | None,
         wall_ms: int,
     ) -> Written:
         """Number and stamp checked drafts, which are back to back and become the records in place.
 
-        `lane_of[i]` is the index in `lanes` for draft i; None means that all drafts go to
-        `lanes[0]`. `lanes` has no repeats. Records of one queue get consecutive offsets in their
-        order.
+        `lane_of[i]` is the index in `targets` for draft i; None means that all drafts go to
+        `targets[0]`. `targets` has no repeats. Records of one queue get consecutive offsets in
+        their order.
 
         Raises DiskFull, StoreFaulted, Throttled, NotLeader or MessageIllegal; then nothing has
         changed.
         """
         self._require_store()
-        firsts = [self.next_offset(lane) for lane in lanes]
+        firsts = [self.next_offset(target) for target in targets]
         ends = array("q", firsts)
         store_ms = max(self._store_ms, wall_ms)
         table, runs, blanks, end, problem, index = kernel.append(
             records,
             sizes,
-            lane_of,
+            target_of,
             ends,
             self._end,
             self._allocated_end,
@@ -274,9 +276,9 @@ class Appends:
             raise self._refused(problem, index, sizes)
         self._store_ms = store_ms
         self._end = end
-        self._lanes += lanes
-        for lane, offset in zip(lanes, ends, strict=True):
-            self._next_offsets[lane] = offset
+        self._targets += targets
+        for target, offset in zip(targets, ends, strict=True):
+            self._next_offsets[target] = offset
         pieces: list[tuple[int, Buffer]] = [(runs[0][2], records)]
         stamped: RecordColumns | None = None
         if len(runs) == 1:
@@ -284,17 +286,21 @@ class Appends:
         else:
             pieces = _pieces(records, table, runs)
         self._done.append(Append(pieces, [Blank(*one) for one in blanks], end, stamped))
-        last = lanes[0 if lane_of is None else lane_of[-1]]
+        last = targets[0 if target_of is None else target_of[-1]]
         self._keep(last, self._next_offsets[last] - 1, pieces, len(records))
         return Written(end, firsts, [(first, position) for first, _, position in runs], table)
 
     def _keep(
-        self, last_lane: Lane, last_offset: int, pieces: list[tuple[int, Buffer]], size_bytes: int
+        self,
+        last_target: Target,
+        last_offset: int,
+        pieces: list[tuple[int, Buffer]],
+        size_bytes: int,
     ) -> None:
         """Keep the records in memory until the queues and the key index have them."""
         self._appends += 1
         self._unprojected.append(
-            _Unprojected(self._appends, last_lane, last_offset, pieces, size_bytes)
+            _Unprojected(self._appends, last_target, last_offset, pieces, size_bytes)
         )
         self._unprojected_bytes += size_bytes
         while self._unprojected_bytes > UNPROJECTED_BYTES_MAX and (
@@ -313,7 +319,7 @@ class Appends:
         grown = {(topic, queue_id): high for topic, queue_id, high in queues}
         done = 0
         for count, one in enumerate(self._unprojected, 1):
-            high = grown.get(one.last_lane)
+            high = grown.get(one.last_target)
             if high is not None:
                 if one.last_offset >= high:
                     break

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.appends import Appends, Lane, Numbers, Written
+from kourou.engine.sends.appends import Appends, Numbers, Target, Written
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.deduplication import Repeats, identities_of
-from kourou.engine.sends.send_frames import Frame, check_lane_bytes, open_send
+from kourou.engine.sends.send_frames import Frame, check_target_bytes, open_send
 from kourou.engine.sends.send_handler import Sending
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.errors import Code, KourouError
@@ -89,39 +89,39 @@ class JointSends:
             return None  # handling each separately finds the one at fault
 
     def _store(self, now_ms: int, group: Sequence[Received]) -> list[Effect] | None:
-        numbers: dict[Lane, int] = {}
+        numbers: dict[Target, int] = {}
         parts = [_part(received, numbers) for received in group]
-        lanes = list(numbers)
-        if not all(self._sending.knows(topic) for topic, _ in lanes):
+        targets = list(numbers)
+        if not all(self._sending.knows(topic) for topic, _ in targets):
             return None  # the first of them creates the topic, in its place in the order
-        sizes, lane_of = array("q"), array("q")
+        sizes, target_of = array("q"), array("q")
         for part in parts:
             sizes += part.frame.sizes
-            lane_of += part.lane_of
+            target_of += part.target_of
         records = bytearray().join([part.frame.records for part in parts])
         drafts = check_drafts(records, sizes, self._policy.body_size_max)
-        check_lane_bytes(drafts, lanes, lane_of)
-        for lane in lanes:
-            self._sending.require_lane(group[0], parts[0].request, lane)
+        check_target_bytes(drafts, targets, target_of)
+        for target in targets:
+            self._sending.require_target(group[0], parts[0].request, target)
         wall_ms = max(received.wall_ms for received in group)
-        own_lanes = [lanes[number] for number in lane_of]
-        moved: dict[int, tuple[Buffer, Lane]] = {}
+        own_targets = [targets[number] for number in target_of]
+        moved: dict[int, tuple[Buffer, Target]] = {}
         if drafts.elsewhere:
             single = drafts.records()
             if not self._redirects.are_ready(single[row] for row in drafts.elsewhere):
                 return None
             for row in drafts.elsewhere:
-                moved[row] = self._redirects.moved(single[row], own_lanes[row], wall_ms)
-        if self._watching and self._repeats.remembers(identities_of(drafts, own_lanes, moved)):
+                moved[row] = self._redirects.moved(single[row], own_targets[row], wall_ms)
+        if self._watching and self._repeats.remembers(identities_of(drafts, own_targets, moved)):
             return None
         if moved:
             written = self._sending.store_some(
-                drafts, range(len(drafts)), own_lanes, moved, wall_ms
+                drafts, range(len(drafts)), own_targets, moved, wall_ms
             )
         else:
-            written = self._appends.write(records, sizes, lanes, lane_of, wall_ms)
+            written = self._appends.write(records, sizes, targets, target_of, wall_ms)
             self._confirmations.append(written.end)
-            self._sending.count(lanes, lane_of, sizes)
+            self._sending.count(targets, target_of, sizes)
         effects = self._appends.take_done()
         for part, header in zip(parts, _headers(parts, written, moved.keys()), strict=True):
             reply = Reply(part.received.to, Code.SUCCESS, "", header)
@@ -135,26 +135,27 @@ class JointSends:
 
 
 class _Part(NamedTuple):
-    """One send of a group. `lane_of` has the index of each record's queue in the group."""
+    """One send of a group. `target_of` has the index of each record's queue in the group."""
 
     received: Received
     request: SendRecords
     frame: Frame
-    lane_of: Numbers
+    target_of: Numbers
 
 
-def _part(received: Received, numbers: dict[Lane, int]) -> _Part:
+def _part(received: Received, numbers: dict[Target, int]) -> _Part:
     request = received.request
     assert isinstance(request, SendRecords)
     frame = open_send(received, request)
-    lanes = [
-        numbers.setdefault((lane.topic, lane.queue_id), len(numbers)) for lane in request.lanes
+    targets = [
+        numbers.setdefault((target.topic, target.queue_id), len(numbers))
+        for target in request.targets
     ]
-    if frame.lane_of is None:
-        lane_of = array("q", lanes) * len(frame.sizes)
+    if frame.target_of is None:
+        target_of = array("q", targets) * len(frame.sizes)
     else:
-        lane_of = array("q", [lanes[number] for number in frame.lane_of])
-    return _Part(received, request, frame, lane_of)
+        target_of = array("q", [targets[number] for number in frame.target_of])
+    return _Part(received, request, frame, target_of)
 
 
 def _headers(
@@ -167,30 +168,30 @@ def _headers(
     offsets, positions = written.offsets.tolist(), written.positions.tolist()
     first = 0
     for part in parts:
-        end = first + len(part.lane_of)
-        lanes = part.request.lanes
+        end = first + len(part.target_of)
+        targets = part.request.targets
         if moved and not moved.isdisjoint(range(first, end)):
-            queue_ids = [lane.queue_id for lane in lanes]
-            numbers = part.frame.lane_of or [0] * (end - first)
+            queue_ids = [target.queue_id for target in targets]
+            numbers = part.frame.target_of or [0] * (end - first)
             yield SendRecordsResponse(
-                lane_codes=[int(Code.SUCCESS)] * len(lanes),
-                lane_remarks=[""] * len(lanes),
-                lane_offsets=[-1] * len(lanes),
+                target_codes=[int(Code.SUCCESS)] * len(targets),
+                target_remarks=[""] * len(targets),
+                target_offsets=[-1] * len(targets),
                 runs=[],
                 offsets=offsets[first:end],
                 positions=positions[first:end],
                 queue_ids=[queue_ids[number] for number in numbers],
             )
         else:
-            own = part.frame.lane_of
-            rows = [0] if own is None else map(own.index, range(len(lanes)))
+            own = part.frame.target_of
+            rows = [0] if own is None else map(own.index, range(len(targets)))
             runs = [(0, positions[first])]
             if len(written.runs) > 1:
                 runs += [(at - first, place) for at, place in written.runs if first < at < end]
             yield SendRecordsResponse(
-                lane_codes=[int(Code.SUCCESS)] * len(lanes),
-                lane_remarks=[""] * len(lanes),
-                lane_offsets=[offsets[first + row] for row in rows],
+                target_codes=[int(Code.SUCCESS)] * len(targets),
+                target_remarks=[""] * len(targets),
+                target_offsets=[offsets[first + row] for row in rows],
                 runs=runs,
             )
         first = end

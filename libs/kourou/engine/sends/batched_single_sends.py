@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from kourou.engine.effects import Effect
-from kourou.engine.sends.appends import Appends, Lane
+from kourou.engine.sends.appends import Appends, Target
 from kourou.engine.sends.single_sends import Prepared, PreparedBatch, SingleSends
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.errors import KourouError
@@ -81,22 +81,22 @@ class JointSingles:
     def _store(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
         if not group:
             return []
-        numbers: dict[Lane, int] = {}
-        sizes, lane_of = array("q"), array("q")
+        numbers: dict[Target, int] = {}
+        sizes, target_of = array("q"), array("q")
         for _, one in group:
             if isinstance(one, Prepared):
                 sizes.append(len(one.draft))
-                lane_of.append(numbers.setdefault(one.place, len(numbers)))
+                target_of.append(numbers.setdefault(one.place, len(numbers)))
             else:
                 sizes += one.sizes
-                number = numbers.setdefault(one.lane, len(numbers))
-                lane_of += array("q", (number,)) * len(one.sizes)
+                number = numbers.setdefault(one.target, len(numbers))
+                target_of += array("q", (number,)) * len(one.sizes)
         records = bytearray().join(
             [one.draft if isinstance(one, Prepared) else one.drafts for _, one in group]
         )
         wall_ms = max(received.wall_ms for received, _ in group)
         try:
-            written = self._appends.write(records, sizes, list(numbers), lane_of, wall_ms)
+            written = self._appends.write(records, sizes, list(numbers), target_of, wall_ms)
         except KourouError:  # no space, or a failed store: each gets its own error
             return [effect for received, _ in group for effect in alone(now_ms, received)]
         effects = self._appends.take_done()

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kourou.engine.ports import StoreView
-from kourou.engine.sends.appends import Lane
+from kourou.engine.sends.appends import Target
 from kourou.errors import Rejected
 from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX, UNPROJECTED_KEYS_MAX
 from kourou.model.message import Property, StoredMessage
@@ -70,14 +70,14 @@ NO_REPEATS = Repeated({}, {})
 
 
 def identities_of(
-    drafts: RecordColumns, lanes: Sequence[Lane], moved: Mapping[int, tuple[Buffer, Lane]]
+    drafts: RecordColumns, targets: Sequence[Target], moved: Mapping[int, tuple[Buffer, Target]]
 ) -> list[Identity]:
     """Return the identity of each of these drafts.
 
-    Draft i is stored in `lanes[i]`, unless `moved` has its stored form and queue.
+    Draft i is stored in `targets[i]`, unless `moved` has its stored form and queue.
     """
     keys = kernel.values(drafts.records(), (_UNIQUE_KEY,))
-    places = [moved[row][1] if row in moved else lane for row, lane in enumerate(lanes)]
+    places = [moved[row][1] if row in moved else target for row, target in enumerate(targets)]
     return [
         Identity(topic, (key or b"").decode("ascii", "replace"), body_crc)
         for (topic, _), (key,), body_crc in zip(

@@ -49,7 +49,7 @@ _TABLES: dict[type, tuple[str, ...]] = {
     OffsetsReset: ("offsets",),
 }
 
-_LANE = (CONTROL_TOPIC, 0)
+_TARGET = (CONTROL_TOPIC, 0)
 
 BATCH_BYTES = 1 << 20
 """The size of one append of control events; a single event may be larger."""
@@ -117,7 +117,7 @@ class Recorder:
     ) -> None:
         """Append all of them or raise, then evolve."""
         sizes = array("q", map(len, drafts))
-        written = self._appends.write(bytearray().join(drafts), sizes, [_LANE], None, at_ms)
+        written = self._appends.write(bytearray().join(drafts), sizes, [_TARGET], None, at_ms)
         self._confirmations.append(written.end)
         entailed: list[Effect] = []
         for event, offset, position in zip(events, written.offsets, written.positions, strict=True):

@@ -147,8 +147,8 @@ class ReplyHandler:
             born_host=host,
             reconsume_times=request.reconsume_times or 0,
         )
-        lane = (request.topic, queue_id)
-        offset, position = self._appends.write_one(draft, lane, received.wall_ms)
+        target = (request.topic, queue_id)
+        offset, position = self._appends.write_one(draft, target, received.wall_ms)
         self._confirmations.append(self._appends.end)
         self._traffic.taken(request.topic, len(draft))
         return SendResponse(

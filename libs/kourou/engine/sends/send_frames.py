@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kourou.engine.sends.appends import Lane, Numbers
+from kourou.engine.sends.appends import Numbers, Target
 from kourou.errors import BadRequest, MessageIllegal
 from kourou.model.limits import BATCH_MESSAGES_MAX
 from kourou.protocol import kernel
@@ -20,12 +20,12 @@ from kourou.runtime.inputs import Buffer, Received
 class Frame(NamedTuple):
     """The records of a send, back to back, and their sizes.
 
-    `lane_of` has the index of each record's queue, None if there is only one queue.
+    `target_of` has the index of each record's queue, None if there is only one queue.
     """
 
     records: Buffer
     sizes: Numbers
-    lane_of: Numbers | None
+    target_of: Numbers | None
 
 
 def open_send(received: Received, request: SendRecords) -> Frame:
@@ -35,34 +35,36 @@ def open_send(received: Received, request: SendRecords) -> Frame:
     """
     if len(received.body) != 1:
         raise BadRequest(f"a send must have one body part, this one has {len(received.body)}")
-    if not request.lanes:
+    if not request.targets:
         raise BadRequest("a send must name at least one queue")
     sizes = _numbers(request.sizes, "I", 4, "sizes")
-    count, lanes = len(sizes), len(request.lanes)
+    count, targets = len(sizes), len(request.targets)
     if not 0 < count <= BATCH_MESSAGES_MAX:
         raise BadRequest(
             f"a send must have 1 to {BATCH_MESSAGES_MAX} records, this one has {count}"
         )
-    if lanes > count or (lanes > 1 and len(set(request.lanes)) < lanes):
+    if targets > count or (targets > 1 and len(set(request.targets)) < targets):
         # Each queue is numbered separately: one listed twice would assign offsets twice.
         raise BadRequest("a send must name each of its queues once, and only queues with records")
-    if request.lane_of:
-        lane_of = _numbers(request.lane_of, "H", 2, "lane_of")
-        if len(lane_of) != count or max(lane_of) >= lanes:
+    if request.target_of:
+        target_of = _numbers(request.target_of, "H", 2, "lane_of")
+        if len(target_of) != count or max(target_of) >= targets:
             raise BadRequest("lane_of must assign each record to one of the queues")
-        return Frame(received.body[0], sizes, lane_of)
-    if lanes != 1:
+        return Frame(received.body[0], sizes, target_of)
+    if targets != 1:
         raise BadRequest(
             "a send to several queues must have lane_of, which assigns each record to a queue"
         )
     return Frame(received.body[0], sizes, None)
 
 
-def check_lane_bytes(drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Numbers | None) -> None:
+def check_target_bytes(
+    drafts: RecordColumns, targets: Sequence[Target], target_of: Numbers | None
+) -> None:
     """Raise MessageIllegal if a record's topic or queue ID differs from its queue's."""
-    topics = [topic.encode() for topic, _ in lanes]
-    queue_ids = array("q", [queue_id for _, queue_id in lanes])
-    problem = kernel.check_lanes(drafts.raw, drafts.raw_table, topics, queue_ids, lane_of)
+    topics = [topic.encode() for topic, _ in targets]
+    queue_ids = array("q", [queue_id for _, queue_id in targets])
+    problem = kernel.check_targets(drafts.raw, drafts.raw_table, topics, queue_ids, target_of)
     if problem:
         what = "queue id" if problem == OTHER_QUEUE else "topic"
         raise MessageIllegal(
@@ -77,14 +79,14 @@ def _numbers(raw: bytes, kind: str, size: int, name: str) -> Numbers:
 
 
 def without_refused(
-    drafts: RecordColumns, lane_of: Numbers | None, codes: Sequence[int]
+    drafts: RecordColumns, target_of: Numbers | None, codes: Sequence[int]
 ) -> Frame | None:
     """Return only the records of accepted queues, back to back; None if there are none."""
-    if lane_of is None:
+    if target_of is None:
         return None
-    kept = [row for row, number in enumerate(lane_of) if not codes[number]]
+    kept = [row for row, number in enumerate(target_of) if not codes[number]]
     if not kept:
         return None
     pieces = [drafts.record(row) for row in kept]
-    lanes = array("q", [lane_of[row] for row in kept])
-    return Frame(b"".join(pieces), array("q", map(len, pieces)), lanes)
+    targets = array("q", [target_of[row] for row in kept])
+    return Frame(b"".join(pieces), array("q", map(len, pieces)), targets)

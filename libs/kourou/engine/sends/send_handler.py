@@ -17,11 +17,11 @@ from kourou.engine.control import ControlState
 from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Lane, Numbers, Written
+from kourou.engine.sends.appends import Appends, Numbers, Target, Written
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.deduplication import NO_REPEATS, Identity, Original, Repeats, identities_of
-from kourou.engine.sends.send_frames import check_lane_bytes, open_send, without_refused
-from kourou.engine.sends.topic_rewrite import HALF_LANE, Redirects
+from kourou.engine.sends.send_frames import check_target_bytes, open_send, without_refused
+from kourou.engine.sends.topic_rewrite import HALF_TARGET, Redirects
 from kourou.engine.traffic import Traffic
 from kourou.errors import BadRequest, Code, DiskFull, KourouError, NoPermission, Throttled
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
@@ -47,15 +47,15 @@ class _Checked(NamedTuple):
     received: Received
     request: SendRecords
     drafts: RecordColumns
-    lanes: list[Lane]
-    lane_of: Numbers | None
+    targets: list[Target]
+    target_of: Numbers | None
     codes: list[int]
     remarks: list[str]
 
     @property
     def numbers(self) -> Sequence[int]:
         """The index of each record's queue."""
-        return [0] * len(self.drafts) if self.lane_of is None else self.lane_of
+        return [0] * len(self.drafts) if self.target_of is None else self.target_of
 
 
 class Sending:
@@ -112,42 +112,46 @@ class Sending:
     def records(self, now_ms: int, received: Received, request: SendRecords) -> list[Effect]:
         """Store a coalesced send, and reply for each queue."""
         frame = open_send(received, request)
-        records, sizes, lane_of = frame
+        records, sizes, target_of = frame
         drafts = check_drafts(records, sizes, self._policy.body_size_max)
-        lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
-        check_lane_bytes(drafts, lanes, lane_of)
-        answers = [self._check_lane(received, request, lane) for lane in lanes]
+        targets = [(target.topic, target.queue_id) for target in request.targets]
+        check_target_bytes(drafts, targets, target_of)
+        answers = [self._check_target(received, request, target) for target in targets]
         codes = [code for code, _ in answers]
         remarks = [remark for _, remark in answers]
         watched = self._policy.deduplicate_retried_sends and (
             request.attempt != 1 or self._repeats.watching
         )
         if watched or drafts.elsewhere:
-            send = _Checked(received, request, drafts, lanes, lane_of, codes, remarks)
+            send = _Checked(received, request, drafts, targets, target_of, codes, remarks)
             effects = self._store_placed(now_ms, send, watched=watched)
             if effects is not None:
                 return effects
         if any(codes):
-            kept = without_refused(drafts, lane_of, codes)
+            kept = without_refused(drafts, target_of, codes)
             if kept is None:
                 return [_none_stored(received, codes, remarks)]
-            records, sizes, lane_of = kept
-        written = self._appends.write(bytearray(records), sizes, lanes, lane_of, received.wall_ms)
+            records, sizes, target_of = kept
+        written = self._appends.write(
+            bytearray(records), sizes, targets, target_of, received.wall_ms
+        )
         self._confirmations.append(written.end)
-        self.count(lanes, lane_of, sizes)
+        self.count(targets, target_of, sizes)
         header = SendRecordsResponse(
-            lane_codes=codes,
-            lane_remarks=remarks,
-            lane_offsets=written.lane_offsets,
+            target_codes=codes,
+            target_remarks=remarks,
+            target_offsets=written.target_offsets,
             runs=written.runs,
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
         return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
 
-    def _check_lane(self, received: Received, request: SendRecords, lane: Lane) -> tuple[int, str]:
+    def _check_target(
+        self, received: Received, request: SendRecords, target: Target
+    ) -> tuple[int, str]:
         """Return SUCCESS, or the code and remark with which this queue is refused."""
         try:
-            self.require_lane(received, request, lane)
+            self.require_target(received, request, target)
         except KourouError as error:
             self._traffic.refuse(error.wire_code)
             return int(error.wire_code), str(error)
@@ -157,16 +161,16 @@ class Sending:
         """Return whether the topic exists."""
         return topic in self._control.topics
 
-    def require_lane(self, received: Received, request: SendRecords, lane: Lane) -> None:
+    def require_target(self, received: Received, request: SendRecords, target: Target) -> None:
         """Raise Rejected or DiskFull if this queue is refused."""
         topic = self.topic_for_send(
-            lane[0], request.default_topic, request.default_topic_queue_nums, received
+            target[0], request.default_topic, request.default_topic_queue_nums, received
         )
-        _check_queue(topic, lane[1])
+        _check_queue(topic, target[1])
 
-    def count(self, lanes: Sequence[Lane], lane_of: Numbers | None, sizes: Numbers) -> None:
+    def count(self, targets: Sequence[Target], target_of: Numbers | None, sizes: Numbers) -> None:
         """Count what was accepted, for statistics."""
-        self._traffic.taken_many([lane[0] for lane in lanes], lane_of, sizes)
+        self._traffic.taken_many([target[0] for target in targets], target_of, sizes)
 
     # -- sends with redirected or repeated messages -------------------------------------------
 
@@ -182,12 +186,12 @@ class Sending:
         if halves is not None:
             return self._placed(now_ms, send, halves)
         moved = self._moved(send)
-        lanes = [send.lanes[number] for number in send.numbers]
+        targets = [send.targets[number] for number in send.numbers]
         rows = [row for row, number in enumerate(send.numbers) if not send.codes[number]]
         repeats = NO_REPEATS
         identities: list[Identity] = []
         if watched:
-            identities = identities_of(drafts, lanes, moved)
+            identities = identities_of(drafts, targets, moved)
             repeats = self._repeats.among(
                 identities, rows, received.wall_ms, retried=request.attempt != 1
             )
@@ -195,7 +199,7 @@ class Sending:
         if not moved and not stored_before and request.attempt <= 1:
             return None
         places = {
-            row: replace(original, queue_id=lanes[row][1]) if row in moved else original
+            row: replace(original, queue_id=targets[row][1]) if row in moved else original
             for row, original in repeats.originals.items()
         }
         rows = [row for row in rows if row not in stored_before]
@@ -203,7 +207,7 @@ class Sending:
         while at < len(rows):
             part = rows[at : at + step]
             try:
-                written = self.store_some(drafts, part, lanes, moved, received.wall_ms)
+                written = self.store_some(drafts, part, targets, moved, received.wall_ms)
             except (Throttled, DiskFull):
                 # What fits of a retried send is stored all the same, and the next attempt finds it.
                 # Otherwise a send that is larger than the available space would never be stored.
@@ -213,7 +217,7 @@ class Sending:
                 continue
             at += step
             for row, offset, position in zip(part, written.offsets, written.positions, strict=True):
-                places[row] = Original(lanes[row][1], offset, position)
+                places[row] = Original(targets[row][1], offset, position)
                 if watched and request.attempt > 1:
                     self._repeats.remember(now_ms, identities[row], places[row])
         for row, first in repeats.twins.items():
@@ -226,26 +230,26 @@ class Sending:
         drafts, frames = send.drafts, self._redirects.half_frames
         if frames is None or len(drafts.elsewhere) < len(drafts) or any(send.codes):
             return None
-        halves = frames.store(drafts, send.lanes, send.lane_of, send.received.wall_ms)
+        halves = frames.store(drafts, send.targets, send.target_of, send.received.wall_ms)
         if halves is None:
             return None
         sizes = array("q", drafts.sizes)
-        self.count(send.lanes, send.lane_of, sizes)
-        topics = [lane[0] for lane in send.lanes]
-        self._traffic.taken_many_to(HALF_LANE[0], topics, send.lane_of, sizes)
+        self.count(send.targets, send.target_of, sizes)
+        topics = [target[0] for target in send.targets]
+        self._traffic.taken_many_to(HALF_TARGET[0], topics, send.target_of, sizes)
         stored = zip(send.numbers, halves.offsets, halves.positions, strict=True)
         return {
-            row: Original(send.lanes[number][1], offset, position)
+            row: Original(send.targets[number][1], offset, position)
             for row, (number, offset, position) in enumerate(stored)
         }
 
-    def _moved(self, send: _Checked) -> dict[int, tuple[Buffer, Lane]]:
+    def _moved(self, send: _Checked) -> dict[int, tuple[Buffer, Target]]:
         """Return the drafts that are redirected, as they are stored, and their queues.
 
         If a draft cannot be redirected, its queue is refused before anything is stored; if it is
         the only one, its error is raised.
         """
-        moved: dict[int, tuple[Buffer, Lane]] = {}
+        moved: dict[int, tuple[Buffer, Target]] = {}
         numbers = send.numbers
         for row in send.drafts.elsewhere:
             number = numbers[row]
@@ -253,7 +257,7 @@ class Sending:
                 continue
             draft, wall_ms = send.drafts.record(row), send.received.wall_ms
             try:
-                moved[row] = self._redirects.moved(draft, send.lanes[number], wall_ms)
+                moved[row] = self._redirects.moved(draft, send.targets[number], wall_ms)
             except KourouError as error:
                 if len(send.drafts) == 1:
                     raise
@@ -267,9 +271,9 @@ class Sending:
             return [_none_stored(send.received, send.codes, send.remarks)]
         rows = [places.get(row, _NOWHERE) for row in range(len(send.drafts))]
         header = SendRecordsResponse(
-            lane_codes=send.codes,
-            lane_remarks=send.remarks,
-            lane_offsets=[-1] * len(send.lanes),
+            target_codes=send.codes,
+            target_remarks=send.remarks,
+            target_offsets=[-1] * len(send.targets),
             runs=[],
             offsets=[place.offset for place in rows],
             positions=[place.position for place in rows],
@@ -284,28 +288,29 @@ class Sending:
         self,
         drafts: RecordColumns,
         rows: Sequence[int],
-        lanes: Sequence[Lane],
-        moved: Mapping[int, tuple[Buffer, Lane]],
+        targets: Sequence[Target],
+        moved: Mapping[int, tuple[Buffer, Target]],
         wall_ms: int,
     ) -> Written:
         """Store these rows of checked drafts in one append, those of `moved` in other queues.
 
-        `lanes[row]` is where a row was sent to. Raises as Appends.write; then nothing has changed.
+        `targets[row]` is where a row was sent to. Raises as Appends.write; then nothing has
+        changed.
         """
         records = drafts.records()
-        stored = [moved.get(row) or (records[row], lanes[row]) for row in rows]
+        stored = [moved.get(row) or (records[row], targets[row]) for row in rows]
         written = self._appends.write_drafts(
-            [draft for draft, _ in stored], [lane for _, lane in stored], wall_ms
+            [draft for draft, _ in stored], [target for _, target in stored], wall_ms
         )
         self._confirmations.append(written.end)
         places = zip(rows, written.offsets, written.positions, strict=True)
         for row, offset, position in places:
-            topic, size = lanes[row][0], len(records[row])
+            topic, size = targets[row][0], len(records[row])
             self._traffic.taken(topic, size)
             if row in moved:
-                draft, lane = moved[row]
-                self._redirects.stored(lane, offset, position, draft, wall_ms)
-                self._traffic.taken_to(lane[0], topic, size)
+                draft, target = moved[row]
+                self._redirects.stored(target, offset, position, draft, wall_ms)
+                self._traffic.taken_to(target[0], topic, size)
         return written
 
 
@@ -319,6 +324,6 @@ def _check_queue(topic: TopicConfig, queue_id: int) -> None:
 
 def _none_stored(received: Received, codes: list[int], remarks: list[str]) -> Reply:
     header = SendRecordsResponse(
-        lane_codes=codes, lane_remarks=remarks, lane_offsets=[-1] * len(codes), runs=[]
+        target_codes=codes, target_remarks=remarks, target_offsets=[-1] * len(codes), runs=[]
     )
     return Reply(received.to, Code.SUCCESS, "", header)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kourou.engine.effects import Effect
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.pulls.send_back import SendBack
-from kourou.engine.sends.appends import Appends, Lane, Numbers
+from kourou.engine.sends.appends import Appends, Numbers, Target
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.send_handler import Sending
 from kourou.engine.sends.topic_rewrite import (
@@ -54,15 +54,15 @@ _WAIT = Property.WAIT.value.encode()
 
 
 class Prepared(NamedTuple):
-    """A checked message for `lane`; the reply to its sender has `queue_id`.
+    """A checked message for `target`; the reply to its sender has `queue_id`.
 
     `elsewhere`: the message is redirected. `place` is where `draft` is stored, `size` the number of
     bytes of the message as it was sent.
     """
 
     draft: Buffer
-    place: Lane
-    lane: Lane
+    place: Target
+    target: Target
     queue_id: int
     wait: bool
     elsewhere: bool
@@ -70,11 +70,11 @@ class Prepared(NamedTuple):
 
 
 class PreparedBatch(NamedTuple):
-    """The checked messages of a batch, back to back, for `lane`; the reply has its queue ID."""
+    """The checked messages of a batch, back to back, for `target`; the reply has its queue ID."""
 
     drafts: bytearray
     sizes: Numbers
-    lane: Lane
+    target: Target
 
 
 class SingleSends:
@@ -129,7 +129,7 @@ class SingleSends:
         """Return the message as it is stored where it goes first. Raises as Redirects.moved."""
         if not one.elsewhere:
             return one
-        draft, place = self._redirects.moved(one.draft, one.lane, wall_ms)
+        draft, place = self._redirects.moved(one.draft, one.target, wall_ms)
         return one._replace(draft=draft, place=place)
 
     def prepare(self, received: Received, request: SendMessage) -> Prepared:
@@ -139,14 +139,14 @@ class SingleSends:
         """
         topic, queue_id, body = self._checked(received, request)
         raw = (request.properties or "").encode()
-        lane: Lane | None = None
+        target: Target | None = None
         if topic.name.startswith(RETRY_PREFIX):
             properties = decode_properties(raw)
             properties[Property.CLUSTER] = self._policy.cluster_name
             times, times_max = request.reconsume_times or 0, request.max_reconsume_times
-            lane = self._send_back.dead_lane(topic.name, received, times, times_max, properties)
+            target = self._send_back.dead_target(topic.name, received, times, times_max, properties)
             raw = encode_properties(properties)
-        elsewhere = lane is None and may_go_elsewhere(raw) and _goes_elsewhere(raw)
+        elsewhere = target is None and may_go_elsewhere(raw) and _goes_elsewhere(raw)
         # RocketMQ stores WAIT only in redirected messages.
         encoded = kernel.edit(raw, self._cluster if elsewhere else self._cluster_without_wait)
         if request.sys_flag & SysFlag.TRANSACTION_MASK and not is_transactional(encoded):
@@ -154,35 +154,35 @@ class SingleSends:
                 "the flags name a phase of a transaction, but the property TRAN_MSG is not true; "
                 "nothing was stored"
             )
-        if lane is None:
-            lane = (topic.name, queue_id)
-        draft = self._draft(received, request, lane, body, encoded)
+        if target is None:
+            target = (topic.name, queue_id)
+        draft = self._draft(received, request, target, body, encoded)
         wait = find_property(raw, _WAIT) != b"false"
-        return Prepared(draft, lane, lane, queue_id, wait, elsewhere, len(draft))
+        return Prepared(draft, target, target, queue_id, wait, elsewhere, len(draft))
 
     def stored(
         self, now_ms: int, received: Received, one: Prepared, offset: int, position: int
     ) -> list[Effect]:
         """Count a prepared message that was just appended to the log, and reply."""
-        self._traffic.taken(one.lane[0], one.size)
+        self._traffic.taken(one.target[0], one.size)
         if one.elsewhere:
             self._redirects.stored(one.place, offset, position, one.draft, received.wall_ms)
-            self._traffic.taken_to(one.place[0], one.lane[0], one.size)
+            self._traffic.taken_to(one.place[0], one.target[0], one.size)
         self._confirmations.append(self._appends.end)
         return self._answer(now_ms, received, one.queue_id, offset, [position], one.wait)
 
     def _store_batch(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
         one = self.prepare_batch(received, request)
-        written = self._appends.write(one.drafts, one.sizes, [one.lane], None, received.wall_ms)
+        written = self._appends.write(one.drafts, one.sizes, [one.target], None, received.wall_ms)
         positions = written.positions.tolist()
-        return self.stored_batch(now_ms, received, one, written.lane_offsets[0], positions)
+        return self.stored_batch(now_ms, received, one, written.target_offsets[0], positions)
 
     def prepare_batch(self, received: Received, request: SendMessage) -> PreparedBatch:
         """Like `prepare`, for a batch."""
         topic, queue_id, body = self._checked(received, request)
-        lane = (topic.name, queue_id)
-        drafts, sizes = self._batch(received, request, lane, body)
-        return PreparedBatch(drafts, sizes, lane)
+        target = (topic.name, queue_id)
+        drafts, sizes = self._batch(received, request, target, body)
+        return PreparedBatch(drafts, sizes, target)
 
     def stored_batch(
         self,
@@ -193,9 +193,9 @@ class SingleSends:
         positions: Sequence[int],
     ) -> list[Effect]:
         """Like `stored`, for a batch whose first message got this offset."""
-        self._traffic.taken_many([one.lane[0]], None, one.sizes)
+        self._traffic.taken_many([one.target[0]], None, one.sizes)
         self._confirmations.append(self._appends.end)
-        return self._answer(now_ms, received, one.lane[1], offset, positions, wait=True)
+        return self._answer(now_ms, received, one.target[1], offset, positions, wait=True)
 
     def _checked(self, received: Received, request: SendMessage) -> tuple[TopicConfig, int, bytes]:
         """Return the topic, which may have been created, the queue, and the body."""
@@ -241,7 +241,7 @@ class SingleSends:
         return self._confirmations.owe(now_ms, self._appends.end, reply, wait=wait)
 
     def _batch(
-        self, received: Received, request: SendMessage, lane: Lane, body: bytes
+        self, received: Received, request: SendMessage, target: Target, body: bytes
     ) -> tuple[bytearray, Numbers]:
         """Return the messages of a batch as drafts back to back, and their sizes."""
         raw = (request.properties or "").encode()
@@ -253,8 +253,8 @@ class SingleSends:
             drafts, sizes, moves, problem, number = kernel.batch(
                 body,
                 shared,
-                lane[0].encode(),
-                lane[1],
+                target[0].encode(),
+                target[1],
                 sys_flag,
                 request.born_timestamp,
                 born_host,
@@ -274,15 +274,15 @@ class SingleSends:
         self,
         received: Received,
         request: SendMessage,
-        lane: Lane,
+        target: Target,
         body: bytes,
         properties: bytes,
     ) -> bytes:
         _check_length(properties)
         born_host, sys_flag = _origin(received, request)
         return encode_draft(
-            topic=lane[0].encode(),
-            queue_id=lane[1],
+            topic=target[0].encode(),
+            queue_id=target[1],
             body=body,
             properties=properties,
             flag=request.flag,

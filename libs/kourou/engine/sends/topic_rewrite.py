@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from kourou.engine.sends.appends import Lane, Numbers, Written
+from kourou.engine.sends.appends import Numbers, Target, Written
 from kourou.errors import MessageIllegal
 from kourou.model.message import Property
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -28,7 +28,7 @@ from kourou.protocol.record.moves import Changes, moved_draft
 from kourou.protocol.record.properties import find_property
 from kourou.runtime.inputs import Buffer
 
-HALF_LANE: Lane = (HALF_TOPIC, 0)
+HALF_TARGET: Target = (HALF_TOPIC, 0)
 """The queue of half messages."""
 
 _DELAY = Property.DELAY.encode()
@@ -49,8 +49,8 @@ class Halves(Protocol):
         """Whether they can be stored without creating anything first."""
         ...
 
-    def half(self, draft: Buffer, lane: Lane, wall_ms: int) -> bytes:
-        """Return the half message for a draft in `lane`, as a draft. Raises Rejected."""
+    def half(self, draft: Buffer, target: Target, wall_ms: int) -> bytes:
+        """Return the half message for a draft in `target`, as a draft. Raises Rejected."""
         ...
 
     def stored(self, offset: int, position: int, half: Buffer, wall_ms: int) -> None:
@@ -62,7 +62,11 @@ class HalfFrames(Protocol):
     """Accepts whole frames of half messages."""
 
     def store(
-        self, drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Numbers | None, wall_ms: int
+        self,
+        drafts: RecordColumns,
+        targets: Sequence[Target],
+        target_of: Numbers | None,
+        wall_ms: int,
     ) -> Written | None:
         """Store checked drafts that are all half messages; None if they must go separately."""
         ...
@@ -83,7 +87,7 @@ class Redirects:
             return True
         return not any(_TRANSACTION_MARK in bytes(draft) for draft in drafts)
 
-    def moved(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[Buffer, Lane]:
+    def moved(self, draft: Buffer, target: Target, wall_ms: int) -> tuple[Buffer, Target]:
         """Return the draft to store and its queue; unchanged if it is stored where it was sent.
 
         Raises MessageIllegal if the message requests what is impossible, and as `Halves.half`.
@@ -93,19 +97,19 @@ class Redirects:
         if _is_true(transaction) and not (level > 0 and _failed_before(draft)):
             if self.halves is None:
                 raise MessageIllegal("this broker does not accept transactional messages")
-            return self.halves.half(draft, lane, wall_ms), HALF_LANE
-        return self.delayed(draft, lane, level) if level > 0 else (draft, lane)
+            return self.halves.half(draft, target, wall_ms), HALF_TARGET
+        return self.delayed(draft, target, level) if level > 0 else (draft, target)
 
     def delayed(
         self,
         record: Buffer,
-        lane: Lane,
+        target: Target,
         level: int,
         changes: Changes = (),
         *,
         reconsume_times: int = -1,
-    ) -> tuple[bytes, Lane]:
-        """Return the record as a draft that waits at `level`, above 0, and then goes to `lane`.
+    ) -> tuple[bytes, Target]:
+        """Return the record as a draft that waits at `level`, above 0, and then goes to `target`.
 
         `changes` applies to its properties; `reconsume_times` is set unless it is negative. Raises
         MessageIllegal if the properties become too large.
@@ -114,14 +118,16 @@ class Redirects:
         waiting = (SCHEDULE_TOPIC, level - 1)
         changes += (
             (_DELAY, b"%d" % level),
-            (_REAL_TOPIC, lane[0].encode()),
-            (_REAL_QID, b"%d" % lane[1]),
+            (_REAL_TOPIC, target[0].encode()),
+            (_REAL_QID, b"%d" % target[1]),
         )
         return moved_draft(record, waiting, changes, reconsume_times=reconsume_times), waiting
 
-    def stored(self, lane: Lane, offset: int, position: int, draft: Buffer, wall_ms: int) -> None:
+    def stored(
+        self, target: Target, offset: int, position: int, draft: Buffer, wall_ms: int
+    ) -> None:
         """Note that a draft that `moved` returned was stored."""
-        if lane == HALF_LANE and self.halves is not None:
+        if target == HALF_TARGET and self.halves is not None:
             self.halves.stored(offset, position, draft, wall_ms)
 
 

@@ -11,13 +11,13 @@ from collections import Counter
 
 import numpy as np
 
-from kourou.engine.sends.appends import Lane
+from kourou.engine.sends.appends import Target
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.transactions.batch_halves import BatchPart
 from kourou.engine.transactions.batch_log import BatchLog
 from kourou.engine.transactions.half_messages import (
     COMMIT,
-    OP_LANE,
+    OP_TARGET,
     ROLLBACK,
     HalfRecord,
     committed,
@@ -55,14 +55,14 @@ class BatchEnds:
         stored = self._log.read(part, count_max)
         if stored is None:
             return 0
-        lanes = [transactions.lane_now(*lane) for lane in stored.real]
-        messages = stored.committed(lanes)
+        targets = [transactions.target_now(*target) for target in stored.real]
+        messages = stored.committed(targets)
         fitting = np.cumsum(list(map(len, messages))).searchsorted(FRAME_RECORD_BYTES_MAX, "right")
         done = max(1, int(fitting))
         born_ms = max(transactions.store_ms, wall_ms)
         offsets = [offset for offset, _ in part.first(done)]
         ops = [operation(offset, born_ms, self._host) for offset in offsets]
-        self._log.append_pairs(messages[:done], lanes, stored.real_of[:done], ops, part, wall_ms)
+        self._log.append_pairs(messages[:done], targets, stored.real_of[:done], ops, part, wall_ms)
         transactions.count_batch(COMMIT, done, stored.topics(done))
         return done
 
@@ -70,7 +70,7 @@ class BatchEnds:
         """Like `commit`, message by message."""
         transactions = self._transactions
         born_ms = max(transactions.store_ms, wall_ms)
-        drafts: list[tuple[Lane, bytes]] = []
+        drafts: list[tuple[Target, bytes]] = []
         topics: Counter[str] = Counter()
         size_bytes = done = 0
         for offset, position in part.first(count_max):
@@ -83,13 +83,13 @@ class BatchEnds:
                 ) from error
             proven, part.proven = part.proven, True
             if proven or not self._was_committed(record):
-                lane, draft = self._final(record)
+                target, draft = self._final(record)
                 if done and size_bytes + len(draft) > FRAME_RECORD_BYTES_MAX:
                     break
                 size_bytes += len(draft)
-                drafts.append((lane, draft))
-            topics[record.real_lane[0]] += 1
-            drafts.append((OP_LANE, operation(offset, born_ms, self._host)))
+                drafts.append((target, draft))
+            topics[record.real_target[0]] += 1
+            drafts.append((OP_TARGET, operation(offset, born_ms, self._host)))
             done += 1
         if done:
             self._log.append_ends(drafts, part, done, wall_ms)
@@ -101,22 +101,23 @@ class BatchEnds:
         transactions = self._transactions
         born_ms = max(transactions.store_ms, wall_ms)
         drafts = [
-            (OP_LANE, operation(offset, born_ms, self._host)) for offset, _ in part.first(count_max)
+            (OP_TARGET, operation(offset, born_ms, self._host))
+            for offset, _ in part.first(count_max)
         ]
         if drafts:
             self._log.append_ends(drafts, part, len(drafts), wall_ms)
             transactions.count_batch(ROLLBACK, len(drafts), {})
         return len(drafts)
 
-    def _final(self, record: HalfRecord) -> tuple[Lane, bytes]:
+    def _final(self, record: HalfRecord) -> tuple[Target, bytes]:
         """Return the final message and its queue: the message's own queue, or a delay queue."""
-        lane = self._transactions.final_lane(record)
+        target = self._transactions.final_target(record)
         mark = record.mark
         level = 0 if mark is None else mark.delay_level
-        draft = committed(record, lane[1])
+        draft = committed(record, target[1])
         if not level:
-            return lane, draft
-        moved, place = self._redirects.delayed(draft, lane, level)
+            return target, draft
+        moved, place = self._redirects.delayed(draft, target, level)
         return place, moved
 
     def _was_committed(self, record: HalfRecord) -> bool:

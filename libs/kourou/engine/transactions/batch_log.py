@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from kourou.engine.ports import ANYWHERE, StoreView
-from kourou.engine.sends.appends import Appends, Lane, Numbers, Written
+from kourou.engine.sends.appends import Appends, Numbers, Target, Written
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.transactions.batch_halves import BatchPart
 from kourou.engine.transactions.half_batches import StoredHalves, halves_of
-from kourou.engine.transactions.half_messages import HALF_LANE, OP_LANE
+from kourou.engine.transactions.half_messages import HALF_TARGET, OP_TARGET
 from kourou.engine.transactions.transaction_handler import Transactions
 from kourou.errors import Corrupt
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX
@@ -46,8 +46,8 @@ class BatchLog:
     def store(
         self,
         drafts: RecordColumns,
-        lanes: Sequence[Lane],
-        lane_of: Numbers | None,
+        targets: Sequence[Target],
+        target_of: Numbers | None,
         wall_ms: int,
     ) -> Written | None:
         """Store a frame of checked drafts if all of them are half messages of batches.
@@ -57,10 +57,10 @@ class BatchLog:
         transactions = self._transactions
         if len(drafts) < SCALAR_BELOW or not transactions.takes_halves:
             return None
-        halves = halves_of(drafts, lanes, lane_of)
+        halves = halves_of(drafts, targets, target_of)
         if halves is None:
             return None
-        written = self._appends.write(*_joined(halves.drafts), [HALF_LANE], None, wall_ms)
+        written = self._appends.write(*_joined(halves.drafts), [HALF_TARGET], None, wall_ms)
         offsets, positions = map(np.asarray, (written.offsets, written.positions))
         self._confirmations.append(written.end)
         since_ms = transactions.touch(wall_ms)
@@ -79,7 +79,7 @@ class BatchLog:
         if len(positions) < SCALAR_BELOW:
             return None
         read = self._view.read_queue(
-            *HALF_LANE,
+            *HALF_TARGET,
             offset,
             max_messages=len(positions),
             max_bytes=FRAME_RECORD_BYTES_MAX,
@@ -101,7 +101,7 @@ class BatchLog:
         return StoredHalves.read(found)
 
     def append_ends(
-        self, drafts: Sequence[tuple[Lane, bytes]], part: BatchPart, count: int, wall_ms: int
+        self, drafts: Sequence[tuple[Target, bytes]], part: BatchPart, count: int, wall_ms: int
     ) -> None:
         """Append op records for the first `count` half messages of a part, mixed with messages.
 
@@ -112,33 +112,35 @@ class BatchLog:
         ends = [offset for offset, _ in part.first(count)]
         placed = transactions.append_placed(drafts, wall_ms).offsets
         transactions.halves.batches.close(part, count)
-        ops = (place for place, (lane, _) in zip(placed, drafts, strict=True) if lane == OP_LANE)
+        ops = (
+            place for place, (target, _) in zip(placed, drafts, strict=True) if target == OP_TARGET
+        )
         for op, offset in zip(ops, ends, strict=True):
             transactions.halves.noted(op, offset)
 
     def append_pairs(
         self,
         messages: Sequence[bytes],
-        lanes: Sequence[Lane],
-        lane_of: Sequence[int],
+        targets: Sequence[Target],
+        target_of: Sequence[int],
         ops: Sequence[bytes],
         part: BatchPart,
         wall_ms: int,
     ) -> None:
         """Append a message and its op record for each of the first half messages of a part.
 
-        `lane_of[i]` is the index in `lanes` for message i. Raises as `append_ends`.
+        `lane_of[i]` is the index in `targets` for message i. Raises as `append_ends`.
         """
         transactions, count = self._transactions, len(ops)
         drafts = [*messages, *ops]
         drafts[::2], drafts[1::2] = messages, ops
         # The queue of a message may be gone, so that two messages' queues are replaced by one.
-        different = list(dict.fromkeys(lanes))
+        different = list(dict.fromkeys(targets))
         numbers = array("q", (len(different),)) * (2 * count)
-        number_of = [different.index(lane) for lane in lanes]
-        numbers[::2] = array("q", [number_of[lane] for lane in lane_of])
+        number_of = [different.index(target) for target in targets]
+        numbers[::2] = array("q", [number_of[target] for target in target_of])
         ends = [offset for offset, _ in part.first(count)]
-        written = self._appends.write(*_joined(drafts), [*different, OP_LANE], numbers, wall_ms)
+        written = self._appends.write(*_joined(drafts), [*different, OP_TARGET], numbers, wall_ms)
         self._confirmations.append(written.end)
         transactions.halves.batches.close(part, count)
         transactions.halves.noted_many(written.offsets[1], ends)

@@ -27,11 +27,11 @@ from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import Membership
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Lane
+from kourou.engine.sends.appends import Target
 from kourou.engine.transactions.half_messages import (
     COMMIT,
-    GIVEN_UP_LANE,
-    HALF_LANE,
+    GIVEN_UP_TARGET,
+    HALF_TARGET,
     HalfRecord,
     checked,
     given_up,
@@ -56,7 +56,7 @@ _HOUR_MS = 3_600_000
 class _Step:
     """What a tick does to half messages: the records to append, and the changes after that."""
 
-    drafts: list[tuple[Lane, bytes]] = field(default_factory=list)
+    drafts: list[tuple[Target, bytes]] = field(default_factory=list)
     given_up: list[tuple[OpenHalf, HalfRecord]] = field(default_factory=list)
     put_back: list[tuple[OpenHalf, HalfRecord, bool]] = field(default_factory=list)
 
@@ -142,12 +142,12 @@ class CheckBacks:
             return True
         expired = wall_ms - record.born_ms > policy.reserved_hours * _HOUR_MS
         if last or expired:
-            step.drafts.append((GIVEN_UP_LANE, given_up(record)))
+            step.drafts.append((GIVEN_UP_TARGET, given_up(record)))
             step.given_up.append((half, record))
             return True
         immune = half.immunity_ms is not None and age_ms < half.immunity_ms
         draft = still_immune(record) if immune else checked(record, half.checks + 1)
-        step.drafts.append((HALF_LANE, draft))
+        step.drafts.append((HALF_TARGET, draft))
         step.put_back.append((half, record, not immune))
         return True
 
@@ -160,8 +160,8 @@ class CheckBacks:
         places = zip(placed.offsets, placed.positions, strict=True)
         backs = [
             (place, draft)
-            for place, (lane, draft) in zip(places, step.drafts, strict=True)
-            if lane == HALF_LANE
+            for place, (target, draft) in zip(places, step.drafts, strict=True)
+            if target == HALF_TARGET
         ]
         for half, record in step.given_up:
             transactions.close_given_up(half, record)
@@ -177,7 +177,7 @@ class CheckBacks:
             effects.append(
                 LogWarning(
                     f"{len(step.given_up)} half messages reached the maximum of checks and "
-                    f"were moved to {GIVEN_UP_LANE[0]}: their producers did not report an "
+                    f"were moved to {GIVEN_UP_TARGET[0]}: their producers did not report an "
                     f"outcome; the first one is {step.given_up[0][1].unique_key} of group "
                     f"{step.given_up[0][1].group}"
                 )

@@ -18,7 +18,7 @@ from kourou.model.message import Property
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns
 
-Lane = tuple[str, int]
+Target = tuple[str, int]
 
 _BATCH = Property.BATCH.encode()
 _DELAY = Property.DELAY.encode()
@@ -35,7 +35,7 @@ class MarkedHalves(NamedTuple):
 
 
 def halves_of(
-    drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Sequence[int] | None
+    drafts: RecordColumns, targets: Sequence[Target], target_of: Sequence[int] | None
 ) -> MarkedHalves | None:
     """Convert checked drafts of batches to half messages, as `half_messages.half_of` does.
 
@@ -53,12 +53,12 @@ def halves_of(
     marks = _marks(numbers)
     if marks is None:
         return None
-    changes = [half_changes(lane) for lane in lanes]
-    lane_numbers = [0] * len(records) if lane_of is None else lane_of
+    changes = [half_changes(target) for target in targets]
+    target_numbers = [0] * len(records) if target_of is None else target_of
     try:
         made = [
             half_draft(record, changes[number])
-            for record, number in zip(records, lane_numbers, strict=True)
+            for record, number in zip(records, target_numbers, strict=True)
         ]
     except MessageIllegal:  # its properties are too long: handled separately, it is refused
         return None
@@ -73,7 +73,7 @@ class StoredHalves:
 
     __slots__ = ("_positions", "_records", "real", "real_of")
 
-    def __init__(self, found: RecordColumns, real: list[Lane], real_of: list[int]) -> None:
+    def __init__(self, found: RecordColumns, real: list[Target], real_of: list[int]) -> None:
         self._records = found.records()
         self._positions = found.positions.tolist()
         self.real = real
@@ -97,13 +97,13 @@ class StoredHalves:
             return None
         return cls(found, [(topic.decode(), int(queue)) for topic, queue in numbers], real_of)
 
-    def committed(self, lanes: Sequence[Lane]) -> list[bytes]:
+    def committed(self, targets: Sequence[Target]) -> list[bytes]:
         """Return the messages, as `half_messages.committed` makes them.
 
-        They go to `lanes`, which has a queue for each queue of `real`, in the same order.
+        They go to `targets`, which has a queue for each queue of `real`, in the same order.
         """
         return [
-            committed_copy(record, lanes[number], position)
+            committed_copy(record, targets[number], position)
             for record, number, position in zip(
                 self._records, self.real_of, self._positions, strict=True
             )

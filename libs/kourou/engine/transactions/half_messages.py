@@ -26,13 +26,13 @@ from kourou.model.sysflag import SysFlag
 from kourou.protocol import kernel
 from kourou.protocol.record.layout import HOST_V4_BYTES, QUEUE_OFFSET_AT, parts_of
 from kourou.protocol.record.message_record import stamp
-from kourou.protocol.record.moves import Changes, Lane, moved_draft
+from kourou.protocol.record.moves import Changes, Target, moved_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.runtime.inputs import Buffer
 
-HALF_LANE = (HALF_TOPIC, 0)
-OP_LANE = (OP_TOPIC, 0)
-GIVEN_UP_LANE = (CHECK_GIVEN_UP_TOPIC, 0)
+HALF_TARGET = (HALF_TOPIC, 0)
+OP_TARGET = (OP_TOPIC, 0)
+GIVEN_UP_TARGET = (CHECK_GIVEN_UP_TOPIC, 0)
 OP_TAG = "d"
 
 COMMIT = int(SysFlag.TRANSACTION_COMMIT)
@@ -70,7 +70,7 @@ class HalfRecord:
     """
 
     __slots__ = (
-        *("_lane", "_properties", "_real_queue", "_real_topic", "born_ms", "group", "in_batch"),
+        *("_target", "_properties", "_real_queue", "_real_topic", "born_ms", "group", "in_batch"),
         *("position", "queue_offset", "raw", "sys_flag", "unique_key", "wait"),
     )
 
@@ -88,7 +88,7 @@ class HalfRecord:
         self.wait = wait != b"false"
         self.in_batch = mark is not None
         self._real_topic, self._real_queue = topic, queue
-        self._lane: tuple[str, int] | None = None
+        self._target: tuple[str, int] | None = None
         self._properties: dict[str, str] | None = None
 
     @property
@@ -142,13 +142,13 @@ class HalfRecord:
         return _number(first, self.queue_offset)
 
     @property
-    def real_lane(self) -> tuple[str, int]:
+    def real_target(self) -> tuple[str, int]:
         """The topic and queue that it is for. Raises Corrupt if they are missing or invalid."""
-        if self._lane is None:
-            self._lane = self._read_lane()
-        return self._lane
+        if self._target is None:
+            self._target = self._read_target()
+        return self._target
 
-    def _read_lane(self) -> tuple[str, int]:
+    def _read_target(self) -> tuple[str, int]:
         topic = _text(self._real_topic)
         queue_id = _number(_text(self._real_queue) or None, -1)
         try:
@@ -185,12 +185,12 @@ def mark_of(half: bytes) -> BatchMark | None:
     return None if text is None else BatchMark.of_text(text.decode("utf-8", "replace"))
 
 
-def half_of(draft: Buffer, lane: Lane) -> bytes:
-    """Convert a checked draft for `lane` to a half message. A delay level is dropped.
+def half_of(draft: Buffer, target: Target) -> bytes:
+    """Convert a checked draft for `target` to a half message. A delay level is dropped.
 
     Raises BadRequest or MessageIllegal if what it says of a batch is invalid.
     """
-    half = half_draft(draft, half_changes(lane))
+    half = half_draft(draft, half_changes(target))
     if mark_of(half) is not None and kernel.values((half,), _OF_BATCH)[0][1] is None:
         raise MessageIllegal("a half message of a batch must have a unique key")
     return half
@@ -198,24 +198,24 @@ def half_of(draft: Buffer, lane: Lane) -> bytes:
 
 def half_draft(draft: Buffer, changes: Changes) -> bytes:
     """Convert a draft to a half message without checks; `half_changes` returns the changes."""
-    return moved_draft(draft, HALF_LANE, changes, cleared=_MASK)
+    return moved_draft(draft, HALF_TARGET, changes, cleared=_MASK)
 
 
-def half_changes(lane: Lane) -> Changes:
+def half_changes(target: Target) -> Changes:
     """Return how the properties of a half message differ from those of its message."""
-    topic, queue_id = lane
+    topic, queue_id = target
     return ((_DELAY, None), (_REAL_TOPIC, topic.encode()), (_REAL_QID, b"%d" % queue_id))
 
 
 def committed(half: HalfRecord, queue_id: int) -> bytes:
     """Return the final message for its real topic and this queue, without a batch's mark."""
-    return committed_copy(half.raw, (half.real_lane[0], queue_id), half.position)
+    return committed_copy(half.raw, (half.real_target[0], queue_id), half.position)
 
 
-def committed_copy(half: Buffer, lane: Lane, position: int) -> bytes:
-    """Return the final message for `lane`, of the half message at this log position."""
+def committed_copy(half: Buffer, target: Target, position: int) -> bytes:
+    """Return the final message for `target`, of the half message at this log position."""
     changes = ((_BATCH, None),)
-    return moved_draft(half, lane, changes, cleared=_MASK, added=COMMIT, prepared=position)
+    return moved_draft(half, target, changes, cleared=_MASK, added=COMMIT, prepared=position)
 
 
 def operation(half_offset: int, born_ms: int, host: bytes) -> bytes:
@@ -237,19 +237,19 @@ def ended_by(body: bytes) -> list[int]:
 
 def checked(half: HalfRecord, checks: int) -> bytes:
     """Return the half message to put back when its `checks`th check-back is sent."""
-    return moved_draft(half.raw, HALF_LANE, ((_CHECK_TIMES, b"%d" % checks),), cleared=_MASK)
+    return moved_draft(half.raw, HALF_TARGET, ((_CHECK_TIMES, b"%d" % checks),), cleared=_MASK)
 
 
 def still_immune(half: HalfRecord) -> bytes:
     """Return the half message to put back while it must not be checked."""
     known = Property.TRAN_PREPARED_QUEUE_OFFSET in half.properties
     changes = () if known else ((_FIRST_OFFSET, b"%d" % half.queue_offset),)
-    return moved_draft(half.raw, HALF_LANE, changes, cleared=_MASK)
+    return moved_draft(half.raw, HALF_TARGET, changes, cleared=_MASK)
 
 
 def given_up(half: HalfRecord) -> bytes:
     """Return a half message with unknown outcome, as it is kept for operators."""
-    return moved_draft(half.raw, GIVEN_UP_LANE, cleared=_MASK)
+    return moved_draft(half.raw, GIVEN_UP_TARGET, cleared=_MASK)
 
 
 def question(half: bytes, offset: int, position: int, store_ms: int, store_host: bytes) -> bytes:
@@ -257,7 +257,7 @@ def question(half: bytes, offset: int, position: int, store_ms: int, store_host:
 
     `half` is the draft that was put back at queue `offset` and log `position`.
     """
-    body = bytearray(moved_draft(half, read_half(half).real_lane, cleared=_MASK))
+    body = bytearray(moved_draft(half, read_half(half).real_target, cleared=_MASK))
     stamp(
         body,
         0,

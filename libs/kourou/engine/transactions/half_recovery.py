@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from kourou.engine.groups.progress import Commits
 from kourou.engine.ports import ANYWHERE, StoreView
 from kourou.engine.transactions.half_messages import (
-    HALF_LANE,
-    OP_LANE,
+    HALF_TARGET,
+    OP_TARGET,
     HalfRecord,
     Identity,
     ended_by,
@@ -30,18 +30,18 @@ READ_BYTES = 4 * 1024 * 1024
 
 def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) -> OpenHalves:
     """Return the open half messages of a recovered store; O(messages after the progress)."""
-    half_low, half_end = _range(view, commits, HALF_LANE)
-    op_low, _ = _range(view, commits, OP_LANE)
+    half_low, half_end = _range(view, commits, HALF_TARGET)
+    op_low, _ = _range(view, commits, OP_TARGET)
     halves = OpenHalves(half_low, op_low)
     ended: set[int] = set()
-    for raw in _records(view, OP_LANE, op_low):
+    for raw in _records(view, OP_TARGET, op_low):
         parts = parts_of(raw, 0, len(raw))
         offsets = ended_by(bytes(raw[parts.body_at : parts.body_end]))
         ended.update(offsets)
         halves.noted(parts.queue_offset, max(offsets, default=-1))
     gone: set[Identity] = set()
     seen: dict[Identity, OpenHalf] = {}
-    for raw in _records(view, HALF_LANE, half_low):
+    for raw in _records(view, HALF_TARGET, half_low):
         try:
             half = read_half(raw)
         except Corrupt:  # intact, but not a half message: it can never be resolved
@@ -94,18 +94,18 @@ def _opened(half: HalfRecord, now_ms: int, wall_ms: int) -> OpenHalf:
     )
 
 
-def _range(view: StoreView, commits: Commits, lane: tuple[str, int]) -> tuple[int, int]:
-    low, high = view.queue_range(*lane) or (0, 0)
-    committed = commits.offset(TRANSACTION_GROUP, *lane)
+def _range(view: StoreView, commits: Commits, target: tuple[str, int]) -> tuple[int, int]:
+    low, high = view.queue_range(*target) or (0, 0)
+    committed = commits.offset(TRANSACTION_GROUP, *target)
     # An offset outside the queue belongs to a deleted queue, or to a truncated log.
     return (low if committed is None else min(max(committed, low), high)), high
 
 
-def _records(view: StoreView, lane: tuple[str, int], offset: int) -> Iterator[memoryview]:
-    _, high = view.queue_range(*lane) or (0, 0)
+def _records(view: StoreView, target: tuple[str, int], offset: int) -> Iterator[memoryview]:
+    _, high = view.queue_range(*target) or (0, 0)
     while offset < high:
         read = view.read_queue(
-            *lane,
+            *target,
             offset,
             max_messages=READ_MESSAGES,
             max_bytes=READ_BYTES,

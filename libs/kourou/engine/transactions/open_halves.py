@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kourou.engine.transactions.batch_halves import BatchHalves
-from kourou.engine.transactions.half_messages import HALF_LANE, HalfRecord, Identity
+from kourou.engine.transactions.half_messages import HALF_TARGET, HalfRecord, Identity
 from kourou.events.control_events import UnreadSpan
 from kourou.model.batch import BatchMark
 from kourou.model.limits import HALF_DRAFTS_BYTES_MAX
@@ -208,4 +208,4 @@ class OpenHalves:
 
 
 def _half_span(first: int, end: int) -> UnreadSpan:
-    return UnreadSpan(TRANSACTION_GROUP, *HALF_LANE, first, end)
+    return UnreadSpan(TRANSACTION_GROUP, *HALF_TARGET, first, end)

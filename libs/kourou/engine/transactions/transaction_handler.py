@@ -27,14 +27,14 @@ from kourou.engine.groups.progress import Commits
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Lane, Written
+from kourou.engine.sends.appends import Appends, Target, Written
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.recorder import Recorder
 from kourou.engine.transactions.half_messages import (
     COMMIT,
-    GIVEN_UP_LANE,
-    HALF_LANE,
-    OP_LANE,
+    GIVEN_UP_TARGET,
+    HALF_TARGET,
+    OP_TARGET,
     ROLLBACK,
     HalfRecord,
     checked,
@@ -79,7 +79,7 @@ class Ending(NamedTuple):
     half: OpenHalf
     record: HalfRecord
     outcome: int
-    final: tuple[Lane, bytes] | None
+    final: tuple[Target, bytes] | None
 
     @property
     def size_bytes(self) -> int:
@@ -141,20 +141,20 @@ class Transactions:
         if self._touched:
             self._touched = False
             half, op = self.halves.done()
-            self._commits.commit(TRANSACTION_GROUP, *HALF_LANE, half)
-            self._commits.commit(TRANSACTION_GROUP, *OP_LANE, op)
+            self._commits.commit(TRANSACTION_GROUP, *HALF_TARGET, half)
+            self._commits.commit(TRANSACTION_GROUP, *OP_TARGET, op)
 
     # -- phase one ----------------------------------------------------------------------------
 
-    def half(self, draft: Buffer, lane: Lane, wall_ms: int) -> bytes:
-        """Return the half message to store in HALF_LANE instead of a checked draft for `lane`.
+    def half(self, draft: Buffer, target: Target, wall_ms: int) -> bytes:
+        """Return the half message to store in HALF_LANE instead of a checked draft for `target`.
 
         Raises NoPermission if this broker refuses transactions, and as recording does if the topics
         of transactions must be created.
         """
         if self._policy.reject_transactions:
             raise NoPermission("this broker does not accept transactional messages")
-        half = half_of(draft, lane)
+        half = half_of(draft, target)
         if HALF_TOPIC not in self._control.topics:
             self._make_topics(wall_ms)
         return half
@@ -267,7 +267,7 @@ class Transactions:
         half = self.halves.at(record.queue_offset)
         if half is not None:
             return half.position == record.position
-        if self._view.offset_position(*HALF_LANE, record.queue_offset) == record.position:
+        if self._view.offset_position(*HALF_TARGET, record.queue_offset) == record.position:
             return True
         raw = self._appends.unprojected_at(record.position)  # perhaps not in its queue yet
         if raw is None:
@@ -310,13 +310,13 @@ class Transactions:
         Appends.write; then nothing has changed.
         """
         born_ms = max(self._appends.store_ms, wall_ms)
-        drafts: list[tuple[Lane, bytes]] = []
+        drafts: list[tuple[Target, bytes]] = []
         ops: list[int] = []
         for one in endings:
             if one.final is not None:
                 drafts.append(one.final)
             ops.append(len(drafts))
-            drafts.append((OP_LANE, operation(one.half.offset, born_ms, self._host)))
+            drafts.append((OP_TARGET, operation(one.half.offset, born_ms, self._host)))
         offsets = self.append_placed(drafts, wall_ms).offsets
         for one, op in zip(endings, ops, strict=True):
             offset = one.half.offset
@@ -330,7 +330,7 @@ class Transactions:
         told = _OUTCOMES[outcome]
         self.resolved[told] += 1
         if record is not None:
-            self.resolved_by_topic[record.real_lane[0], told] += 1
+            self.resolved_by_topic[record.real_target[0], told] += 1
         ended = self._ended
         if len(ended) >= RESOLVED_REMEMBERED_MAX:
             ended.popitem(last=False)
@@ -379,11 +379,11 @@ class Transactions:
     def _outcome_in_log(self, record: HalfRecord) -> int:
         if self.committed_copy(record):
             return COMMIT
-        return GIVEN_UP if self.has_copy(record, GIVEN_UP_LANE[0], 0) else ROLLBACK
+        return GIVEN_UP if self.has_copy(record, GIVEN_UP_TARGET[0], 0) else ROLLBACK
 
     def committed_copy(self, record: HalfRecord) -> bool:
         """Return whether the real topic has the committed message of this half message."""
-        return self.has_copy(record, record.real_lane[0], COMMIT)
+        return self.has_copy(record, record.real_target[0], COMMIT)
 
     def has_copy(self, record: HalfRecord, topic: str, transaction: int) -> bool:
         """Return whether the topic has this message; False without a unique key or an index."""
@@ -403,17 +403,17 @@ class Transactions:
                 return True
         return False
 
-    def _final(self, record: HalfRecord) -> tuple[Lane, bytes]:
+    def _final(self, record: HalfRecord) -> tuple[Target, bytes]:
         """Return the message for its real topic, in its own queue if that still exists."""
-        lane = self.final_lane(record)
-        return lane, committed(record, lane[1])
+        target = self.final_target(record)
+        return target, committed(record, target[1])
 
-    def final_lane(self, record: HalfRecord) -> Lane:
+    def final_target(self, record: HalfRecord) -> Target:
         """Return where a half message goes now. Raises TopicNotFound or DiskFull."""
-        return self.lane_now(*record.real_lane)
+        return self.target_now(*record.real_target)
 
-    def lane_now(self, topic: str, queue_id: int) -> Lane:
-        """Return where a message that was sent to this queue goes now. Raises as `final_lane`."""
+    def target_now(self, topic: str, queue_id: int) -> Target:
+        """Return where a message that was sent to this queue goes now. Raises as `final_target`."""
         self._pressure.check_writable()
         config = self._control.topics.get(topic)
         if config is None:
@@ -435,7 +435,7 @@ class Transactions:
         _, position = decode_offset_id(request.msg_id)
         record = self.read(position)
         offset = record.queue_offset
-        if self._view.offset_position(*GIVEN_UP_LANE, offset) != position:
+        if self._view.offset_position(*GIVEN_UP_TARGET, offset) != position:
             raise Rejected(
                 f"{request.msg_id} is not a half message whose checks ended without an outcome"
             )
@@ -444,7 +444,7 @@ class Transactions:
         if self.halves.copy_of(record) is not None:
             raise Rejected(f"the transaction of {request.msg_id} is still open")
         half = checked(record, 0)
-        half_offset, half_position = self._appends.write_one(half, HALF_LANE, received.wall_ms)
+        half_offset, half_position = self._appends.write_one(half, HALF_TARGET, received.wall_ms)
         self._confirmations.append(self._appends.end)
         one = OpenHalf(half_offset, half_position, now_ms)
         self.halves.open_copy(one, record.identity)
@@ -453,10 +453,10 @@ class Transactions:
 
     # -- appending ------------------------------------------------------------------------------
 
-    def append_placed(self, drafts: Sequence[tuple[Lane, bytes]], wall_ms: int) -> Written:
+    def append_placed(self, drafts: Sequence[tuple[Target, bytes]], wall_ms: int) -> Written:
         """Append drafts in one piece. Raises as Appends.write; then nothing has changed."""
         written = self._appends.write_drafts(
-            [draft for _, draft in drafts], [lane for lane, _ in drafts], wall_ms
+            [draft for _, draft in drafts], [target for target, _ in drafts], wall_ms
         )
         self._confirmations.append(written.end)
         return written

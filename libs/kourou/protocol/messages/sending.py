@@ -98,7 +98,7 @@ class ConsumerSendMsgBack(Request, kw_only=True, frozen=True):
     reason: str | None = None
 
 
-class Lane(msgspec.Struct, frozen=True, array_like=True):
+class Target(msgspec.Struct, frozen=True, array_like=True):
     """One queue that a coalesced send writes to; `queue_id` -1 lets the broker choose."""
 
     topic: str
@@ -108,18 +108,18 @@ class Lane(msgspec.Struct, frozen=True, array_like=True):
 class SendRecords(Request, kw_only=True, frozen=True):
     """SEND_RECORDS (30001, Kourou's own): store many messages of many queues from one frame.
 
-    The body is one part: the drafts, concatenated. A lane is a queue of `lanes`. `sizes` has each
-    draft's size in bytes as u32, `lane_of` the index of its lane as u16, both little-endian; with
-    an empty `lane_of` all are in lane 0. `attempt` counts from 1; from 2 on the broker looks for an
-    earlier copy, and at 0: a first attempt of a client that cannot know whether the message was
-    sent before. With `wait` False the broker replies before flush and replication. `contexts` are
-    trace contexts of messages in addition to the one in the frame's prefix, 25 bytes each; more
-    than SEND_CONTEXTS_MAX are ignored.
+    The body is one part: the drafts, concatenated. A target is a queue of `targets`. `sizes` has
+    each draft's size in bytes as u32, `target_of` the index of its target as u16, both
+    little-endian; with an empty `target_of` all are in target 0. `attempt` counts from 1; from 2 on
+    the broker looks for an earlier copy, and at 0: a first attempt of a client that cannot know
+    whether the message was sent before. With `wait` False the broker replies before flush and
+    replication. `contexts` are trace contexts of messages in addition to the one in the frame's
+    prefix, 25 bytes each; more than SEND_CONTEXTS_MAX are ignored.
     """
 
     code: ClassVar[int] = 30001
-    lanes: list[Lane]
-    lane_of: bytes = b""
+    targets: list[Target] = msgspec.field(name="lanes")
+    target_of: bytes = msgspec.field(name="lane_of", default=b"")
     sizes: bytes
     producer_group: str
     default_topic: str = ""
@@ -130,17 +130,17 @@ class SendRecords(Request, kw_only=True, frozen=True):
 
 
 class SendRecordsResponse(Response, kw_only=True, frozen=True):
-    """The result of each lane of a coalesced send.
+    """The result of each target of a coalesced send.
 
-    `lane_offsets` are the first queue offsets (-1 for a refused lane); a lane's records follow each
-    other. `runs` are (index of the first accepted record in a run, its log position), a run being
-    contiguous in the log. If the broker looked for duplicates, `runs` is empty, and `offsets`,
-    `positions` and `queue_ids` have one entry a record, -1 where its lane was refused.
+    `target_offsets` are the first queue offsets (-1 for a refused target); a target's records
+    follow each other. `runs` are (index of the first accepted record in a run, its log position), a
+    run being contiguous in the log. If the broker looked for duplicates, `runs` is empty, and
+    `offsets`, `positions` and `queue_ids` have one entry a record, -1 where its target was refused.
     """
 
-    lane_codes: list[Int32]
-    lane_remarks: list[str]
-    lane_offsets: list[Int64]
+    target_codes: list[Int32] = msgspec.field(name="lane_codes")
+    target_remarks: list[str] = msgspec.field(name="lane_remarks")
+    target_offsets: list[Int64] = msgspec.field(name="lane_offsets")
     runs: list[tuple[Int64, Int64]]
     offsets: list[Int64] | None = None
     positions: list[Int64] | None = None

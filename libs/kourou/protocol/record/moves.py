@@ -13,7 +13,7 @@ from kourou.protocol import kernel
 from kourou.protocol.record.layout import Buffer
 from kourou.protocol.record.properties import find_property
 
-Lane = tuple[str, int]
+Target = tuple[str, int]
 Changes = tuple[tuple[bytes, bytes | None], ...]
 """Names and new values of properties, encoded; None removes one."""
 
@@ -23,7 +23,7 @@ _REAL_QUEUE = Property.REAL_QID.encode()
 
 def moved_draft(
     record: Buffer,
-    lane: Lane,
+    target: Target,
     changes: Changes = (),
     *,
     cleared: int = 0,
@@ -31,16 +31,19 @@ def moved_draft(
     reconsume_times: int = -1,
     prepared: int = 0,
 ) -> bytes:
-    """The record, or draft, as a draft for the queue `lane`, with these changes of its properties.
+    """The record, or draft, as a draft for the queue `target`, with these changes of its
+    properties.
 
     An existing property keeps its place, new ones are appended. `cleared` and `added` are bits of
     the flags, without those of the hosts; `reconsume_times` replaces its own unless it is negative.
     Raises MessageIllegal for a topic or properties that do not fit.
     """
-    topic = lane[0].encode()
+    topic = target[0].encode()
     if not 0 < len(topic) <= TOPIC_LENGTH_MAX:
         raise MessageIllegal(f"the topic has {len(topic)} bytes; 1 to {TOPIC_LENGTH_MAX} fit")
-    moved = kernel.move(record, topic, lane[1], changes, cleared, added, reconsume_times, prepared)
+    moved = kernel.move(
+        record, topic, target[1], changes, cleared, added, reconsume_times, prepared
+    )
     if moved is None:
         raise MessageIllegal(
             "the properties have no room for those that the broker adds; at most "
@@ -49,7 +52,7 @@ def moved_draft(
     return moved
 
 
-def real_lane(properties: bytes) -> Lane | None:
+def real_target(properties: bytes) -> Target | None:
     """The queue that a message with these encoded properties was originally sent to.
 
     None if they do not say, or if that is not a possible queue.

@@ -52,12 +52,12 @@ _BODY_LENGTH_BYTES = 4
 
 
 class Drafts(NamedTuple):
-    """Drafts for one broker, in row order; `lane_of[i]` is the index in `lanes` of draft i."""
+    """Drafts for one broker in row order; `queue_target_of` has the index of each draft's target."""
 
     broker_name: str
     address: str
-    lanes: Sequence[tuple[str, int]]
-    lane_of: Longs
+    queue_targets: Sequence[tuple[str, int]]
+    queue_target_of: Longs
     drafts: list[bytes]
 
 
@@ -161,18 +161,18 @@ class _Targets:
 
     def by_broker(self, drafts: pa.Array) -> list[Drafts]:
         """Split the drafts by broker."""
-        lanes = [(target.topic, target.queue_id) for target in self.all]
+        queue_targets = [(target.topic, target.queue_id) for target in self.all]
         brokers = {target.broker_name: target.address for target in self.all}
         if len(brokers) == 1:
             [(name, address)] = brokers.items()
-            return [Drafts(name, address, lanes, self.of, drafts.to_pylist())]
+            return [Drafts(name, address, queue_targets, self.of, drafts.to_pylist())]
         broker_of = np.asarray([list(brokers).index(one.broker_name) for one in self.all])[self.of]
         found: list[Drafts] = []
         for number, (name, address) in enumerate(brokers.items()):
             mine = np.flatnonzero(broker_of == number)
             if len(mine):
                 own = drafts.take(pa.array(mine)).to_pylist()
-                found.append(Drafts(name, address, lanes, self.of[mine], own))
+                found.append(Drafts(name, address, queue_targets, self.of[mine], own))
         return found
 
 

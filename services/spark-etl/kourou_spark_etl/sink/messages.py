@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kourou.client.producer.delayed import delay_property
 from kourou.client.producer.drafts import Drafting, Place, joined_keys
 from kourou.client.producer.pending_sends import Terms
-from kourou.client.producer.sender import lane_to
+from kourou.client.producer.sender import target_to
 from kourou.client.session.routes import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
@@ -73,10 +73,16 @@ class Messages:
         """Add the route of a topic. Raises Unavailable if no broker is writable."""
         targets: list[Target] = []
         for queue in known.writable:
-            lane = lane_to(known, queue, known.topic.encode(), _TERMS)
-            if lane is not None:
+            queue_target = target_to(known, queue, known.topic.encode(), _TERMS)
+            if queue_target is not None:
                 targets.append(
-                    Target(queue.broker_name, lane.address, known.topic, queue.queue_id, lane.place)
+                    Target(
+                        queue.broker_name,
+                        queue_target.address,
+                        known.topic,
+                        queue.queue_id,
+                        queue_target.place,
+                    )
                 )
         if not targets:
             raise Unavailable(f"topic {known.topic} has no writable broker")

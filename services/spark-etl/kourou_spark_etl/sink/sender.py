@@ -23,7 +23,8 @@ from kourou.client.session.connections import header_of
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import DecodeError, KourouError, Unavailable, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
-from kourou.protocol.messages.sending import Lane, SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sending import Target as FrameTarget
 from kourou.protocol.table import STORED_BUT
 from kourou_spark_etl.sink.draft_columns import Drafts
 from kourou_spark_etl.sink.messages import GROUP, Target
@@ -32,37 +33,44 @@ from kourou_spark_etl.source.network import OpenClient
 ATTEMPT_MS = 10_000
 PAUSE_MS = 50
 LONGEST_PAUSE_MS = 2_000
-_LANES_MAX = 65_535
+_QUEUE_TARGETS_MAX = 65_535
 
 
 class _Frame:
     """The drafts of one request to a broker."""
 
-    __slots__ = ("address", "drafts", "lane_of", "lanes", "size_bytes")
+    __slots__ = ("address", "drafts", "queue_target_of", "queue_targets", "size_bytes")
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.lanes: dict[tuple[str, int], int] = {}
-        self.lane_of: list[int] = []
+        self.queue_targets: dict[tuple[str, int], int] = {}
+        self.queue_target_of: list[int] = []
         self.drafts: list[bytes] = []
         self.size_bytes = 0
 
-    def add(self, lane: tuple[str, int], draft: bytes) -> None:
-        self.lane_of.append(self.lanes.setdefault(lane, len(self.lanes)))
+    def add(self, queue_target: tuple[str, int], draft: bytes) -> None:
+        self.queue_target_of.append(
+            self.queue_targets.setdefault(queue_target, len(self.queue_targets))
+        )
         self.drafts.append(draft)
         self.size_bytes += len(draft)
 
     def extend(
         self,
-        lanes: Sequence[tuple[str, int]],
-        lane_of: npt.NDArray[np.int64],
+        queue_targets: Sequence[tuple[str, int]],
+        queue_target_of: npt.NDArray[np.int64],
         drafts: Sequence[bytes],
         size_bytes: int,
     ) -> None:
-        """Add drafts of `size_bytes` in total; `lane_of[i]` is the index in `lanes` of draft i."""
-        used, which = np.unique(lane_of, return_inverse=True)
-        own = [self.lanes.setdefault(lanes[number], len(self.lanes)) for number in used.tolist()]
-        self.lane_of += np.asarray(own)[which].tolist()
+        """Add drafts of `size_bytes` in total; `lane_of[i]` is the index in `queue_targets` of
+        draft i.
+        """
+        used, which = np.unique(queue_target_of, return_inverse=True)
+        own = [
+            self.queue_targets.setdefault(queue_targets[number], len(self.queue_targets))
+            for number in used.tolist()
+        ]
+        self.queue_target_of += np.asarray(own)[which].tolist()
         self.drafts += drafts
         self.size_bytes += size_bytes
 
@@ -71,7 +79,7 @@ class _Frame:
             return True
         return (
             len(self.drafts) < FRAME_RECORDS_MAX
-            and len(self.lanes) < _LANES_MAX
+            and len(self.queue_targets) < _QUEUE_TARGETS_MAX
             and self.size_bytes + size_bytes <= FRAME_RECORD_BYTES_MAX
         )
 
@@ -118,7 +126,12 @@ class Sender:
                 continue
             end = max(end, number + 1)
             size_bytes = int(ends[end - 1]) - before
-            frame.extend(made.lanes, made.lane_of[number:end], made.drafts[number:end], size_bytes)
+            frame.extend(
+                made.queue_targets,
+                made.queue_target_of[number:end],
+                made.drafts[number:end],
+                size_bytes,
+            )
             number = end
 
     def finish(self) -> None:
@@ -164,8 +177,10 @@ async def _attempt(
         raise Unavailable("the time limit for sending is reached")
     settings = _SETTINGS
     request = SendRecords(
-        lanes=[Lane(topic, queue_id) for topic, queue_id in frame.lanes],
-        lane_of=np.asarray(frame.lane_of, "<u2").tobytes() if len(frame.lanes) > 1 else b"",
+        targets=[FrameTarget(topic, queue_id) for topic, queue_id in frame.queue_targets],
+        target_of=np.asarray(frame.queue_target_of, "<u2").tobytes()
+        if len(frame.queue_targets) > 1
+        else b"",
         sizes=np.asarray(list(map(len, frame.drafts)), "<u4").tobytes(),
         producer_group=GROUP,
         default_topic=settings.create_topic_key,
@@ -179,9 +194,9 @@ async def _attempt(
         timeout_ms=min(left_ms, ATTEMPT_MS),
         also=STORED_BUT,
     )
-    codes = header_of(reply, SendRecordsResponse).lane_codes
-    remarks = header_of(reply, SendRecordsResponse).lane_remarks
-    if len(codes) != len(frame.lanes) or len(remarks) != len(codes):
+    codes = header_of(reply, SendRecordsResponse).target_codes
+    remarks = header_of(reply, SendRecordsResponse).target_remarks
+    if len(codes) != len(frame.queue_targets) or len(remarks) != len(codes):
         raise DecodeError("the reply to a send has another number of queues than the request")
     if not any(codes):
         return None
@@ -192,10 +207,10 @@ async def _attempt(
         if not worth_another_attempt(error):
             raise error
     left = _Frame(frame.address)
-    lanes = list(frame.lanes)
-    for number, draft in zip(frame.lane_of, frame.drafts, strict=True):
+    queue_targets = list(frame.queue_targets)
+    for number, draft in zip(frame.queue_target_of, frame.drafts, strict=True):
         if codes[number]:
-            left.add(lanes[number], draft)
+            left.add(queue_targets[number], draft)
     return left, errors[0]
 
 

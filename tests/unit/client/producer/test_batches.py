@@ -42,11 +42,11 @@ async def test_some_fail(cluster, producing, tools):
     cluster.topics.update(T=(1, 1), Bad=(1, 1))
 
     def refuse(request):
-        codes = [13 if lane.topic == "Bad" else 0 for lane in request.lanes]
+        codes = [13 if target.topic == "Bad" else 0 for target in request.targets]
         header = SendRecordsResponse(
-            lane_codes=codes,
-            lane_remarks=["no" if code else "" for code in codes],
-            lane_offsets=[-1 if code else 7 for code in codes],
+            target_codes=codes,
+            target_remarks=["no" if code else "" for code in codes],
+            target_offsets=[-1 if code else 7 for code in codes],
             runs=[(0, 500)],
         )
         return Answer(header=header)

@@ -114,9 +114,11 @@ def test_failures(broker, mq, tools):
     broker.intercept = tools.on_send(Answer(30002, remark="full"))
     with pytest.raises(DiskFull):
         mq.send("T", b"x")
-    refused = SendRecordsResponse(lane_codes=[13], lane_remarks=["no"], lane_offsets=[-1], runs=[])
+    refused = SendRecordsResponse(
+        target_codes=[13], target_remarks=["no"], target_offsets=[-1], runs=[]
+    )
     broker.intercept = tools.on_send(
-        lambda request: Answer(header=refused) if len(request.lanes) == 1 else None
+        lambda request: Answer(header=refused) if len(request.targets) == 1 else None
     )
     with pytest.raises(SomeNotSent):
         mq.send_many([Message("T", b"x")])

@@ -11,10 +11,10 @@ from kourou.client.producer.drafts import Place
 from kourou.client.producer.pending_sends import (
     CallbackPort,
     Gathering,
-    Lane,
     LoopPort,
     PendingSend,
     Slot,
+    Target,
     Terms,
     ThreadPort,
 )
@@ -23,7 +23,7 @@ from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
-LANE = Lane(QUEUE, "a:1", Place(b"T", 0, "c"), Terms(1_000, 3))
+LANE = Target(QUEUE, "a:1", Place(b"T", 0, "c"), Terms(1_000, 3))
 RESULT = SendResult(SendStatus.SEND_OK, "id", QUEUE, 7)
 
 

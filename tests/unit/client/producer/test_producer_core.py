@@ -119,7 +119,7 @@ async def test_what_is_no_time_is_refused_at_once(cluster, producing, timeout_ms
 
 async def test_timeouts_that_are_computed_do_not_fill_the_memory(cluster, producing, monkeypatch):
     monkeypatch.setattr(producer_module, "_TERMS_MAX", 8)
-    monkeypatch.setattr(producer_module, "_SPECIAL_LANES_MAX", 8)
+    monkeypatch.setattr(producer_module, "_SPECIAL_TARGETS_MAX", 8)
     cluster.broker()
     cluster.topics["T"] = (2, 2)
     async with producing() as mq:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.producer.drafts import Place
-from kourou.client.producer.pending_sends import Lane, PendingSend, Terms
+from kourou.client.producer.pending_sends import PendingSend, Target, Terms
 from kourou.client.producer.send_frames import frames, gather, outcomes_of, request_of
 from kourou.errors import Code, MessageIllegal, NoPermission, UnknownOutcome
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
@@ -20,12 +20,12 @@ USUAL = Terms(10_000, 3)
 HOST_TEXT = "7F000001000051AF"
 
 
-def lane(number: int, terms: Terms = USUAL, address: str = "a:1") -> Lane:
+def target(number: int, terms: Terms = USUAL, address: str = "a:1") -> Target:
     queue = MessageQueue("T", "b", number)
-    return Lane(queue, address, Place(b"T", number, "c"), terms, host_text=HOST_TEXT)
+    return Target(queue, address, Place(b"T", number, "c"), terms, host_text=HOST_TEXT)
 
 
-def unsent(where: Lane, draft: bytes = b"draft", key: str = "U") -> PendingSend:
+def unsent(where: Target, draft: bytes = b"draft", key: str = "U") -> PendingSend:
     return PendingSend(draft, key, where, None, None, 1_000)
 
 
@@ -36,26 +36,26 @@ def one_frame(messages):
 
 def response(frame, **changes) -> SendRecordsResponse:
     fields = {
-        "lane_codes": [0] * len(frame.lanes),
-        "lane_remarks": [""] * len(frame.lanes),
-        "lane_offsets": [100 * (n + 1) for n in range(len(frame.lanes))],
+        "target_codes": [0] * len(frame.targets),
+        "target_remarks": [""] * len(frame.targets),
+        "target_offsets": [100 * (n + 1) for n in range(len(frame.targets))],
         "runs": [(0, 5_000)],
     }
     return SendRecordsResponse(**{**fields, **changes})
 
 
 def test_messages_of_one_burst_share_a_frame_lane_by_lane():
-    first, second = lane(0), lane(1)
+    first, second = target(0), target(1)
     messages = [unsent(first, b"1"), unsent(second, b"22"), unsent(first, b"333")]
     frame = one_frame(messages)
-    assert frame.lanes == [first, second]
+    assert frame.targets == [first, second]
     assert [message.draft for message in frame.messages] == [b"1", b"333", b"22"]
     request, body = request_of(
         frame, producer_group="g", default_topic="TBW102", default_topic_queue_nums=4
     )
-    assert [tuple(lane.__struct_fields__) for lane in request.lanes]
-    assert [(one.topic, one.queue_id) for one in request.lanes] == [("T", 0), ("T", 1)]
-    assert np.frombuffer(request.lane_of, "<u2").tolist() == [0, 0, 1]
+    assert [tuple(target.__struct_fields__) for target in request.targets]
+    assert [(one.topic, one.queue_id) for one in request.targets] == [("T", 0), ("T", 1)]
+    assert np.frombuffer(request.target_of, "<u2").tolist() == [0, 0, 1]
     assert np.frombuffer(request.sizes, "<u4").tolist() == [1, 3, 2]
     assert body == b"133322"
     assert (request.attempt, request.wait, request.producer_group) == (1, True, "g")
@@ -63,9 +63,9 @@ def test_messages_of_one_burst_share_a_frame_lane_by_lane():
 
 
 def test_one_lane_needs_no_numbers():
-    frame = one_frame([unsent(lane(0))])
+    frame = one_frame([unsent(target(0))])
     request, _ = request_of(frame, producer_group="g", default_topic="", default_topic_queue_nums=0)
-    assert request.lane_of == b""
+    assert request.target_of == b""
 
 
 def test_brokers_and_terms_are_kept_apart():
@@ -74,9 +74,9 @@ def test_brokers_and_terms_are_kept_apart():
         frames(
             gather(
                 [
-                    unsent(lane(0)),
-                    unsent(lane(0, address="b:1")),
-                    unsent(lane(0, impatient)),
+                    unsent(target(0)),
+                    unsent(target(0, address="b:1")),
+                    unsent(target(0, impatient)),
                 ]
             )
         )
@@ -89,14 +89,14 @@ def test_brokers_and_terms_are_kept_apart():
 
 
 def test_a_queue_has_one_lane_in_a_frame_even_if_its_route_was_renewed_meanwhile():
-    before, after = lane(0), lane(0)
+    before, after = target(0), target(0)
     frame = one_frame([unsent(before, b"1"), unsent(after, b"2"), unsent(before, b"3")])
-    assert len(frame.lanes) == 1
+    assert len(frame.targets) == 1
     assert [message.draft for message in frame.messages] == [b"1", b"3", b"2"]
 
 
 def test_frames_are_cut_at_their_number_of_records():
-    where = lane(0)
+    where = target(0)
     messages = [unsent(where, key=str(number)) for number in range(FRAME_RECORDS_MAX + 1)]
     first, second = frames(gather(messages))
     assert (len(first.messages), len(second.messages)) == (FRAME_RECORDS_MAX, 1)
@@ -106,7 +106,7 @@ def test_frames_are_cut_at_their_number_of_records():
 
 
 def test_frames_are_cut_at_their_bytes_and_one_record_always_fits():
-    where = lane(0)
+    where = target(0)
     large = bytes(FRAME_RECORD_BYTES_MAX + 1)
     messages = [unsent(where, b"x"), unsent(where, large), unsent(where, b"y")]
     assert [len(frame.messages) for frame in frames(gather(messages))] == [1, 1, 1]
@@ -116,19 +116,19 @@ def test_frames_are_cut_at_their_bytes_and_one_record_always_fits():
     picks=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 2_000_000)), max_size=60),
 )
 def test_nothing_is_lost_and_lanes_keep_their_order(picks):
-    lanes = [lane(number) for number in range(5)]
+    targets = [target(number) for number in range(5)]
     payload = bytes(2_000_000)
     messages = [
-        unsent(lanes[number], payload[:size], key=str(index))
+        unsent(targets[number], payload[:size], key=str(index))
         for index, (number, size) in enumerate(picks)
     ]
     found = [message for frame in frames(gather(messages)) for message in frame.messages]
     assert sorted(found, key=id) == sorted(messages, key=id)
-    for where in lanes:
-        expected = [message for message in messages if message.lane is where]
-        assert [message for message in found if message.lane is where] == expected
+    for where in targets:
+        expected = [message for message in messages if message.target is where]
+        assert [message for message in found if message.target is where] == expected
     for frame in frames(gather(messages)):
-        assert len({one.queue for one in frame.lanes}) == len(frame.lanes)
+        assert len({one.queue for one in frame.targets}) == len(frame.targets)
         assert sum(frame.counts) == len(frame.messages)
         if len(frame.messages) > 1:
             size = sum(len(message.draft) for message in frame.messages)
@@ -140,7 +140,7 @@ def test_nothing_is_lost_and_lanes_keep_their_order(picks):
 
 @pytest.mark.feature("F164", "F167")
 def test_places_are_counted_from_the_lanes_and_runs():
-    first, second = lane(0), lane(1)
+    first, second = target(0), target(1)
     frame = one_frame(
         [unsent(first, b"1", "A"), unsent(second, b"22", "B"), unsent(first, b"333", "C")]
     )
@@ -158,7 +158,7 @@ def test_places_are_counted_from_the_lanes_and_runs():
 @pytest.mark.feature("F167")
 @pytest.mark.parametrize("status", list(SendStatus))
 def test_four_answers_mean_stored(status):
-    frame = one_frame([unsent(lane(0))])
+    frame = one_frame([unsent(target(0))])
     [outcome] = outcomes_of(
         frame, Code[status if status != "SEND_OK" else "SUCCESS"], "", response(frame)
     )
@@ -166,9 +166,11 @@ def test_four_answers_mean_stored(status):
 
 
 def test_a_refused_lane_does_not_touch_the_others():
-    first, second = lane(0), lane(1)
+    first, second = target(0), target(1)
     frame = one_frame([unsent(first, b"1"), unsent(first, b"22"), unsent(second, b"333")])
-    answer = response(frame, lane_codes=[16, 0], lane_remarks=["no", ""], lane_offsets=[-1, 7])
+    answer = response(
+        frame, target_codes=[16, 0], target_remarks=["no", ""], target_offsets=[-1, 7]
+    )
     refused, also_refused, stored = outcomes_of(frame, 0, "", answer)
     assert isinstance(refused, NoPermission)
     assert isinstance(also_refused, NoPermission)
@@ -176,16 +178,16 @@ def test_a_refused_lane_does_not_touch_the_others():
 
 
 def test_an_error_for_all():
-    frame = one_frame([unsent(lane(0)), unsent(lane(0))])
+    frame = one_frame([unsent(target(0)), unsent(target(0))])
     outcomes = outcomes_of(frame, Code.MESSAGE_ILLEGAL, "too long", None)
     assert [type(one) for one in outcomes] == [MessageIllegal] * 2
 
 
 @pytest.mark.feature("F176")
 def test_repeats_are_placed_one_by_one_even_in_another_queue():
-    frame = one_frame([unsent(lane(0), key="A"), unsent(lane(0), key="B")])
+    frame = one_frame([unsent(target(0), key="A"), unsent(target(0), key="B")])
     answer = response(
-        frame, runs=[], lane_offsets=[-1], offsets=[50, 3], positions=[700, 800], queue_ids=[0, 2]
+        frame, runs=[], target_offsets=[-1], offsets=[50, 3], positions=[700, 800], queue_ids=[0, 2]
     )
     first, second = outcomes_of(frame, 0, "", answer)
     assert (first.offset, first.queue.queue_id, first.message_id) == (50, 0, "A")
@@ -195,8 +197,8 @@ def test_repeats_are_placed_one_by_one_even_in_another_queue():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"lane_codes": []},
-        {"lane_offsets": [1, 2]},
+        {"target_codes": []},
+        {"target_offsets": [1, 2]},
         {"runs": []},
         {"offsets": [1]},
         {"offsets": [1], "positions": [-1, -1], "queue_ids": [0, 0]},
@@ -204,20 +206,20 @@ def test_repeats_are_placed_one_by_one_even_in_another_queue():
     ],
 )
 def test_an_answer_that_does_not_fit_leaves_the_outcome_unknown(changes):
-    frame = one_frame([unsent(lane(0)), unsent(lane(0))])
+    frame = one_frame([unsent(target(0)), unsent(target(0))])
     outcomes = outcomes_of(frame, 0, "", response(frame, **changes))
     assert [type(one) for one in outcomes] == [UnknownOutcome] * 2
 
 
 def test_no_answer_header_leaves_the_outcome_unknown():
-    frame = one_frame([unsent(lane(0))])
+    frame = one_frame([unsent(target(0))])
     [outcome] = outcomes_of(frame, 0, "", None)
     assert isinstance(outcome, UnknownOutcome)
     assert not isinstance(outcome, SendResult)
 
 
 def test_traces_of_further_messages_travel_in_the_header():
-    (frame,) = frames(gather([unsent(lane(0), b"1")]))
+    (frame,) = frames(gather([unsent(target(0), b"1")]))
     about = {"producer_group": "g", "default_topic": "", "default_topic_queue_nums": 0}
     assert request_of(frame, **about)[0].contexts == b""
     assert request_of(frame, **about, contexts=b"c" * 25)[0].contexts == b"c" * 25

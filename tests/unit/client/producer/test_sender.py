@@ -137,7 +137,7 @@ async def test_stored_but_not_yet_safe(cluster, producing, resend, status, tools
         return answer
 
     SendRecordsAnswer = SendRecordsResponse(
-        lane_codes=[0], lane_remarks=[""], lane_offsets=[7], runs=[(0, 70)]
+        target_codes=[0], target_remarks=[""], target_offsets=[7], runs=[(0, 70)]
     )
     unsafe.intercept = tools.on_send(warn)
     async with producing(retry_another_broker_when_not_store_ok=resend) as mq:

@@ -110,7 +110,9 @@ async def test_what_is_not_yet_safe_is_sent_elsewhere(cluster, producer, tools, 
     cluster.topics["T"] = (1, 1)
     late = Answer(
         Code.FLUSH_DISK_TIMEOUT,
-        SendRecordsResponse(lane_codes=[0], lane_remarks=[""], lane_offsets=[7], runs=[(0, 70)]),
+        SendRecordsResponse(
+            target_codes=[0], target_remarks=[""], target_offsets=[7], runs=[(0, 70)]
+        ),
     )
     unsafe.intercept = tools.on_send(late)
     async with producer(retryAnotherBrokerWhenNotStoreOK=resend) as mq:

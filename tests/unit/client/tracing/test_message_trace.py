@@ -73,7 +73,7 @@ async def test_a_send_leaves_its_trace(traced, broker) -> None:
 
 async def test_a_failed_send_is_told_as_such(traced, broker, tools) -> None:
     def refuse(request):
-        named = [lane.topic for lane in request.lanes]
+        named = [target.topic for target in request.targets]
         return Answer(Code.MESSAGE_ILLEGAL, remark="no") if named == ["T"] else None
 
     broker.intercept = tools.on_send(refuse)
@@ -157,7 +157,7 @@ async def test_without_the_setting_nothing_is_written(broker, producing) -> None
 
 async def test_traces_that_cannot_be_written_fail_nothing(traced, broker, caplog, tools) -> None:
     def refuse(request):
-        named = [lane.topic for lane in request.lanes]
+        named = [target.topic for target in request.targets]
         return Answer(Code.MESSAGE_ILLEGAL, remark="no traces") if named == [TRACES] else None
 
     broker.intercept = tools.on_send(refuse)

@@ -156,9 +156,9 @@ def test_control_events_are_read_back_page_by_page(engine) -> None:
 def test_where_the_log_begins_is_said_when_its_beginning_is_gone(engine) -> None:
     """Retention deletes old segments; the event store has what they held."""
     assert events_from(engine, 0)[0].min_offset == 0
-    lane = (CONTROL_TOPIC, 0)
-    engine.store.queues[lane] = engine.store.queues[lane][3:]
-    engine.store.firsts[lane] = 3
+    target = (CONTROL_TOPIC, 0)
+    engine.store.queues[target] = engine.store.queues[target][3:]
+    engine.store.firsts[target] = 3
     header, rest = events_from(engine, 0)
     assert (header.min_offset, rest[0]["offset"]) == (3, 3)
     assert header.next_offset == header.max_offset

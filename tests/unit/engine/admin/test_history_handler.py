@@ -199,7 +199,7 @@ def test_after_the_deadline_nothing_is_undone(engine: Engine):
 def test_a_growth_is_not_undone_before_its_queues_are_read(engine: Engine, draft, records):
     topic(engine, queues=1)
     offset = topic(engine, queues=2)
-    engine.ask(*records([draft(queue_id=1)], lanes=[("orders", 1)]))
+    engine.ask(*records([draft(queue_id=1)], targets=[("orders", 1)]))
     engine.core.parts.commits.commit("till", "orders", 1, 0)
     refused = undo(engine, offset)
     assert refused.code == Code.SYSTEM_ERROR
@@ -343,7 +343,7 @@ def test_a_group_that_was_deleted_with_its_offsets_comes_back_with_them(engine: 
 
 def test_a_forced_undo_of_a_creation_keeps_where_the_queues_ended(engine: Engine, draft, records):
     offset = topic(engine)
-    request, body = records([draft() for _ in range(3)], lane_of=[0, 0, 0])
+    request, body = records([draft() for _ in range(3)], target_of=[0, 0, 0])
     assert engine.ask(request, body).code == Code.SUCCESS
     assert "would delete its messages" in undo(engine, offset).remark
     assert undo(engine, offset, force=True).code == Code.SUCCESS
@@ -354,9 +354,9 @@ def test_a_forced_undo_of_a_creation_keeps_where_the_queues_ended(engine: Engine
 def test_an_event_that_the_log_lost_is_asked_of_the_database(engine: Engine):
     offset = setting(engine, "traceOn=false")
     stored = newest(engine)
-    lane = (CONTROL_TOPIC, 0)
-    engine.store.queues[lane] = engine.store.queues[lane][offset + 1 :]
-    engine.store.firsts[lane] = offset + 1
+    target = (CONTROL_TOPIC, 0)
+    engine.store.queues[target] = engine.store.queues[target][offset + 1 :]
+    engine.store.firsts[target] = offset + 1
     question = asked(engine, Undo(offset=offset))
     assert question.question == EventQuestion(offset)
     assert answer(engine, question, EventFound(stored)).code == Code.SUCCESS

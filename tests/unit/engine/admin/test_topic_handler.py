@@ -21,7 +21,7 @@ def test_queues_that_no_table_names_are_dropped(engine, draft, records) -> None:
 @pytest.mark.feature("F051")
 def test_a_queue_that_a_group_has_not_read_is_not_taken_away(engine, draft, records) -> None:
     drafts = [draft(queue_id=1), draft(queue_id=1)]
-    engine.ask(*records(drafts, lanes=[("orders", 1)]))
+    engine.ask(*records(drafts, targets=[("orders", 1)]))
     engine.core.parts.commits.commit("g", "orders", 1, 1)
     fewer = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
     refused = engine.ask(fewer)

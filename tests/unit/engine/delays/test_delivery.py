@@ -242,10 +242,10 @@ def test_a_queue_that_is_read_no_more_is_not_where_it_goes(engine, records) -> N
 
 
 def test_what_says_nothing_of_its_origin_is_told_and_passed_over(engine, records) -> None:
-    lane = (SCHEDULE_TOPIC, 0)
-    for properties in ({}, {"REAL_TOPIC": "orders", "REAL_QID": "-1"}, {"REAL_TOPIC": lane[0]}):
-        stray = delayed(1, "a", *lane, {"REAL_QID": "0", **properties})
-        _, position = engine.core.parts.appends.write_one(stray, lane, engine.wall_ms)
+    target = (SCHEDULE_TOPIC, 0)
+    for properties in ({}, {"REAL_TOPIC": "orders", "REAL_QID": "-1"}, {"REAL_TOPIC": target[0]}):
+        stray = delayed(1, "a", *target, {"REAL_QID": "0", **properties})
+        _, position = engine.core.parts.appends.write_one(stray, target, engine.wall_ms)
     engine.ask(*records([delayed(1, "b")]))
     engine.advance(1_000)
     assert bodies(engine) == ["b"]

@@ -3,7 +3,7 @@
 import pytest
 
 from kourou.engine.delays.progress import (
-    PROGRESS_LANE,
+    PROGRESS_TARGET,
     Progress,
     decode_progress,
     find_progress,
@@ -18,8 +18,8 @@ from kourou_rigs.records import delayed_draft as delayed
 def with_waiting(records, count: int, segment_size: int = 1 << 20) -> Engine:
     engine = Engine(segment_size=segment_size)
     for number in range(count):
-        lane = ("orders", number % 3)
-        engine.ask(*records([delayed(1 + number % 2, f"M{number}", *lane)], [lane]))
+        target = ("orders", number % 3)
+        engine.ask(*records([delayed(1 + number % 2, f"M{number}", *target)], [target]))
     return engine
 
 
@@ -48,7 +48,7 @@ def test_other_records_behind_a_cut_are_no_deliveries(records) -> None:
     before = engine.store.end
     engine.advance(6_000)
     announced = [at for at in sorted(engine.store.records) if at >= before]
-    assert engine.stored(*PROGRESS_LANE)[-1].position == announced[0]
+    assert engine.stored(*PROGRESS_TARGET)[-1].position == announced[0]
     again = Engine(left=engine.store.cut(announced[2]))  # the announcement and one delivery
     for number in range(5):
         again.ask(*records([delayed(1, f"later {number}")]))
@@ -61,7 +61,7 @@ def test_a_damaged_announcement_is_passed_over_and_told(records) -> None:
     good = find_progress(engine.store, 1 << 20)
     engine.ask(*records([delayed(1, "third")]))
     engine.advance(1_000)
-    newest = engine.stored(*PROGRESS_LANE)[-1].position
+    newest = engine.stored(*PROGRESS_TARGET)[-1].position
     raw = bytearray(engine.store.records[newest])
     raw[100] ^= 1
     engine.store.records[newest] = bytes(raw)
@@ -87,6 +87,6 @@ def test_the_body() -> None:
 
 
 def test_nobody_sends_to_it(engine, draft, records) -> None:
-    reply = engine.ask(*records([draft(topic=PROGRESS_LANE[0])], [PROGRESS_LANE]))
-    assert reply.header.lane_codes != [0]
+    reply = engine.ask(*records([draft(topic=PROGRESS_TARGET[0])], [PROGRESS_TARGET]))
+    assert reply.header.target_codes != [0]
     assert not engine.store.queue_ids(SCHEDULE_TOPIC)

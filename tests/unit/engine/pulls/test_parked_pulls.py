@@ -14,9 +14,9 @@ def peer(number: int) -> Peer:
 
 
 def hold(
-    number: int, lane: tuple[str, int] = ("t", 0), offset: int = 5, at: int = 100
+    number: int, target: tuple[str, int] = ("t", 0), offset: int = 5, at: int = 100
 ) -> Hold[int]:
-    return Hold(peer(number), lane, offset, at, number)
+    return Hold(peer(number), target, offset, at, number)
 
 
 @pytest.mark.feature("F187", "F189")
@@ -24,7 +24,7 @@ def test_growth_wakes_only_those_who_wait_below_the_new_maximum() -> None:
     holds: Holds[int] = Holds()
     holds.add(hold(1, offset=5))
     holds.add(hold(2, offset=6))
-    holds.add(hold(3, lane=("t", 1), offset=5))
+    holds.add(hold(3, target=("t", 1), offset=5))
     assert [h.pull for h in holds.take_grown([("t", 0, 6)])] == [1]
     assert [h.pull for h in holds.take_grown([("t", 0, 7), ("t", 1, 6)])] == [2, 3]
     assert len(holds) == 0
@@ -43,7 +43,7 @@ def test_time_wakes_in_order_of_deadlines() -> None:
 def test_a_lost_connection_takes_its_holds_along() -> None:
     holds: Holds[int] = Holds()
     holds.add(hold(1))
-    holds.add(hold(1, lane=("t", 1)))
+    holds.add(hold(1, target=("t", 1)))
     holds.add(hold(2))
     holds.drop_peer(peer(1))
     assert len(holds) == 1
@@ -85,7 +85,7 @@ def test_random_use_never_leaks() -> None:
         elif action < 0.8:
             queue, grown = rng.randrange(4), rng.randrange(12)
             taken = holds.take_grown([("t", queue, grown)])
-            want = [h for h in expected.values() if h.lane[1] == queue and h.offset < grown]
+            want = [h for h in expected.values() if h.target[1] == queue and h.offset < grown]
             assert {h.pull for h in taken} == {h.pull for h in want}
             for h in taken:
                 del expected[h.pull]

@@ -331,14 +331,14 @@ def test_only_read_queues_can_be_read(engine, draft, records, group) -> None:
 def test_write_queues_hold_messages_and_read_queues_hold_progress(
     engine, draft, records, group
 ) -> None:
-    def lane(queue_id: int) -> Reply:
-        return engine.ask(*records([draft(queue_id=queue_id)], lanes=[("orders", queue_id)]))
+    def target(queue_id: int) -> Reply:
+        return engine.ask(*records([draft(queue_id=queue_id)], targets=[("orders", queue_id)]))
 
     engine.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=6, write_queue_nums=3, perm=6))
     for queue_id in range(3):
-        assert lane(queue_id).header.lane_codes == [Code.SUCCESS]
+        assert target(queue_id).header.target_codes == [Code.SUCCESS]
     assert engine.core.parts.view.queue_ids("orders") == [0, 1, 2]
-    assert lane(3).header.lane_codes == [Code.SYSTEM_ERROR], "a read queue takes no messages"
+    assert target(3).header.target_codes == [Code.SYSTEM_ERROR], "a read queue takes no messages"
     for queue_id in range(6):
         commit = UpdateConsumerOffset(
             consumer_group="g", topic="orders", queue_id=queue_id, commit_offset=queue_id

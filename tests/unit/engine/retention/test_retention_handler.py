@@ -8,7 +8,7 @@ import pytest
 
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
-from kourou.engine.sends.topic_rewrite import HALF_LANE
+from kourou.engine.sends.topic_rewrite import HALF_TARGET
 from kourou.engine.transactions.open_halves import OpenHalf
 from kourou.errors import Code
 from kourou.events.control_events import (
@@ -344,8 +344,8 @@ def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unrea
     site.engine.store.queues[SCHEDULE_TOPIC, 2] = [10, SEGMENT + 20]
     site.engine.store.firsts[SCHEDULE_TOPIC, 2] = 7
     site.engine.core.parts.delays._offsets[3] = 8
-    site.engine.store.queues[HALF_LANE] = [30, 2 * SEGMENT + 30]
-    site.engine.store.firsts[HALF_LANE] = 4
+    site.engine.store.queues[HALF_TARGET] = [30, 2 * SEGMENT + 30]
+    site.engine.store.firsts[HALF_TARGET] = 4
     halves = site.engine.core.parts.transactions.halves
     for offset, position in ((3, 5), (5, 2 * SEGMENT + 30)):
         halves.open(OpenHalf(offset, position, 0))
@@ -356,7 +356,7 @@ def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unrea
     (event,) = site.recorded(UnreadExpiring)
     assert event.unread == (
         UnreadSpan("SCHEDULE_CONSUMER", SCHEDULE_TOPIC, 2, 8, 9),
-        UnreadSpan("CID_RMQ_SYS_TRANS", *HALF_LANE, 5, 6),
+        UnreadSpan("CID_RMQ_SYS_TRANS", *HALF_TARGET, 5, 6),
     )
     assert site.look() == []
     assert "SCHEDULE_CONSUMER (1 messages of SCHEDULE_TOPIC_XXXX)" in site.warnings()[-1]
@@ -365,7 +365,7 @@ def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unrea
     assert site.recorded(LogDeleted)[-1].unread == event.unread
     assert site.desk.unread_deleted == {
         (SCHEDULE_TOPIC, "SCHEDULE_CONSUMER"): 1,
-        (HALF_LANE[0], "CID_RMQ_SYS_TRANS"): 1,
+        (HALF_TARGET[0], "CID_RMQ_SYS_TRANS"): 1,
     }
 
 
@@ -402,10 +402,10 @@ def test_messages_are_refused_and_reads_go_on(site: Site, draft, records) -> Non
     site.used = 90
     site.look()
     header = header_of(engine.ask(*records([draft()])))
-    assert header.lane_codes == [Code.DISK_FULL]
-    assert "90 % full; nothing was stored" in header.lane_remarks[0]
+    assert header.target_codes == [Code.DISK_FULL]
+    assert "90 % full; nothing was stored" in header.target_remarks[0]
     header = header_of(engine.ask(*records([draft(), draft()], [("orders", 0)], [0, 0])))
-    assert header.lane_codes == [Code.DISK_FULL]
+    assert header.target_codes == [Code.DISK_FULL]
     single = SendMessage(
         producer_group="p",
         topic="orders",
@@ -433,10 +433,10 @@ def test_messages_are_refused_and_reads_go_on(site: Site, draft, records) -> Non
     assert engine.ask(pull).code == Code.SUCCESS
     site.used = 85
     site.look()
-    assert header_of(engine.ask(*records([draft()]))).lane_codes == [Code.DISK_FULL]
+    assert header_of(engine.ask(*records([draft()]))).target_codes == [Code.DISK_FULL]
     site.used = 84
     site.look()
-    assert header_of(engine.ask(*records([draft()]))).lane_codes == [0]
+    assert header_of(engine.ask(*records([draft()]))).target_codes == [0]
 
 
 def test_an_all_but_full_disk_is_spared_and_no_longer(site: Site) -> None:

@@ -117,7 +117,7 @@ def test_a_leader_that_another_one_outdid_stores_and_promises_nothing_more(
     request, body = records([draft()])
     reply = leader.ask(request, body)
     assert "another broker is the leader of this log" in str(reply.header)
-    assert reply.header.lane_offsets == [-1]
+    assert reply.header.target_offsets == [-1]
     leader.handle(Flushed(leader.store.end))
     said(leader)
     leader.advance(5_000)

@@ -198,9 +198,9 @@ def test_what_is_kept_for_repeats_is_bounded(draft, monkeypatch) -> None:
 def test_a_lane_without_records_gets_no_offset(draft) -> None:
     desk = appends()
     blob, sizes = joined([draft(queue_id=1), draft(), draft(queue_id=1)])
-    lanes = [LANE, ("orders", 1)]
-    written = desk.write(blob, sizes, lanes, array("q", [1, 0, 1]), 1)
-    assert written.lane_offsets == [0, 0]
+    targets = [LANE, ("orders", 1)]
+    written = desk.write(blob, sizes, targets, array("q", [1, 0, 1]), 1)
+    assert written.target_offsets == [0, 0]
     assert (desk.next_offset(LANE), desk.next_offset(("orders", 1))) == (1, 2)
 
 
@@ -217,10 +217,10 @@ def test_several_at_once_get_the_places_that_they_get_one_by_one(draft, segment)
             (("orders", n % 3), draft(body=bytes(n * 37 % 300), queue_id=n % 3, key=f"{turn}-{n}"))
             for n in range(count)
         ]
-        lanes = [lane for lane, _ in drafts]
-        written = several.write_drafts([each for _, each in drafts], lanes, 70 + turn)
+        targets = [target for target, _ in drafts]
+        written = several.write_drafts([each for _, each in drafts], targets, 70 + turn)
         assert list(zip(written.offsets, written.positions, strict=True)) == [
-            single.write_one(each, lane, 70 + turn) for lane, each in drafts
+            single.write_one(each, target, 70 + turn) for target, each in drafts
         ]
         (effect,) = several.take_done()
         pieces.append(len(effect.pieces))

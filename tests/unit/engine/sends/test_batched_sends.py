@@ -13,16 +13,18 @@ from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.records import delayed_draft
 
 
-def sends(draft, records, count: int, each: int, lanes=((("orders", 0)),)):
+def sends(draft, records, count: int, each: int, targets=((("orders", 0)),)):
     made = []
     for number in range(count):
-        blobs, lane_of = [], []
-        for lane, (topic, queue_id) in enumerate(lanes):
+        blobs, target_of = [], []
+        for target, (topic, queue_id) in enumerate(targets):
             for n in range(each):
-                key = f"K{number}-{lane}-{n}"
+                key = f"K{number}-{target}-{n}"
                 blobs.append(draft(topic=topic, queue_id=queue_id, body=key.encode() * 9, key=key))
-                lane_of.append(lane)
-        made.append(records(blobs, lanes=lanes, lane_of=lane_of if len(lanes) > 1 else ()))
+                target_of.append(target)
+        made.append(
+            records(blobs, targets=targets, target_of=target_of if len(targets) > 1 else ())
+        )
     return made
 
 
@@ -57,10 +59,10 @@ def both(made, **options) -> tuple[Engine, Engine]:
 
 @pytest.mark.feature("F175")
 def test_sends_of_a_turn_become_one_append_and_each_learns_its_own_places(draft, records) -> None:
-    lanes = (("orders", 1), ("orders", 0), ("bills", 3))
+    targets = (("orders", 1), ("orders", 0), ("bills", 3))
     made = [
         *sends(draft, records, 3, 8),
-        *sends(draft, records, 2, 5, lanes),
+        *sends(draft, records, 2, 5, targets),
         *sends(draft, records, 2, 1),
     ]
     joint, _ = both([*sends(draft, records, 1, 1), *sends(draft, records, 1, 1, (("bills", 0),))])
@@ -68,7 +70,7 @@ def test_sends_of_a_turn_become_one_append_and_each_learns_its_own_places(draft,
     answers = together(joint, made)
     assert len(appends_of(joint)) == before + 1
     assert all(code == Code.SUCCESS for code, _, _ in answers)
-    assert [header.lane_offsets for _, _, header in answers] == [
+    assert [header.target_offsets for _, _, header in answers] == [
         [1],
         [9],
         [17],
@@ -90,8 +92,8 @@ def test_nobody_can_tell_whether_it_was_alone(draft, records, seed) -> None:
     queues = [0, 1, 9] if chance.random() < 0.4 else [0, 1]
     for _ in range(chance.randint(2, 14)):
         count = chance.randint(1, 3)
-        lanes = [(topic, chance.choice(queues)) for topic in chance.sample(topics, min(count, 2))]
-        ((request, blob),) = sends(draft, records, 1, chance.randint(1, 12), tuple(lanes))
+        targets = [(topic, chance.choice(queues)) for topic in chance.sample(topics, min(count, 2))]
+        ((request, blob),) = sends(draft, records, 1, chance.randint(1, 12), tuple(targets))
         if chance.random() < 0.15:
             blob = blob[: chance.randint(0, len(blob))]
         if chance.random() < 0.1:
@@ -135,7 +137,7 @@ def test_who_does_not_wait_for_the_disk_is_answered_at_once(draft, records) -> N
     names = [engine.received(*waits), engine.received(request, blob)]
     engine.handle(*(received for _, received in names))
     assert names[0][0] not in engine.replies
-    assert header_of(engine.replies[names[1][0]]).lane_offsets == [20]
+    assert header_of(engine.replies[names[1][0]]).target_offsets == [20]
 
 
 @pytest.mark.parametrize("why", ["traced", "late"])
@@ -153,7 +155,7 @@ def test_some_go_alone_and_keep_their_turn(draft, records, why) -> None:
     engine.handle(*(received for _, received in turn))
     assert len(appends_of(engine)) == before + (3 if why == "traced" else 2)
     answers = told(engine, [name for name, _ in turn])
-    offsets = [header.lane_offsets[0] for code, _, header in answers if code == Code.SUCCESS]
+    offsets = [header.target_offsets[0] for code, _, header in answers if code == Code.SUCCESS]
     assert offsets == ([1, 13, 25, 37, 49] if why == "traced" else [1, 13, 25, 37])
 
 
@@ -166,7 +168,7 @@ def test_a_retried_send_makes_those_behind_it_be_compared_with_it(draft, records
     answers = together(engine, [first, retried, second, third])
     assert [answer.offsets for _, _, answer in answers[:2]] == [None, [13]]
     assert answers[2][2].offsets == [14, 15, 16, 13, *range(17, 25)]
-    assert answers[3][2].lane_offsets == [25]
+    assert answers[3][2].target_offsets == [25]
 
 
 def test_while_repeats_are_looked_for_others_go_together(draft, records) -> None:
@@ -175,7 +177,7 @@ def test_while_repeats_are_looked_for_others_go_together(draft, records) -> None
     before = len(appends_of(engine))
     answers = together(engine, sends(draft, records, 2, 12))
     assert len(appends_of(engine)) == before + 1
-    assert [answer.lane_offsets for _, _, answer in answers] == [[1], [13]]
+    assert [answer.target_offsets for _, _, answer in answers] == [[1], [13]]
 
 
 def test_without_room_for_all_those_are_stored_that_fit(draft, records) -> None:
@@ -220,7 +222,7 @@ def test_sends_that_are_stored_elsewhere_share_the_append(draft, records) -> Non
     made = [
         records([draft(key="A"), draft(key="B")]),
         records([delayed_draft("3"), draft(key="C")]),
-        records([draft(key="D", queue_id=1)], lanes=[("orders", 1)]),
+        records([draft(key="D", queue_id=1)], targets=[("orders", 1)]),
         records([delayed_draft("3")] * 3),
     ]
     joint, _ = both(made)

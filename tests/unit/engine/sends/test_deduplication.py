@@ -24,7 +24,7 @@ def test_a_repeated_send_is_answered_with_the_originals_place(engine, draft, rec
     one, two = draft(key="K1", body=b"1"), draft(key="K2", body=b"2")
     first = header_of(engine.ask(*records([one])))
     again = header_of(engine.ask(*records([one, two], attempt=2)))
-    assert first.lane_offsets == [0]
+    assert first.target_offsets == [0]
     assert again.offsets == [0, 1]
     assert bodies(engine, "orders", 0) == [b"1", b"2"]
     assert engine.core.parts.traffic.repeats_removed == 1
@@ -43,7 +43,7 @@ def test_a_first_attempt_of_who_cannot_know_is_looked_up_and_nobody_elses_is(
     second, two = engine.received(*records([other]))
     engine.handle(one, two)
     assert header_of(engine.replies[first]).offsets == [0]
-    assert header_of(engine.replies[second]).lane_offsets == [2]
+    assert header_of(engine.replies[second]).target_offsets == [2]
 
 
 @pytest.mark.feature("F176")
@@ -57,7 +57,7 @@ def test_a_first_attempt_that_arrives_after_the_second_is_a_repeat_too(
     assert second.offsets == first.offsets == [1]
     assert len(bodies(engine, "orders", 0)) == 2
     engine.advance(121_000)
-    assert header_of(engine.ask(*records([late]))).lane_offsets == [2], (
+    assert header_of(engine.ask(*records([late]))).target_offsets == [2], (
         "long after, it is a new one"
     )
 
@@ -73,13 +73,17 @@ def test_after_a_retry_other_sends_are_stored_together_as_ever(engine, draft, re
     )
     appends = appends_of(engine)
     engine.handle(*sends)
-    assert [header_of(engine.replies[number]).lane_offsets for number in numbers] == [[2], [3], [4]]
+    assert [header_of(engine.replies[number]).target_offsets for number in numbers] == [
+        [2],
+        [3],
+        [4],
+    ]
     assert appends_of(engine) == appends + 1, "three sends, one append"
     numbers, sends = zip(
         *(engine.received(*records([one])) for one in (draft(key="N4"), retried)), strict=True
     )
     engine.handle(*sends)
-    assert header_of(engine.replies[numbers[0]]).lane_offsets == [5]
+    assert header_of(engine.replies[numbers[0]]).target_offsets == [5]
     assert header_of(engine.replies[numbers[1]]).offsets == [1]
 
 
@@ -123,7 +127,7 @@ def test_both_attempts_in_one_turn_are_stored_once(engine, draft, records) -> No
     third, three = engine.received(*records([draft(key="K2"), once], attempt=3))
     engine.handle(one, two, three)
     assert bodies(engine) == [b"hello", b"1", b"hello"]
-    assert header_of(engine.replies[first]).lane_offsets == [1]
+    assert header_of(engine.replies[first]).target_offsets == [1]
     assert header_of(engine.replies[second]).offsets == [1]
     assert header_of(engine.replies[third]).offsets == [2, 1]
 
@@ -156,7 +160,7 @@ def test_without_an_index_repeats_are_known_until_they_are_projected(
     first, one = engine.received(*records([once]))
     second, two = engine.received(*records([once], attempt=2))
     engine.handle(one, two)
-    assert header_of(engine.replies[first]).lane_offsets == [0]
+    assert header_of(engine.replies[first]).target_offsets == [0]
     assert header_of(engine.replies[second]).offsets == [0]
     engine.advance(1_000)
     assert header_of(engine.ask(*records([once], attempt=2))).offsets == [1]

@@ -21,7 +21,7 @@ def bodies(engine: Engine, topic: str, queue_id: int = 0) -> list[bytes]:
 @pytest.mark.feature("F010", "F011", "F053")
 def test_a_first_send_creates_the_topic_by_the_template(engine, draft, records) -> None:
     reply = engine.ask(*records([draft()]))
-    assert header_of(reply).lane_offsets == [0]
+    assert header_of(reply).target_offsets == [0]
     topic = engine.control.topics.get("orders")
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (4, 4, 6)
     events = engine.store.queues[CONTROL_TOPIC, 0]
@@ -40,33 +40,36 @@ def test_without_auto_creation_an_unknown_topic_is_refused(draft, records) -> No
         draft(),
     )
     header = header_of(reply)
-    assert header.lane_codes == [Code.TOPIC_NOT_EXIST]
-    assert header.lane_offsets == [-1]
+    assert header.target_codes == [Code.TOPIC_NOT_EXIST]
+    assert header.target_offsets == [-1]
     assert ("orders", 0) not in engine.store.queues
 
 
 @pytest.mark.feature("F011", "F063")
 def test_a_batch_over_topics_and_queues_is_numbered_lane_by_lane(engine, draft, records) -> None:
-    lanes = [("orders", 0), ("orders", 3), ("paid", 1)]
-    lane_of = [0, 1, 0, 2, 2, 1, 0]
-    drafts = [draft(*lanes[lane], body=f"{number}".encode()) for number, lane in enumerate(lane_of)]
-    first = header_of(engine.ask(*records(drafts, lanes, lane_of)))
-    second = header_of(engine.ask(*records(drafts, lanes, lane_of)))
-    assert first.lane_offsets == [0, 0, 0]
-    assert second.lane_offsets == [3, 2, 2]
+    targets = [("orders", 0), ("orders", 3), ("paid", 1)]
+    target_of = [0, 1, 0, 2, 2, 1, 0]
+    drafts = [
+        draft(*targets[target], body=f"{number}".encode())
+        for number, target in enumerate(target_of)
+    ]
+    first = header_of(engine.ask(*records(drafts, targets, target_of)))
+    second = header_of(engine.ask(*records(drafts, targets, target_of)))
+    assert first.target_offsets == [0, 0, 0]
+    assert second.target_offsets == [3, 2, 2]
     assert bodies(engine, "orders", 0) == [b"0", b"2", b"6"] * 2
     assert bodies(engine, "orders", 3) == [b"1", b"5"] * 2
     assert bodies(engine, "paid", 1) == [b"3", b"4"] * 2
-    positions = np.concatenate([engine.store.queues[lane] for lane in lanes])
+    positions = np.concatenate([engine.store.queues[target] for target in targets])
     assert len(set(positions.tolist())) == 14
 
 
 def test_refused_lanes_do_not_hold_back_the_others(engine, draft, records) -> None:
-    lanes = [("orders", 0), ("SCHEDULE_TOPIC_XXXX", 0), ("orders", 9)]
-    drafts = [draft(*lanes[lane], body=bytes([lane])) for lane in (0, 1, 2, 0)]
-    header = header_of(engine.ask(*records(drafts, lanes, [0, 1, 2, 0])))
-    assert header.lane_codes == [0, Code.NO_PERMISSION, Code.SYSTEM_ERROR]
-    assert "queue ID 9" in header.lane_remarks[2]
+    targets = [("orders", 0), ("SCHEDULE_TOPIC_XXXX", 0), ("orders", 9)]
+    drafts = [draft(*targets[target], body=bytes([target])) for target in (0, 1, 2, 0)]
+    header = header_of(engine.ask(*records(drafts, targets, [0, 1, 2, 0])))
+    assert header.target_codes == [0, Code.NO_PERMISSION, Code.SYSTEM_ERROR]
+    assert "queue ID 9" in header.target_remarks[2]
     assert bodies(engine, "orders", 0) == [b"\0", b"\0"]
     assert ("orders", 9) not in engine.store.queues
 
@@ -78,7 +81,7 @@ def test_permissions_are_kept(engine, draft, records) -> None:
             UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=perm)
         )
         header = header_of(engine.ask(*records([draft()])))
-        assert header.lane_codes == [code]
+        assert header.target_codes == [code]
 
 
 @pytest.mark.feature("F052")
@@ -89,15 +92,15 @@ def test_a_broker_that_takes_no_writes_stores_nothing(engine, draft, records, pe
     engine.core.parts.apply("brokerPermission", permission)
     for count in (1, 3):
         header = header_of(engine.ask(*records([draft() for _ in range(count)])))
-        assert header.lane_codes == [Code.NO_PERMISSION]
-        assert "broker-a does not accept messages" in header.lane_remarks[0]
+        assert header.target_codes == [Code.NO_PERMISSION]
+        assert "broker-a does not accept messages" in header.target_remarks[0]
     turn = [engine.received(*records([draft() for _ in range(20)])) for _ in range(2)]
     engine.handle(*[*(received for _, received in turn), Announced(9)])
     for name, _ in turn:
-        assert header_of(engine.replies[name]).lane_codes == [Code.NO_PERMISSION]
+        assert header_of(engine.replies[name]).target_codes == [Code.NO_PERMISSION]
     assert len(bodies(engine, "orders")) == 1
     engine.core.parts.apply("brokerPermission", 2)
-    assert header_of(engine.ask(*records([draft()]))).lane_offsets == [1]
+    assert header_of(engine.ask(*records([draft()]))).target_offsets == [1]
 
 
 @pytest.mark.parametrize("damage", ["topic", "topics", "queue", "sizes", "lane"])
@@ -109,15 +112,15 @@ def test_a_batch_that_lies_is_refused_whole(engine, draft, records, damage) -> N
         case "topic":
             request, body = records([good, other])
         case "topics":
-            lanes = [("orders", 0), ("other", 0)]
-            request, body = records([good, other], lanes, lane_of=[1, 0])
+            targets = [("orders", 0), ("other", 0)]
+            request, body = records([good, other], targets, target_of=[1, 0])
         case "queue":
             request, body = records([good, draft(queue_id=1)])
         case "sizes":
             request, body = records([good, good])
             body = body[:-1]
         case "lane":
-            request, body = records([good, good], lane_of=[0, 5])
+            request, body = records([good, good], target_of=[0, 5])
     reply = engine.ask(request, body)
     assert reply.code in (Code.MESSAGE_ILLEGAL, Code.SYSTEM_ERROR)
     assert reply.remark
@@ -203,7 +206,7 @@ def test_a_full_disk_refuses_and_a_freed_one_takes_again(engine, draft, records)
     assert reply.code == Code.DISK_FULL
     assert len(bodies(engine, "orders", 0)) == 1
     engine.handle(SpaceChanged(1 << 40, full=False))
-    assert header_of(engine.ask(*records([draft()]))).lane_offsets == [1]
+    assert header_of(engine.ask(*records([draft()]))).target_offsets == [1]
 
 
 def test_a_topic_that_was_deleted_and_is_back_goes_on_counting(engine, draft, records) -> None:
@@ -211,12 +214,12 @@ def test_a_topic_that_was_deleted_and_is_back_goes_on_counting(engine, draft, re
     assert engine.ask(DeleteTopicInBroker(topic="orders")).code == Code.SUCCESS
     assert ("orders", 0) not in engine.store.queues
     header = header_of(engine.ask(*records([draft()])))
-    assert header.lane_offsets == [2], "its first records are still in the log: offset 0 is taken"
+    assert header.target_offsets == [2], "its first records are still in the log: offset 0 is taken"
     assert engine.store.queue_range("orders", 0) == (2, 3)
 
 
 def test_a_lane_named_twice_is_refused(engine, draft, records) -> None:
-    """Each lane is numbered by itself: two for one queue would give its offsets out twice."""
+    """Each target is numbered by itself: two for one queue would give its offsets out twice."""
     drafts = [draft(), draft()]
     reply = engine.ask(*records(drafts, [("orders", 0), ("orders", 0)], [0, 1]))
     assert reply.code == Code.SYSTEM_ERROR
@@ -241,7 +244,7 @@ def test_many_at_once_fail_as_a_whole_when_there_is_no_room(engine, draft, recor
     engine.handle(full)
     reply = engine.ask(*records([draft(body=bytes(300)) for _ in range(4)]))
     assert reply.code == Code.DISK_FULL
-    assert header_of(engine.ask(*records([draft(body=b"small")]))).lane_offsets == [1]
+    assert header_of(engine.ask(*records([draft(body=b"small")]))).target_offsets == [1]
 
 
 def test_requests_of_one_turn_are_stored_in_order_before_any_answer(engine, draft, records) -> None:

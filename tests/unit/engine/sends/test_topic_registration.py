@@ -21,10 +21,10 @@ def engine() -> Engine:
 
 
 def test_who_makes_a_topic_is_answered_when_it_is_known(engine, draft, records) -> None:
-    sent = engine.send(*records([draft(topic="fresh")], lanes=[("fresh", 0)]))
+    sent = engine.send(*records([draft(topic="fresh")], targets=[("fresh", 0)]))
     assert sent not in engine.replies
     assert len(engine.stored("fresh")) == 1
-    other = engine.send(*records([draft(topic="fresh")], lanes=[("fresh", 0)]), peer=2)
+    other = engine.send(*records([draft(topic="fresh")], targets=[("fresh", 0)]), peer=2)
     assert engine.replies[other].code == Code.SUCCESS, "it is there already"
     made = engine.send(
         UpdateAndCreateTopic(topic="more", read_queue_nums=1, write_queue_nums=1, perm=6)

@@ -75,27 +75,27 @@ def test_a_level_that_is_no_number_is_refused(engine, draft, records, level) -> 
     assert engine.ask(*records([delayed(level)])).code == Code.MESSAGE_ILLEGAL
     for others in (3, 20):
         drafts = [draft(topic="plain")] * others + [delayed(level)]
-        lanes = [("plain", 0), ("orders", 0)]
-        header = header_of(engine.ask(*records(drafts, lanes, [0] * others + [1])))
-        assert header.lane_codes[-1] == Code.MESSAGE_ILLEGAL
-        assert "DELAY" in header.lane_remarks[-1]
+        targets = [("plain", 0), ("orders", 0)]
+        header = header_of(engine.ask(*records(drafts, targets, [0] * others + [1])))
+        assert header.target_codes[-1] == Code.MESSAGE_ILLEGAL
+        assert "DELAY" in header.target_remarks[-1]
     assert len(engine.stored("plain")) == 23
     assert not engine.store.queue_ids(SCHEDULE_TOPIC)
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_a_coalesced_send_keeps_each_message_s_place(engine, draft, records, count) -> None:
-    drafts, lane_of = [], []
+    drafts, target_of = [], []
     for number in range(count):
         drafts += [
             draft(body=b"plain %d" % number),
             delayed(1 + number % 2, f"L{number}", "late", 1),
         ]
-        lane_of += [0, 1]
+        target_of += [0, 1]
     header = header_of(
-        engine.ask(*records(drafts, lanes=[("orders", 0), ("late", 1)], lane_of=lane_of))
+        engine.ask(*records(drafts, targets=[("orders", 0), ("late", 1)], target_of=target_of))
     )
-    assert header.lane_codes == [0, 0]
+    assert header.target_codes == [0, 0]
     assert header.queue_ids == [0, 1] * count
     assert header.offsets[::2] == list(range(count))
     assert [one.body for one in engine.stored("orders")] == [b"plain %d" % n for n in range(count)]
@@ -176,7 +176,7 @@ def test_nothing_of_a_refused_lane_is_stored_even_of_repeats(engine, records) ->
     drafts = [delayed(1, "A"), delayed(2, "B"), delayed("x", "C")]
     for attempt in (1, 2):
         header = header_of(engine.ask(*records(drafts, attempt=attempt)))
-        assert header.lane_codes == [Code.MESSAGE_ILLEGAL]
+        assert header.target_codes == [Code.MESSAGE_ILLEGAL]
     assert not engine.store.queue_ids(SCHEDULE_TOPIC)
 
 

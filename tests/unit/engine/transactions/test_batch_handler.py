@@ -22,7 +22,7 @@ from kourou.protocol.messages.batches import (
     PrepareBatch,
     ResolveBatch,
 )
-from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
@@ -65,12 +65,12 @@ def write(
         for body in bodies
     ]
     request = SendRecords(
-        lanes=[Lane("orders", partition % 4)],
+        targets=[Target("orders", partition % 4)],
         sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
         producer_group="sink",
     )
     header = header_of(engine.ask(request, b"".join(drafts)))
-    assert header.lane_codes == [0], header.lane_remarks
+    assert header.target_codes == [0], header.target_remarks
     return list(zip(header.offsets, header.positions, strict=True))
 
 
@@ -270,7 +270,7 @@ def test_a_mark_that_says_nothing_is_refused(mark: str) -> None:
         born_host=HOST,
     )
     request = SendRecords(
-        lanes=[Lane("orders", 0)],
+        targets=[Target("orders", 0)],
         sizes=len(draft).to_bytes(4, "little"),
         producer_group="sink",
     )

@@ -17,7 +17,7 @@ from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.batch_bodies import encode_attempts, encode_decision
 from kourou.protocol.messages.batches import AbortBatch, DecideBatch, PrepareBatch, ResolveBatch
-from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
@@ -32,7 +32,7 @@ ONE_BY_ONE = 10**9
 def frame(chance: random.Random, number: int, rows: int, odd: bool) -> tuple[SendRecords, bytes]:
     """A frame of one attempt's rows for the four queues of `orders`."""
     partition, attempt = ATTEMPTS[number % len(ATTEMPTS)]
-    drafts, lane_of = [], []
+    drafts, target_of = [], []
     for row in range(rows):
         named = {"UNIQ_KEY": f"{attempt}.{number}.{row}"}
         if chance.random() < 0.8:
@@ -46,11 +46,11 @@ def frame(chance: random.Random, number: int, rows: int, odd: bool) -> tuple[Sen
         named["TRAN_MSG"], named["PGROUP"] = "true", "spark-sink"
         named["KOUROU_BATCH"] = BatchMark("q-1", 0, partition, attempt, level).text
         named["CLUSTER"] = "DefaultCluster"
-        lane_of.append(chance.randrange(4))
+        target_of.append(chance.randrange(4))
         drafts.append(
             encode_draft(
                 topic=b"orders",
-                queue_id=lane_of[-1],
+                queue_id=target_of[-1],
                 body=chance.randbytes(chance.randrange(60)),
                 properties=encode_properties(named),
                 born_timestamp=1_700_000_000_000,
@@ -58,8 +58,8 @@ def frame(chance: random.Random, number: int, rows: int, odd: bool) -> tuple[Sen
             )
         )
     request = SendRecords(
-        lanes=[Lane("orders", queue_id) for queue_id in range(4)],
-        lane_of=b"".join(each.to_bytes(2, "little") for each in lane_of),
+        targets=[Target("orders", queue_id) for queue_id in range(4)],
+        target_of=b"".join(each.to_bytes(2, "little") for each in target_of),
         sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
         producer_group="spark-sink",
     )
@@ -72,7 +72,7 @@ def written(seed: int, odd: bool, counts: dict[int, int]) -> Engine:
     for number in range(4):
         request, blob = frame(chance, number, chance.choice((5, 11, 40)), odd)
         header = header_of(engine.ask(request, blob))
-        assert header.lane_codes == [0] * 4, header.lane_remarks
+        assert header.target_codes == [0] * 4, header.target_remarks
         assert (len(header.offsets), min(header.positions) >= 0) == (len(request.sizes) // 4, True)
         counts[number % 3] = counts.get(number % 3, 0) + len(header.offsets)
     return engine
@@ -156,7 +156,7 @@ def test_a_broker_that_takes_no_transactions_refuses_frames_of_them() -> None:
     engine.ask(*frame(random.Random(1), 0, 30, False))
     engine.core.parts.policy.reject_transactions = True
     header = header_of(engine.ask(*frame(random.Random(2), 0, 30, False)))
-    assert header.lane_codes == [int(Code.NO_PERMISSION)] * 4
+    assert header.target_codes == [int(Code.NO_PERMISSION)] * 4
     assert len(engine.stored(HALF_TOPIC, 0)) == 30
 
 

@@ -14,7 +14,7 @@ from kourou.protocol.record.message_record import encode_draft, encode_host, sta
 from kourou.protocol.record.properties import encode_properties
 
 V4, V6 = encode_host(("10.1.2.3", 9)), encode_host(("fd00::1", 9))
-LANES = [("orders", 0), ("orders", 3), ("bills", 1)]
+TARGETS = [("orders", 0), ("orders", 3), ("bills", 1)]
 MARKS = [
     BatchMark("q-1", 7, 0, "t1"),
     BatchMark("q-1", 7, 0, "t1", 3),
@@ -32,7 +32,7 @@ ODD = st.sampled_from(
 
 @st.composite
 def rows(draw, odd=False):
-    """(lane, encoded properties, body)."""
+    """(target, encoded properties, body)."""
     named = {"UNIQ_KEY": f"K{draw(st.integers(0, 99))}", **draw(OWN), "TRAN_MSG": "true"}
     named["PGROUP"] = "spark-sink"
     named["KOUROU_BATCH"] = draw(st.sampled_from(MARKS)).text
@@ -40,7 +40,7 @@ def rows(draw, odd=False):
         named["CLUSTER"] = "DefaultCluster"
     if odd and draw(st.integers(0, 9)) == 0:
         named.update(draw(ODD))
-    return draw(st.sampled_from(LANES)), encode_properties(named), draw(st.binary(max_size=30))
+    return draw(st.sampled_from(TARGETS)), encode_properties(named), draw(st.binary(max_size=30))
 
 
 HOSTS = st.sampled_from([(V4, False), (V4, True), (V6, False), (V6, True)])
@@ -49,8 +49,8 @@ HOSTS = st.sampled_from([(V4, False), (V4, True), (V6, False), (V6, True)])
 def drafts_for(given_rows, host, wide):
     return [
         encode_draft(
-            topic=lane[0].encode(),
-            queue_id=lane[1],
+            topic=target[0].encode(),
+            queue_id=target[1],
             body=body,
             properties=properties,
             flag=5,
@@ -58,18 +58,18 @@ def drafts_for(given_rows, host, wide):
             born_host=host,
             store_host_v6=wide,
         )
-        for lane, properties, body in given_rows
+        for target, properties, body in given_rows
     ]
 
 
 def together(given_rows, drafts):
     found = check_drafts(b"".join(drafts), list(map(len, drafts)))
-    lane_of = np.asarray([LANES.index(lane) for lane, *_ in given_rows], np.uint16)
-    return halves_of(found, LANES, lane_of)
+    target_of = np.asarray([TARGETS.index(target) for target, *_ in given_rows], np.uint16)
+    return halves_of(found, TARGETS, target_of)
 
 
 def one_by_one(given_rows, drafts):
-    return [half_of(draft, lane) for draft, (lane, *_) in zip(drafts, given_rows, strict=True)]
+    return [half_of(draft, target) for draft, (target, *_) in zip(drafts, given_rows, strict=True)]
 
 
 @pytest.mark.feature("F243")
@@ -107,13 +107,13 @@ def test_what_is_unusual_is_left_to_those_who_look_at_each(given_rows) -> None:
 )
 def test_one_that_is_no_usual_half_message_leaves_all(named) -> None:
     usual = (
-        LANES[0],
+        TARGETS[0],
         encode_properties({"UNIQ_KEY": "K", "TRAN_MSG": "true", "KOUROU_BATCH": MARKS[0].text}),
         b"x",
     )
     given_rows = [usual] * 12
     assert together(given_rows, drafts_for(given_rows, V4, False)) is not None
-    given_rows[5] = LANES[0], encode_properties(named), b"x"
+    given_rows[5] = TARGETS[0], encode_properties(named), b"x"
     assert together(given_rows, drafts_for(given_rows, V4, False)) is None
 
 
@@ -139,10 +139,10 @@ def test_messages_made_together_are_those_made_one_by_one(given_rows, hosts) -> 
     if read is None:
         return
     elsewhere = [(topic, queue_id + 1) for topic, queue_id in read.real]
-    expected = [committed(half, half.real_lane[1] + 1) for half in map(read_half, records)]
+    expected = [committed(half, half.real_target[1] + 1) for half in map(read_half, records)]
     assert read.committed(elsewhere) == expected
     for count in (1, len(records)):
-        topics = [read_half(record).real_lane[0] for record in records[:count]]
+        topics = [read_half(record).real_target[0] for record in records[:count]]
         told = read.topics(count)
         assert {topic: told[topic] for topic in told if told[topic]} == {
             topic: topics.count(topic) for topic in topics
@@ -153,7 +153,7 @@ def test_stored_ones_that_are_unusual_are_left_to_those_who_look_at_each() -> No
     usual = stored(
         [
             (
-                LANES[0],
+                TARGETS[0],
                 encode_properties(
                     {"UNIQ_KEY": "K", "TRAN_MSG": "true", "KOUROU_BATCH": MARKS[0].text}
                 ),

@@ -4,7 +4,7 @@ import pytest
 
 from kourou.engine.transactions.half_messages import (
     COMMIT,
-    HALF_LANE,
+    HALF_TARGET,
     checked,
     committed,
     ended_by,
@@ -76,7 +76,7 @@ def test_a_half_message_says_what_it_is() -> None:
     )
     assert (half.group, half.unique_key, half.identity) == ("p", "U", ("p", "U", 11))
     assert (half.checks, half.immunity_ms, half.was_put_back) == (4, 30_000, True)
-    assert half.real_lane == ("orders", 2)
+    assert half.real_target == ("orders", 2)
     assert (half.first_offset, half.wait) == (9, True)
     plain = read_half(stored(half_of(draft(WAIT="false"), LANE)))
     assert (plain.checks, plain.immunity_ms, plain.was_put_back) == (0, None, False)
@@ -101,7 +101,7 @@ def test_without_a_unique_key_a_half_message_has_no_identity() -> None:
 )
 def test_one_that_does_not_say_where_it_belongs_is_damaged(properties: dict[str, str]) -> None:
     raw = encode_draft(
-        topic=HALF_LANE[0].encode(),
+        topic=HALF_TARGET[0].encode(),
         queue_id=0,
         body=b"",
         properties=encode_properties(properties),
@@ -109,7 +109,7 @@ def test_one_that_does_not_say_where_it_belongs_is_damaged(properties: dict[str,
         born_host=V4,
     )
     with pytest.raises(Corrupt):
-        _ = read_half(raw).real_lane
+        _ = read_half(raw).real_target
 
 
 def test_the_first_offset_is_kept_over_several_times() -> None:

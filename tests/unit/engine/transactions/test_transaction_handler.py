@@ -10,7 +10,7 @@ from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from kourou.model.sysflag import SysFlag
-from kourou.protocol.messages.sending import Lane, SendMessage, SendRecords
+from kourou.protocol.messages.sending import SendMessage, SendRecords, Target
 from kourou.protocol.messages.transactions import ResumeCheckHalfMessage
 from kourou.protocol.record.message_id import decode_offset_id, encode_offset_id
 from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
@@ -199,8 +199,8 @@ def test_our_own_client_sends_half_messages_with_others_in_one_frame() -> None:
     ]
     sizes = b"".join(len(draft).to_bytes(4, "little") for draft in drafts)
     request = SendRecords(
-        lanes=[Lane("orders", 1), Lane("orders", 2)],
-        lane_of=bytes([0, 0, 0, 0, 1, 0]),
+        targets=[Target("orders", 1), Target("orders", 2)],
+        target_of=bytes([0, 0, 0, 0, 1, 0]),
         sizes=sizes,
         producer_group=GROUP,
     )

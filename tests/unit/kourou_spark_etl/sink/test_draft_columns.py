@@ -75,8 +75,8 @@ def by_rows(
     found: dict[str, list[Any]] = {}
     for number, row in enumerate(rows_of(batch, columns)):
         target, draft = made.draft(row, made.topic_of(row, number), number)
-        lane = target.topic, target.queue_id
-        found.setdefault(target.broker_name, []).append((target.address, lane, draft))
+        queue_target = target.topic, target.queue_id
+        found.setdefault(target.broker_name, []).append((target.address, queue_target, draft))
     return found
 
 
@@ -90,8 +90,8 @@ def by_columns(
         return None
     return {
         one.broker_name: [
-            (one.address, one.lanes[number], draft)
-            for number, draft in zip(one.lane_of.tolist(), one.drafts, strict=True)
+            (one.address, one.queue_targets[number], draft)
+            for number, draft in zip(one.queue_target_of.tolist(), one.drafts, strict=True)
         ]
         for one in drafts
     }

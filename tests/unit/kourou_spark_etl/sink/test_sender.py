@@ -14,19 +14,19 @@ from kourou_spark_etl.sink.draft_columns import Drafts
 from kourou_spark_etl.sink.messages import Target
 from kourou_spark_etl.sink.sender import Sender
 
-LANES = [("orders", 0), ("orders", 1), ("bills", 0)]
+TARGETS = [("orders", 0), ("orders", 1), ("bills", 0)]
 Frames = list[tuple[str, list[tuple[tuple[str, int], bytes]]]]
 
 
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> Frames:
-    """What was sent: the address, and each draft with its lane."""
+    """What was sent: the address, and each draft with its target."""
     sent: Frames = []
 
     def send(_: object, frame: Any, __: int) -> None:
-        lanes = list(frame.lanes)
+        queue_targets = list(frame.queue_targets)
         assert frame.size_bytes == sum(map(len, frame.drafts))
-        named = [lanes[number] for number in frame.lane_of]
+        named = [queue_targets[number] for number in frame.queue_target_of]
         sent.append((frame.address, list(zip(named, frame.drafts, strict=True))))
 
     monkeypatch.setattr(sender, "_sent", send)
@@ -45,14 +45,14 @@ class Client:
 
 
 def drafts(sizes: list[int], name: str = "a") -> Drafts:
-    lane_of = np.arange(len(sizes)) % 2 * 2
+    queue_target_of = np.arange(len(sizes)) % 2 * 2
     made = [bytes([number]) * size for number, size in enumerate(sizes)]
-    return Drafts(name, f"{name}:1", LANES, lane_of, made)
+    return Drafts(name, f"{name}:1", TARGETS, queue_target_of, made)
 
 
 def by_rows(one: Drafts, out: Sender) -> None:
-    for number, draft in zip(one.lane_of.tolist(), one.drafts, strict=True):
-        topic, queue_id = one.lanes[number]
+    for number, draft in zip(one.queue_target_of.tolist(), one.drafts, strict=True):
+        topic, queue_id = one.queue_targets[number]
         place = Place(topic.encode(), queue_id, "")
         out.put(Target(one.broker_name, one.address, topic, queue_id, place), draft)
 
@@ -84,4 +84,4 @@ def test_each_broker_has_its_own_frames(frames: Frames) -> None:
     assert frames == []
     out.finish()
     assert [(address, len(rows)) for address, rows in frames] == [("a:1", 4), ("b:1", 2)]
-    assert [lane for lane, _ in frames[0][1]] == [("orders", 0), ("bills", 0)] * 2
+    assert [queue_target for queue_target, _ in frames[0][1]] == [("orders", 0), ("bills", 0)] * 2

@@ -15,7 +15,7 @@ from kourou.protocol.record.message_record import (
     encode_host,
     stamp,
 )
-from kourou.protocol.record.moves import moved_draft, real_lane
+from kourou.protocol.record.moves import moved_draft, real_target
 from kourou.protocol.record.properties import decode_properties, encode_properties
 
 V4, V6 = encode_host(("10.1.2.3", 9)), encode_host(("fd00::1", 9))
@@ -101,7 +101,7 @@ def test_properties_that_have_no_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "lane"),
+    ("properties", "target"),
     [
         (b"REAL_TOPIC\x01a\x02REAL_QID\x013", ("a", 3)),
         (b"REAL_TOPIC\x01a\x02REAL_QID\x013\x02REAL_QID\x014\x02", ("a", 4)),
@@ -114,5 +114,5 @@ def test_properties_that_have_no_room() -> None:
         (b"", None),
     ],
 )
-def test_where_it_was_sent(properties: bytes, lane) -> None:
-    assert real_lane(properties) == lane
+def test_where_it_was_sent(properties: bytes, target) -> None:
+    assert real_target(properties) == target

@@ -22,11 +22,11 @@ from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.protocol.messages.sending import (
-    Lane,
     SendRecords,
     SendRecordsResponse,
     SendRefusal,
     SendResponse,
+    Target,
 )
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import (
@@ -113,8 +113,8 @@ def example(kind):
 
 def test_a_coalesced_send_travels_with_its_lanes():
     request = SendRecords(
-        lanes=[Lane("A", 0), Lane("B", -1)],
-        lane_of=b"\0\0\1\0",
+        targets=[Target("A", 0), Target("B", -1)],
+        target_of=b"\0\0\1\0",
         sizes=b"\x64\0\0\0\xc8\0\0\0",
         producer_group="p",
         attempt=2,
@@ -124,9 +124,9 @@ def test_a_coalesced_send_travels_with_its_lanes():
         decode_frame([encode_request(request, correlation=1, deadline_ms=1)])
     ) == (request)
     answer = SendRecordsResponse(
-        lane_codes=[0, 17],
-        lane_remarks=["", "no such topic"],
-        lane_offsets=[10, -1],
+        target_codes=[0, 17],
+        target_remarks=["", "no such topic"],
+        target_offsets=[10, -1],
         runs=[(0, 1 << 50)],
     )
     reply = decode_frame([encode_reply(1, 0, "", answer)])
@@ -135,8 +135,8 @@ def test_a_coalesced_send_travels_with_its_lanes():
 
 def test_the_largest_coalesced_send_and_its_answer_fit():
     request = SendRecords(
-        lanes=[Lane("t" * 127, 0)] * 200,
-        lane_of=bytes(2 * BATCH_MESSAGES_MAX),
+        targets=[Target("t" * 127, 0)] * 200,
+        target_of=bytes(2 * BATCH_MESSAGES_MAX),
         sizes=bytes(4 * BATCH_MESSAGES_MAX),
         producer_group="p",
     )
@@ -144,9 +144,9 @@ def test_the_largest_coalesced_send_and_its_answer_fit():
         decode_frame([encode_request(request, correlation=1, deadline_ms=1)])
     ) == (request)
     answer = SendRecordsResponse(
-        lane_codes=[0],
-        lane_remarks=[""],
-        lane_offsets=[-1],
+        target_codes=[0],
+        target_remarks=[""],
+        target_offsets=[-1],
         runs=[],
         offsets=[2**62] * BATCH_MESSAGES_MAX,
         positions=[2**62] * BATCH_MESSAGES_MAX,

@@ -37,8 +37,8 @@ def test_a_new_members_log_begins_where_its_leaders_does() -> None:
     follow(leader, member)
     for store in (member, Store.open(SETTINGS, disk.kill())):
         assert readable(store) == readable(leader)
-        for lane in (("TopicA", 0), ("TopicA", 1), ("TopicA", 2), ("Old", 0)):
-            assert store.queue_range(*lane) == leader.queue_range(*lane), lane
+        for target in (("TopicA", 0), ("TopicA", 1), ("TopicA", 2), ("Old", 0)):
+            assert store.queue_range(*target) == leader.queue_range(*target), target
         assert store.log_range() == leader.log_range()
     store.close()
 

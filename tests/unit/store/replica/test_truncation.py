@@ -190,8 +190,8 @@ def test_queues_that_are_built_again_do_not_remember_offsets_of_the_tail() -> No
     disk.remove_tree(PATHS.consume_queue)
     store = opened(disk.kill())
     assert store.report.rebuilt
-    ends = {lane: span[1] for lane, span in state(store)["queues"].items()}  # type: ignore[attr-defined]  # a dict
-    assert ends == {lane: span[1] for lane, span in before.items()}  # type: ignore[attr-defined]  # a dict
+    ends = {target: span[1] for target, span in state(store)["queues"].items()}  # type: ignore[attr-defined]  # a dict
+    assert ends == {target: span[1] for target, span in before.items()}  # type: ignore[attr-defined]  # a dict
 
 
 def test_tails_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
