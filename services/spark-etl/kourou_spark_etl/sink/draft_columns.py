@@ -52,7 +52,7 @@ _BODY_LENGTH_BYTES = 4
 
 
 class Drafts(NamedTuple):
-    """Drafts for one broker in row order; `queue_target_of` has the index of each draft's target."""
+    """Drafts for one broker in row order; `queue_target_of` has the index of each target."""
 
     broker_name: str
     address: str
