@@ -87,7 +87,7 @@ def test_slow_tests_alone_leave_a_row_open() -> None:
     assert features.state_of(row, [slow]).word == "open"
     fast = Mark("F003", "a.py::test_it")
     assert features.state_of(row, [slow, fast]) == features.State("done", "`a.py::test_it`")
-    paged = features.Feature("F003", "A", "name", "need", "S1", page="docs/naming.md")
+    paged = features.Feature("F003", "A", "name", "need", "S1", page="docs/glossary.md")
     assert features.state_of(paged, [slow]).word == "documented"
 
 
