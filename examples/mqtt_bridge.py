@@ -74,7 +74,7 @@ class Bridge:
         told.wait_for_publish(PATIENCE_S)
         if not told.is_published():
             raise TimeoutError(f"the MQTT broker has not taken the command for {device}")
-        print(f"{device} is told: {message.raw_body!r}", flush=True)
+        print(f"command for {device}: {message.raw_body!r}", flush=True)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ class ParcelService:
         name = message.body
         if name not in self.known:
             self.told.put(f"{name}: a dead letter")
-            raise DeadLetter(f"nobody knows {name}")  # without it: sixteen more attempts
+            raise DeadLetter(f"{name} is unknown")  # without it: sixteen more attempts
         if name == "Ben" and message.attempt == 1:
             self.told.put("Ben: not at home")
             raise RetryLater("not at home", delay_level=1)  # 1 s; by default 10 s, then 30 s …

@@ -43,7 +43,7 @@ def check(message: ReceivedMessage) -> TransactionState:
     row = database.execute(
         "select state from payment where transaction_id = ?", (message.message_id,)
     ).fetchone()
-    say(f"the broker asks about {message.keys[0]}: {row[0] if row else 'nobody knows'}")
+    say(f"the broker asks about {message.keys[0]}: {row[0] if row else 'no such payment'}")
     if row is None:
         return TransactionState.UNKNOWN  # the broker will check back again
     return TransactionState.COMMIT if row[0] == "done" else TransactionState.ROLLBACK

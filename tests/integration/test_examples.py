@@ -214,7 +214,7 @@ def test_retry(environment: dict[str, str]) -> None:
             "Ben: not at home",
             "Zoe: a dead letter",
         ]
-        assert lines[4:] == ["retry, b'Zoe': nobody knows Zoe", "Zoe: delivered at attempt 1"]
+        assert lines[4:] == ["retry, b'Zoe': Zoe is unknown", "Zoe: delivered at attempt 1"]
 
 
 MQTT_BROKER = """
@@ -275,7 +275,7 @@ def test_mqtt_bridge(environment: dict[str, str], cluster: Cluster, mqtt_broker:
             assert report.raw_body == b'{"bar": 3}'
             mq.send("device-commands", b"stop", keys=["pump-7"], order_key="pump-7")
             assert told.get(timeout=SECONDS_MAX) == b"stop"
-            assert bridge.stdout.readline() == "pump-7 is told: b'stop'\n"
+            assert bridge.stdout.readline() == "command for pump-7: b'stop'\n"
             bridge.send_signal(signal.SIGINT)
             assert bridge.stdout.read() == "closed: what was not carried yet is kept where it is\n"
             assert bridge.wait(SECONDS_MAX) == 0
