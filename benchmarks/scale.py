@@ -31,8 +31,8 @@ from kourou.client.client import Client
 from kourou.protocol import kernel
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.service.process_families import resident_bytes
 from kourou.service.processes import Children
-from kourou_bench.families import resident_bytes
 from kourou_bench.measure import Scale, warmed
 from kourou_bench.rows import Work
 from kourou_bench.session import Driver, ready_driver

@@ -27,10 +27,10 @@ from pathlib import Path
 from kourou.client.client import Client
 from kourou.errors import ConfigError, KourouError, TimedOut, Unavailable
 from kourou.service.local_cluster import LocalCluster
+from kourou.service.process_families import CpuReading
 from kourou.service.processes import Child
 from kourou_bench.comparison import turns
 from kourou_bench.driving import DriverOptions
-from kourou_bench.families import CpuReading
 from kourou_bench.figures import Figure
 from kourou_bench.replicated import (
     cluster_settings,

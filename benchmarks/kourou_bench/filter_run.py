@@ -16,9 +16,9 @@ from kourou.errors import ConfigError
 from kourou.service.cores import cores_left
 from kourou.service.lifecycle import new_event_loop
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.service.process_families import keep_to
 from kourou.service.processes import Children
 from kourou_bench.driving import DriverOptions, Outcome
-from kourou_bench.families import keep_to
 from kourou_bench.features import FILTER, PASSES
 from kourou_bench.figures import Figure, quantiles
 from kourou_bench.filter_costs import (

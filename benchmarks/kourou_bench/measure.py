@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from kourou.service.kept_ports import free_port
+from kourou.service.process_families import CpuReading, resident_bytes
 from kourou.service.processes import Children
 from kourou_bench.driving import DriverOptions, Outcome
-from kourou_bench.families import CpuReading, resident_bytes
 from kourou_bench.flames import Flames
 from kourou_bench.rows import BACKLOG, COLD, RECORD_OVERHEAD_BYTES, Work
 from kourou_bench.session import Driver, ready_driver

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from kourou.errors import ConfigError
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.service.process_families import family, resident_bytes
 from kourou.service.processes import Child
-from kourou_bench.families import family, resident_bytes
 
 MEGABYTE = 1_000_000
 ROLLUP = "/proc/self/smaps_rollup"

@@ -21,10 +21,10 @@ from kourou import __version__
 from kourou.cli.checkout import find_checkout
 from kourou.cli.doctor import file_system_of
 from kourou.errors import ConfigError, KourouError
+from kourou.service.process_families import CpuReading
 from kourou.service.processes import Children
 from kourou_bench.comparison import turns
 from kourou_bench.driving import DriverOptions, Outcome
-from kourou_bench.families import CpuReading
 from kourou_bench.peers import CACHE_FOLDER
 from kourou_bench.replicated import Servers, sampled, serving, until_level
 from kourou_bench.replication import Lag, Rounds, Setup, Spent, chosen, lag_values

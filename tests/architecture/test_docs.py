@@ -74,7 +74,12 @@ def test_every_package_and_module_has_a_layer(root: Path) -> None:
         if (path.is_dir() or path.suffix == ".py") and not path.name.startswith("_")
     }
     services = {path.parent.name for path in (root / "services").glob("*/*/__init__.py")}
-    assert layered == library | services
+    programs = {
+        path.parent.name
+        for top in ("benchmarks", "examples/demo", "tests/rigs")
+        for path in (root / top).glob("*/__init__.py")
+    }
+    assert layered == library | services | programs
 
 
 def test_the_operating_page_names_every_command(root: Path) -> None:

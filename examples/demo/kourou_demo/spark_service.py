@@ -25,9 +25,9 @@ import msgspec
 
 from kourou.errors import Unavailable
 from kourou.service.local_cluster import LocalCluster
+from kourou.service.process_families import hold_descendants
 from kourou.service.process_names import Running
 from kourou.service.processes import Child
-from kourou_bench.families import hold_descendants
 from kourou_demo.patience import Patience
 from kourou_demo.terms import TOPIC
 

@@ -24,7 +24,7 @@ cdef extern from "crc32.h" nogil:
     void crc32_setup()
     uint32_t crc32_of(const uint8_t *p, size_t n)
 
-VERSION = 5
+VERSION = 6
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable

@@ -1,4 +1,7 @@
-"""What `Store.open` needs first: the store's locks, its directories and the files on disk."""
+"""What `Store.open` needs first: the store's locks, its directories and the files on disk.
+
+State: none of its own.
+"""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from kourou.errors import ConfigError
+from kourou.service.process_families import resident_bytes
 from kourou_bench import memory_run
-from kourou_bench.families import resident_bytes
 
 
 def test_the_share_of_a_process_is_a_part_of_what_it_has_resident() -> None:

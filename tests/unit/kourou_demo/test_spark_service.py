@@ -12,8 +12,8 @@ import pytest
 
 from kourou.clock import SystemClock
 from kourou.errors import ConfigError, Unavailable
+from kourou.service.process_families import hold_descendants
 from kourou.service.processes import Child
-from kourou_bench.families import hold_descendants
 from kourou_demo import patience as patience_module
 from kourou_demo import spark_service
 from kourou_demo.patience import Patience

@@ -86,13 +86,13 @@ class Sends:
         sends all messages with the same key to one queue; `queue` names the queue;
         `selector(queues, message, argument)` selects it; otherwise queues are used in turn.
 
-        `delay_level` (from 1 on) or `delay` (which must equal the delay of a level) delays the
-        delivery. With `wait_store_ok` False the broker replies before the message is flushed and
-        replicated. Raises Rejected, Unavailable or UnknownOutcome.
+        `delay_level` or `delay`, which equals that of a level, delays the delivery. With
+        `wait_store_ok` False the broker replies before the message is flushed and replicated.
+        Raises Rejected, Unavailable or UnknownOutcome.
 
-        `message_id` (32 hexadecimal digits in upper case) is an ID that the application chooses. If
-        a message with this ID and body arrived within the last minutes, from this or another
-        client, the broker does not store it again and replies with its offset.
+        `message_id` is the application's own ID: 32 hexadecimal digits in upper case. If a message
+        with this ID and body arrived within the last minutes, from any client, the broker does not
+        store it again and replies with its offset.
         """
         core, port = self._port()
         if port.full:
@@ -100,9 +100,8 @@ class Sends:
         targets = core.known(topic)
         if targets is None or self._finding:
             targets = await self._find(core, topic)
-        if order_key is None and queue is None and selector is None:
-            choice = ROUND_ROBIN
-        else:
+        choice = ROUND_ROBIN
+        if order_key is not None or queue is not None or selector is not None:
             choice = Choice(order_key, queue, selector, argument)
         own = None
         if delay_level or delay is not None:

@@ -1,4 +1,7 @@
-"""Consumer lag: in messages, in time, and over many groups."""
+"""Consumer lag: in messages, in time, and over many groups.
+
+State: none of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The bounds of a queue, a group's offset, and the offset for a time."""
+"""The bounds of a queue, a group's offset, and the offset for a time.
+
+State: none of its own.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ Invariants:
 - records are stored in the order in which their sends arrived
 - every sender gets the reply that it would get separately
 - if anything is wrong with one of them, nothing is stored, and each is handled separately
+
+State: none of its own.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ Invariants:
 - every sender gets the reply that it would get separately
 - a message that cannot be combined is handled separately, in its place between the others: the half
   message that creates the topics of transactions, a refused message, a traced one
+
+State: none of its own.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@
 
 All keep the unique key, keys, tag, flag, birth (time and host) and attempts of the message.
 RocketMQ loses the user's flag when it puts a half message back; Kourou does not.
+
+State: none of its own.
 """
 
 from __future__ import annotations

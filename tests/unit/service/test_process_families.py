@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou_bench import families
-from kourou_bench.families import (
+from kourou.service import process_families as families
+from kourou.service.process_families import (
     CpuReading,
     family,
     hold_descendants,
