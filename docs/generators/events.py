@@ -29,6 +29,7 @@ SOURCES = (
 )
 PLACES = (
     "libs/kourou/engine",
+    "libs/kourou/runtime",
     "libs/kourou/store",
     "libs/kourou/eventstore",
     "libs/kourou/serving",
