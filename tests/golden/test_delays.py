@@ -76,7 +76,7 @@ def test_a_delayed_send(log: RecordColumns) -> None:
 def test_a_failed_message_s_way(log: RecordColumns) -> None:
     engine = Engine()
     engine.ask(UpdateAndCreateSubscriptionGroup(), encode_group_config(GroupConfig("CG1")))
-    broker_parts = engine.core.broker_parts
+    broker_parts = engine.core.parts
     raw = record(log, FIRST)
     draft = moved_draft(raw, ("TopicA", 2))
     _, position = broker_parts.appends.write_one(draft, ("TopicA", 2), engine.wall_ms)

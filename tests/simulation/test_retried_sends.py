@@ -338,7 +338,7 @@ class Life:
             if self.chance.random() < 0.5:
                 broker.quorum.sure = False  # its lease is over
                 broker.turn()
-            leading = broker.engine.core.broker_parts.leading
+            leading = broker.engine.core.parts.leading
             if leading is not None:
                 broker.engine.perform(leading.lost("another member leads"))
                 broker.drain()
@@ -354,7 +354,7 @@ class Life:
         if group.raft and leader is not None and leader.works:
             self.events["handed over"] += 1
             leader.quorum.sure = False
-            leading = leader.engine.core.broker_parts.leading
+            leading = leader.engine.core.parts.leading
             leader.engine.perform(leading.lost("another member is to lead"))
             leader.drain()
             group.dethrone()

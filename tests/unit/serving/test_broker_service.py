@@ -117,7 +117,7 @@ async def test_what_another_broker_wrote_is_kept_and_not_made_again(tmp_path) ->
     }
     (config / TOPICS).write_bytes(encode_topics(TopicTable(theirs, DataVersion(1, 1))))
     async with running(settings(tmp_path, segment_size_bytes=65_536)) as (service, _):
-        control = service._session.core.broker_parts.control
+        control = service._session.core.parts.control
         assert control.topics.get("TBW102").write_queue_nums == 5
         assert "t299" in control.topics
         assert "broker-a" in control.topics

@@ -56,7 +56,7 @@ def value(found: dict[str, float], name: str, **labels: str) -> float:
 
 
 def test_traffic_by_topic_and_group(site) -> None:
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     for size in (50, 150, 100, 5_000):
         broker_parts.traffic.taken("orders", size)
     broker_parts.traffic.out("%RETRY%g", "g", 2, 200)
@@ -82,7 +82,7 @@ def test_traffic_by_topic_and_group(site) -> None:
 
 
 def test_delayed_and_failed_messages(site) -> None:
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     figures = broker_parts.delays.figures
     for late_ms in (0, 7, 2_000):
         figures.late(late_ms)
@@ -113,7 +113,7 @@ def test_of_each_group_that_consumes_losses_are_shown_from_0_on(site) -> None:
         GroupPut(GroupConfig("new")),
         ProgressRecorded("g", {"orders": {0: 1}, retry_topic("g"): {0: 0}}),
     )
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     part = ConsumerPart("new", (Subscription("a"), Subscription(retry_topic("new"))))
     broker_parts.membership.heartbeat(0, Peer(1, "zmq", b"c"), Heartbeat("c", consumers=(part,)))
 
@@ -142,7 +142,7 @@ def test_of_each_group_that_consumes_losses_are_shown_from_0_on(site) -> None:
 
 
 def test_messages_by_rocketmqs_types(site) -> None:
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     broker_parts.traffic.taken_many(["orders"], None, np.asarray([100, 200, 5_000]))
     for place, size in (("SCHEDULE_TOPIC_XXXX", 70), (HALF_TOPIC, 30), ("orders", 50)):
         broker_parts.traffic.taken("orders", size)
@@ -162,7 +162,7 @@ def test_messages_by_rocketmqs_types(site) -> None:
 
 
 def test_who_is_connected(site) -> None:
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     part = ConsumerPart("g", consume_type=ConsumeType.CONSUME_ACTIVELY)
     beat = Heartbeat("java", ("p", "q"), (part,), language="JAVA", version=401)
     broker_parts.membership.heartbeat(0, Peer(1, "tcp", ("127.0.0.1", 5)), beat)
@@ -178,7 +178,7 @@ def test_who_is_connected(site) -> None:
 
 
 def test_how_transactions_ended_by_topic(site) -> None:
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     broker_parts.transactions.halves.open(OpenHalf(0, 0, 0))
     ended = (("orders", "commit"), ("orders", "rollback"), ("bills", "commit"))
     broker_parts.transactions.resolved_by_topic.update([*ended, ended[0], ("orders", "given_up")])
@@ -195,7 +195,7 @@ def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
         GroupPut(GroupConfig("g")),
         ProgressRecorded("g", {"orders": {0: 1, 1: 7}}),
     )
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     for _ in range(4):
         draft = encode_draft(
             topic=b"orders",
@@ -221,7 +221,7 @@ def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
 
 
 def test_locks_of_queues_by_group(site) -> None:
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     broker_parts.locks.lock(0, "g", "client", [("orders", 0), ("orders", 1)])
     assert value(page(site, broker_parts), "kourou_queue_locks", consumer_group="g") == 2
 
@@ -233,7 +233,7 @@ def test_filters_and_filter_servers(site) -> None:
         FilterQuarantined("g", "f", 1, "it died"),
         FilterMessagesSkipped("g", "f", 2, "orders", 0, (4, 5, 6), "it raised"),
     )
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     broker_parts.filter_servers.register(0, "f:1", None, Peer(1, "tcp", ("f", 1)))
     found = page(site, broker_parts)
     assert value(found, "kourou_filters") == 1
@@ -245,13 +245,13 @@ def test_filters_and_filter_servers(site) -> None:
 
 
 def test_every_name_is_in_the_table(site) -> None:
-    for sample in page(site, site.broker_parts()):
+    for sample in page(site, site.parts()):
         name = re.sub(r"_(bucket|count|sum)$", "", sample.split("{")[0])
         assert name in METRICS
 
 
 def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
-    broker_parts = site.broker_parts()
+    broker_parts = site.parts()
     broker_parts.pressure.measured(1 << 40, 1 << 30, full=False)
     broker_parts.retention.deleted["forced"] = 3
     broker_parts.retention.unread_deleted["orders", "g"] = 7
@@ -271,18 +271,18 @@ def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
 def test_the_next_process_tells_that_the_disk_failed(site) -> None:
     """Nobody sees the one that it failed: it ends within moments."""
     last = "kourou_store_last_fault_timestamp_seconds"
-    assert not [sample for sample in page(site, site.broker_parts()) if sample.startswith(last)]
+    assert not [sample for sample in page(site, site.parts()) if sample.startswith(last)]
     site.record(TopicPut(TopicConfig("orders")))
     site.disk.fail_sync(1)
     with pytest.raises(StoreFaulted):
         site.store.flush()
-    assert value(page(site, site.broker_parts()), "kourou_store_faulted") == 1
+    assert value(page(site, site.parts()), "kourou_store_faulted") == 1
     note = site.disk.open(site.store.paths.last_fault)
     assert note.pread(2, 0) == b"0 "  # a disk in a test has no clock
     note.pwrite(b"5000 it failed\n", 0)
     note.close()
     site.reopen(site.disk.kill())
-    found = page(site, site.broker_parts())
+    found = page(site, site.parts())
     assert value(found, "kourou_store_faulted") == 0
     assert value(found, last) == 5
 
@@ -297,7 +297,7 @@ def test_what_a_broker_measures_of_itself(site) -> None:
     measures.loop = lambda: {"turns": 5, "inputs": 9, "largest_batch": 3, "waiting": 0}
     peer = Peer(1, "zmq", ("127.0.0.1", 5))
     measures.rpc.answered(TimedReplyTo(peer, 1, False, b"", SendRecords.code, 0), Code.SUCCESS)
-    found = page(site, site.broker_parts(), measures)
+    found = page(site, site.parts(), measures)
     for name in ("kourou_store_flush_latency", "kourou_store_checkpoint_latency"):
         assert value(found, f"{name}_bucket", le="3") == 0
         assert value(found, f"{name}_bucket", le="5") == 1

@@ -119,7 +119,7 @@ class SendRecords(Request, kw_only=True, frozen=True):
 
     code: ClassVar[int] = 30001
     targets: list[Target] = msgspec.field(name="lanes")
-    target_of: bytes = msgspec.field(name="lane_of", default=b"")
+    target_of: bytes = msgspec.field(name="laneOf", default=b"")
     sizes: bytes
     producer_group: str
     default_topic: str = ""
@@ -138,9 +138,9 @@ class SendRecordsResponse(Response, kw_only=True, frozen=True):
     `offsets`, `positions` and `queue_ids` have one entry a record, -1 where its target was refused.
     """
 
-    target_codes: list[Int32] = msgspec.field(name="lane_codes")
-    target_remarks: list[str] = msgspec.field(name="lane_remarks")
-    target_offsets: list[Int64] = msgspec.field(name="lane_offsets")
+    target_codes: list[Int32] = msgspec.field(name="laneCodes")
+    target_remarks: list[str] = msgspec.field(name="laneRemarks")
+    target_offsets: list[Int64] = msgspec.field(name="laneOffsets")
     runs: list[tuple[Int64, Int64]]
     offsets: list[Int64] | None = None
     positions: list[Int64] | None = None

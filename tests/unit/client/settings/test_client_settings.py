@@ -222,7 +222,7 @@ def attributes_read() -> set[str]:
     (folder,) = kourou.client.__path__
     return {
         node.attr
-        for path in (*Path(folder).glob("*.py"), Path(sync.__file__))
+        for path in (*Path(folder).rglob("*.py"), Path(sync.__file__))
         for node in ast.walk(without_checks(ast.parse(path.read_text(encoding="utf-8"))))
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
     }

@@ -368,7 +368,7 @@ def test_what_is_encoded_is_decoded(
 
 
 def test_the_example_of_the_format_page_is_what_is_written() -> None:
-    page = Path(__file__).parents[3] / "docs" / "formats" / "record.md"
+    page = Path(__file__).parents[4] / "docs" / "formats" / "record.md"
     example = page.read_text(encoding="utf-8").split("## Worked example")[1].split("```")[1]
     columns = [line.split("    ")[0] for line in example.strip().splitlines()]
     raw = bytearray(

@@ -22,7 +22,7 @@ from kourou.store.config.config_json import (
     split_progress_key,
 )
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "rocketmq-4.9.8"
+GOLDEN = Path(__file__).parents[3] / "golden" / "rocketmq-4.9.8"
 CODECS = {
     "topics.json": (decode_topics, encode_topics),
     "subscriptionGroup.json": (decode_groups, encode_groups),

@@ -17,7 +17,7 @@ from kourou.testing.disk import SimDisk
 from kourou_rigs.records import RecordRun
 
 PATHS = StorePaths.under(Path("/s"))
-GOLDEN = Path(__file__).parents[2] / "golden" / "rocketmq-4.9.8"
+GOLDEN = Path(__file__).parents[3] / "golden" / "rocketmq-4.9.8"
 LEVELS_MS = (1_000, 2_000, 3_000, 4_000, 5_000)
 
 
@@ -195,7 +195,7 @@ HEX = re.compile(r"^((?:[0-9a-f]{2} +)+[0-9a-f]{2})(?= |$)", re.MULTILINE)
 
 
 def test_the_examples_of_the_format_pages_are_true():
-    pages = Path(__file__).parents[3] / "docs" / "formats"
+    pages = Path(__file__).parents[4] / "docs" / "formats"
     made = Projections()
     log = scan((GOLDEN / "store-clean" / "commitlog" / "00000000000000000000").read_bytes())
     made.dispatcher.dispatch(log)
