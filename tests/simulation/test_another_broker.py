@@ -231,7 +231,7 @@ class Life:
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 @pytest.mark.feature("F066", "F081")
 def test_what_either_broker_promised_survives(
     lived: Callable[[int, Callable[[int], Life]], tuple[int, Counter[str]]],

@@ -234,7 +234,7 @@ class Life:
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 @pytest.mark.feature("F110")
 def test_what_was_cut_off_never_comes_back(
     lived: Callable[[int, Callable[[int], Life]], tuple[int, Counter[str]]],

@@ -207,7 +207,7 @@ def projections(disk: SimDisk) -> dict[str, bytes]:
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 @pytest.mark.feature("F068", "F074", "F081", "F094", "F110")
 def test_what_was_acknowledged_survives(
     lived: Callable[[int, Callable[[int], Life]], tuple[int, Counter[str]]],

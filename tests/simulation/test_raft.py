@@ -46,7 +46,7 @@ def run(seeds: Iterable[int]) -> int:
 
 @pytest.mark.feature("F149", "F154", "F160", "F161")
 @pytest.mark.fault
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(3_600)
 def test_nothing_confirmed_is_lost_and_the_group_goes_on(simulation_seeds: Seeds) -> None:
     assert run(simulation_seeds(FULL))
 

@@ -136,7 +136,7 @@ def read_all(store: Store, target: Target, low: int, high: int) -> Iterator[tupl
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 @pytest.mark.feature("F120", "F121", "F126", "F127")
 def test_deleting_the_old_end_survives_power_loss(
     lived: Callable[[int, Callable[[int], Life]], tuple[int, Counter[str]]],
