@@ -430,8 +430,9 @@ def test_a_signal_in_the_middle_of_a_fork_interrupts_after_it(
         monkeypatch.setattr(up.Interruption, "forking", False)
         with pytest.raises(KeyboardInterrupt):
             signalled.check()
-        with pytest.raises(KeyboardInterrupt):
-            subprocess.run(["sh", "-c", raised], check=True)
+        with subprocess.Popen(["sh", "-c", f"read _; {raised}"], stdin=subprocess.PIPE) as child:
+            with pytest.raises(KeyboardInterrupt):
+                child.communicate(b"\n")
     finally:
         signal.signal(signal.SIGUSR1, before)
 

@@ -70,7 +70,7 @@ def test_who_uses_no_fixture_of_it_imports_nothing_for_it(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     there = json.loads((tmp_path / "modules.json").read_text())
     ours = [name for name in there if name.split(".")[0].startswith("kourou")]
-    assert ours == ["kourou", "kourou.testing", "kourou.testing.plugin"]
+    assert ours == ["kourou", "kourou.testing", "kourou.testing.plugin", "kourou.version"]
     assert not set(HEAVY) & set(there)
 
 
