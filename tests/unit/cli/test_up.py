@@ -430,9 +430,12 @@ def test_a_signal_in_the_middle_of_a_fork_interrupts_after_it(
         monkeypatch.setattr(up.Interruption, "forking", False)
         with pytest.raises(KeyboardInterrupt):
             signalled.check()
-        with subprocess.Popen(["sh", "-c", f"read _; {raised}"], stdin=subprocess.PIPE) as child:
-            with pytest.raises(KeyboardInterrupt):
-                child.communicate(b"\n")
+        command = ["sh", "-c", f"read _; {raised}"]
+        with (
+            subprocess.Popen(command, stdin=subprocess.PIPE) as child,
+            pytest.raises(KeyboardInterrupt),
+        ):
+            child.communicate(b"\n")
     finally:
         signal.signal(signal.SIGUSR1, before)
 
