@@ -59,7 +59,7 @@ from kourou.engine.sends.reply_handler import ReplyHandler
 from kourou.engine.sends.send_handler import Sending
 from kourou.engine.sends.single_sends import SingleSends
 from kourou.engine.sends.topic_registration import TopicRegistration
-from kourou.engine.sends.topic_rewrite import HALF_TARGET, Redirects
+from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.statistics import Statistics
 from kourou.engine.traffic import Traffic
 from kourou.engine.transactions.batch_ends import BatchEnds
@@ -67,6 +67,7 @@ from kourou.engine.transactions.batch_handler import BatchHandler
 from kourou.engine.transactions.batch_log import BatchLog
 from kourou.engine.transactions.batched_ends import JointEnds
 from kourou.engine.transactions.check_backs import CheckBacks
+from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.engine.transactions.transaction_handler import Transactions
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
 from kourou.protocol.record.message_record import Host, encode_host

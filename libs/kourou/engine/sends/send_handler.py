@@ -21,8 +21,9 @@ from kourou.engine.sends.appends import Appends, Numbers, Target, Written
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.deduplication import NO_REPEATS, Identity, Original, Repeats, identities_of
 from kourou.engine.sends.send_frames import check_target_bytes, open_send, without_refused
-from kourou.engine.sends.topic_rewrite import HALF_TARGET, Redirects
+from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.traffic import Traffic
+from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.errors import BadRequest, Code, DiskFull, KourouError, NoPermission, Throttled
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.permission import WRITE

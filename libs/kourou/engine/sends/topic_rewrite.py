@@ -18,18 +18,16 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kourou.engine.sends.appends import Numbers, Target, Written
+from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.errors import MessageIllegal
 from kourou.model.message import Property
-from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.moves import Changes, moved_draft
 from kourou.protocol.record.properties import find_property
 from kourou.runtime.inputs import Buffer
-
-HALF_TARGET: Target = (HALF_TOPIC, 0)
-"""The queue of half messages."""
 
 _DELAY = Property.DELAY.encode()
 _TRANSACTION = Property.TRAN_MSG.encode()

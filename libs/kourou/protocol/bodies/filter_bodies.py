@@ -188,8 +188,7 @@ def decode_filter_trial(body: Buffer) -> FilterTrial:
     return _decode(body, _trial, "trial of a filter")
 
 
-# -- statistics
-# -------------------------------------------------------------------------------------
+# -- statistics -----------------------------------------------------------------------------------
 
 
 class FilterFigures(_Shape, kw_only=True, frozen=True):
