@@ -256,7 +256,7 @@ class ClientCore:
         if settings.message_trace:
             writer = self._trace_writer(settings.message_trace_topic)
             trace = SendTrace(writer, settings.producer_group)
-            core.desk.message_trace = core.ends.message_trace = trace
+            core.sender.message_trace = core.ends.message_trace = trace
         self._producers.append(core)
         return core
 

@@ -60,7 +60,7 @@ class DirectSends:
 
     def __init__(self, core: ProducerCore, *, is_possible: bool) -> None:
         self._core = core
-        self._desk = core.desk
+        self._sender = core.sender
         self._loop = core.io.loop
         self._clock = core.clock
         self._is_possible = is_possible
@@ -90,11 +90,11 @@ class DirectSends:
             nonlocal adopted
             if not adopted:
                 adopted = True
-                self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
+                self._loop.call_soon_threadsafe(self._sender.adopt, frame, now_ms)
             return not waiting.is_settled
 
         try:
-            request, body = self._desk.request(frame)
+            request, body = self._sender.request(frame)
             until_ms = frame.deadline_ms
             answer = self._asked(wire, request, [body], now_ms, until_ms, is_awaited)
             if not adopted:
@@ -103,9 +103,9 @@ class DirectSends:
                     for message, result in zip(messages, results, strict=True):
                         message.waiter.settle(result)
                     return True
-                self._loop.call_soon_threadsafe(self._desk.adopt, frame, now_ms)
+                self._loop.call_soon_threadsafe(self._sender.adopt, frame, now_ms)
             # Before `close` can continue, so that the sender knows of the frame when it is closed.
-            self._loop.call_soon_threadsafe(self._desk.answered, frame, now_ms, answer)
+            self._loop.call_soon_threadsafe(self._sender.answered, frame, now_ms, answer)
         finally:
             self._lock.release()
         return True
@@ -137,7 +137,7 @@ class DirectSends:
             not self._is_possible
             or now_ms - self._shared_ms < SHARED_MS
             or not address
-            or not self._desk.may_be_bypassed
+            or not self._sender.may_be_bypassed
             or not self._lock.acquire(blocking=False)
         ):
             return None

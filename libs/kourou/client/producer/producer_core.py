@@ -131,10 +131,12 @@ class ProducerCore:
     def __init__(self, settings: ProducerSettings, session: Session, client_ip: str) -> None:
         self.settings = settings
         self.io = session.io
-        self.desk = ProducerSender(settings, session)
+        self.sender = ProducerSender(settings, session)
         self.routes = session.routes
         self.clock = session.clock
-        self.outgoing: ThreadQueue[list[PendingSend]] = ThreadQueue(session.io.loop, self.desk.take)
+        self.outgoing: ThreadQueue[list[PendingSend]] = ThreadQueue(
+            session.io.loop, self.sender.take
+        )
         self.ends = TransactionEnds(session)
         self.checks = TransactionChecks(settings, session, self.find)
         self._session = session
@@ -161,19 +163,19 @@ class ProducerCore:
             loop,
             self._send_now if here else self.outgoing.put,
             here=here,
-            round_trip_ms=lambda: self.desk.round_trip_ms,
+            round_trip_ms=lambda: self.sender.round_trip_ms,
             count_max=self.settings.unsent_count_max,
             size_bytes_max=self.settings.unsent_size_bytes_max,
         )
 
     def _send_now(self, messages: list[PendingSend]) -> None:
-        self.desk.take([messages])
+        self.sender.take([messages])
 
     async def close(self) -> None:
         """Wait for outcomes and leave the group; runs on the I/O thread."""
         await self.checks.close(self.settings.send_timeout_ms)
         await self.ends.close(self.settings.send_timeout_ms)
-        await self.desk.close(self.settings.send_timeout_ms)
+        await self.sender.close(self.settings.send_timeout_ms)
         if self._joined:
             self._joined = False
             await self._session.heartbeats.leave(producer_group=self.settings.producer_group)
@@ -299,7 +301,7 @@ class ProducerCore:
         targets = topic.targets
         if not targets:
             require_queues((), topic.topic)
-        faults = self.desk.faults
+        faults = self.sender.faults
         if faults is None:
             return topic.robin.next(targets)
         return topic.robin.next_available(targets, faults, self.clock.monotonic_ms())
