@@ -8,7 +8,7 @@ import pytest
 
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
-from kourou.engine.sends.topic_rewrite import HALF_TARGET
+from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.engine.transactions.open_halves import OpenHalf
 from kourou.errors import Code
 from kourou.events.control_events import (
