@@ -50,7 +50,7 @@ class Pull:
     allowed. `found_ms` is when the broker last returned messages for it.
     """
 
-    desk: PullOwner
+    owner: PullOwner
     received: Received
     request: PullMessage
     key: FilterKey
@@ -90,15 +90,15 @@ class Pull:
 
     def judged(self, job: Job) -> None:
         """Every record has a result."""
-        self.desk.close(self, job, "", "")
+        self.owner.close(self, job, "", "")
 
     def stuck(self, job: Job, kind: str, reason: str) -> bool:
         """The record after the last result cannot be evaluated."""
-        return self.desk.stuck(self, job, kind, reason)
+        return self.owner.stuck(self, job, kind, reason)
 
     def refused(self, job: Job, kind: str, reason: str) -> None:
         """The filter cannot run."""
-        self.desk.refused(self, job, kind, reason)
+        self.owner.refused(self, job, kind, reason)
 
 
 def lets_all_through(failure: str, policy: FilterPolicy) -> bool:

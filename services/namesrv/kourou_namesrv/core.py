@@ -56,7 +56,7 @@ class NamesrvCore:
         self._now_ms = 0
         self._scanned_ms = 0
         self._effects: list[Effect] = []
-        self._parts: dict[type[Any], Callable[[Received, Any], Answer]] = {
+        self._handlers: dict[type[Any], Callable[[Received, Any], Answer]] = {
             ask.RegisterBroker: self._register,
             ask.UnregisterBroker: self._unregister,
             ask.QueryDataVersion: self._query_data_version,
@@ -109,9 +109,9 @@ class NamesrvCore:
 
     def _answer(self, received: Received) -> None:
         # The transport rejects requests without a handler.
-        desk = self._parts[type(received.request)]
+        handler = self._handlers[type(received.request)]
         try:
-            header, body = desk(received, received.request)
+            header, body = handler(received, received.request)
         except KourouError as error:
             # A superseded leader receives the epoch that superseded it.
             told = ask.RegisterBrokerResponse(epoch=error.epoch) if type(error) is Outdone else None

@@ -150,7 +150,7 @@ async def test_a_topic_of_ones_own_which_is_not_traced_itself(traced, cluster, b
 async def test_without_the_setting_nothing_is_written(broker, producing) -> None:
     async with producing() as mq:
         await mq.send("T", b"hello")
-        assert mq._core.desk.message_trace is None
+        assert mq._core.sender.message_trace is None
         assert mq._client._trace_writers == {}
     assert TRACES not in {topic for topic, _ in broker.queues}
 
