@@ -36,8 +36,8 @@ def _answers(who: Answerer, spec: RequestSpec) -> bool:
             # Changes of key-value settings are not in the table, because they wait for the
             # database.
             waiting = (PutKvConfig, DeleteKvConfig)
-            parts = _name_server()._parts
-            return spec.header in parts or spec.header in waiting
+            handlers = _name_server()._handlers
+            return spec.header in handlers or spec.header in waiting
         case Answerer.BROKER:
             return any(core.handles(spec.header) for core in _brokers())
         case Answerer.CLIENT:

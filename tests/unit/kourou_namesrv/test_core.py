@@ -72,7 +72,7 @@ def bench() -> Bench:
 def test_every_request_of_a_name_server_has_a_desk(bench: Bench) -> None:
     wanted = {spec.header for spec in REQUESTS.values() if Answerer.NAMESRV in spec.answered_by}
     writes = {ask.PutKvConfig, ask.DeleteKvConfig}
-    assert set(bench.core._parts) | writes == wanted
+    assert set(bench.core._handlers) | writes == wanted
 
 
 # -- brokers and routes ----------------------------------------------------------------------------
