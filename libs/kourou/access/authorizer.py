@@ -1,0 +1,283 @@
+"""Decides requests by users, roles and policies, and remembers its decisions.
+
+An AccessTable is a value: each change makes a new one with a higher version. An Authorizer holds
+the current one; a new table, or a grant that ends, clears what it remembers. It never remembers
+that a connection was good once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from types import MappingProxyType
+
+from kourou.access.model import (
+    ANONYMOUS,
+    ROLES,
+    Action,
+    Effect,
+    Need,
+    Pattern,
+    Policy,
+    Role,
+    User,
+    plain_address,
+)
+from kourou.errors import BadRequest
+
+DECISIONS_MAX = 100_000
+"""Remembered decisions, and sources; both are cleared when there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTable:
+    """All users and policies as of a version.
+
+    Invariant: once there was an enabled administrator there is always one, so a change can lock out
+    others but never everybody.
+    """
+
+    version: int = 0
+    users: Mapping[str, User] = field(default_factory=lambda: MappingProxyType({}))
+    policies: Mapping[str, Policy] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def administrators(self) -> list[str]:
+        """The enabled users who administer everything, without an end."""
+        return [one.name for one in self.users.values() if one.enabled and one.administers]
+
+    def with_user(self, user: User) -> AccessTable:
+        """The next table with a user added or replaced."""
+        return self._next({**self.users, user.name: user}, self.policies)
+
+    def without_user(self, name: str) -> AccessTable:
+        """The next table without a user and without the policies about it."""
+        users = {key: one for key, one in self.users.items() if key != name}
+        kept = {key: one for key, one in self.policies.items() if one.user != name}
+        return self._next(users, kept)
+
+    def with_policy(self, policy: Policy) -> AccessTable:
+        """The next table with a policy added or replaced. Raises BadRequest for unknown users."""
+        if policy.user not in self.users and policy.user != ANONYMOUS:
+            raise BadRequest(f"user {policy.user!r} not found", hint="create the user first")
+        return self._next(self.users, {**self.policies, policy.id: policy})
+
+    def without_policy(self, policy_id: str) -> AccessTable:
+        """The next table without a policy."""
+        kept = {key: one for key, one in self.policies.items() if key != policy_id}
+        return self._next(self.users, kept)
+
+    def _next(self, users: Mapping[str, User], policies: Mapping[str, Policy]) -> AccessTable:
+        table = AccessTable(
+            self.version + 1, MappingProxyType(dict(users)), MappingProxyType(dict(policies))
+        )
+        if self.administrators and not table.administrators:
+            raise BadRequest(
+                "this would remove the last administrator; nothing was changed",
+                hint="make another user an administrator first",
+            )
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to one need, and what decided it: `policy 7`, `role writer`, or why not."""
+
+    allowed: bool
+    by: str
+    need: Need | None = None
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One entry that a user has from a policy or from a role."""
+
+    pattern: Pattern
+    actions: frozenset[Action]
+    effect: Effect
+    networks: tuple[str, ...]
+    until_ms: int | None
+    origin: str
+
+    def concerns(self, need: Need) -> bool:
+        """True if the resource and an action fit, from wherever the request comes."""
+        return not self.actions.isdisjoint(need.actions) and self.pattern.covers(
+            need.type, need.name
+        )
+
+
+def rights_of(table: AccessTable, user: str) -> list[Right]:
+    """The entries of a user: of its policies first, then of its roles."""
+    found = [
+        Right(
+            one.resource,
+            one.actions,
+            one.effect,
+            one.networks,
+            one.until_ms,
+            f"policy {one.id}",
+        )
+        for one in table.policies.values()
+        if one.user == user
+    ]
+    account = table.users.get(user)
+    for grant in account.roles if account else ():
+        found += [
+            Right(
+                Pattern(kind, grant.prefix, is_prefix=True),
+                actions,
+                Effect.ALLOW,
+                (),
+                grant.until_ms,
+                f"role {grant.role}" + (f" on {grant.prefix}*" if grant.prefix else ""),
+            )
+            for kind, actions in ROLES[grant.role]
+            if not (grant.prefix and kind.value == "Cluster")
+        ]
+    return found
+
+
+class Authorizer:
+    """Decides for one process. `now_ms` of each call is epoch ms."""
+
+    def __init__(self, table: AccessTable | None = None) -> None:
+        self._table = table or AccessTable()
+        self._forget()
+
+    @property
+    def table(self) -> AccessTable:
+        """The users and policies in force."""
+        return self._table
+
+    def use(self, table: AccessTable) -> bool:
+        """Put a table in force; an older version is ignored. Returns whether it is in force."""
+        if table.version < self._table.version:
+            return False
+        self._table = table
+        self._forget()
+        return True
+
+    def decide(self, user: str, needs: Sequence[Need], source: str, now_ms: int) -> Decision:
+        """Decide a request that needs all of `needs`; refused by the first that is not met.
+
+        `source` is the IP address of the socket, "" for a call from the same process.
+        """
+        if self._ends_ms is not None and now_ms >= self._ends_ms:
+            self._forget()
+        account = self._table.users.get(user)
+        if user != ANONYMOUS:
+            if account is None:
+                return Decision(False, "the user does not exist")
+            if not account.enabled:
+                return Decision(False, "the user is disabled")
+            if account.administers:
+                return Decision(True, f"role {Role.ADMINISTRATOR}")
+        allowed = Decision(True, "no right is needed")
+        matched = self._matched(source)
+        for need in needs:
+            key = (user, need, matched)
+            decision = self._decisions.get(key)
+            if decision is None:
+                decision = self._decided(user, need, matched, now_ms)
+                if len(self._decisions) >= DECISIONS_MAX:
+                    self._decisions.clear()
+                self._decisions[key] = decision
+            if not decision.allowed:
+                return decision
+            allowed = decision
+        return allowed
+
+    def may_see(
+        self,
+        user: str,
+        names: Iterable[str],
+        need_of: Callable[[str], Need],
+        source: str,
+        now_ms: int,
+    ) -> list[str]:
+        """Those of `names` that the user has the right to, in their order: for filtered lists."""
+        return [one for one in names if self.decide(user, (need_of(one),), source, now_ms)]
+
+    def would_allow(self, user: str, need: Need) -> list[str]:
+        """What comes nearest to allowing a refused need: the user's rights on the same resource.
+
+        For `kourou user why`: rights that fit but for the source, then those of other actions.
+        """
+        rights = rights_of(self._table, user)
+        fitting = [one for one in rights if one.effect is Effect.ALLOW and one.concerns(need)]
+        others = [
+            one
+            for one in rights
+            if one.effect is Effect.ALLOW
+            and one not in fitting
+            and one.pattern.covers(need.type, need.name)
+        ]
+        return [
+            *(
+                f"{one.origin}, but only from {', '.join(one.networks)}"
+                for one in fitting
+                if one.networks
+            ),
+            *(f"{one.origin} allows {', '.join(sorted(one.actions))} only" for one in others),
+        ]
+
+    # -- what is remembered -----------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        self._decisions: dict[tuple[str, Need, frozenset[str]], Decision] = {}
+        self._rights: dict[str, list[Right]] = {}
+        self._sources: dict[str, frozenset[str]] = {}
+        self._networks: dict[str, IPv4Network | IPv6Network] = {
+            text: ip_network(text)
+            for policy in self._table.policies.values()
+            for text in policy.networks
+        }
+        self._ends_ms: int | None = None
+
+    def _matched(self, source: str) -> frozenset[str]:
+        """The networks of policies that a source belongs to: sources alike are decided alike."""
+        if not self._networks or not source:
+            return frozenset()
+        found = self._sources.get(source)
+        if found is None:
+            try:
+                address = ip_address(plain_address(source))
+            except ValueError:
+                found = frozenset()
+            else:
+                found = frozenset(
+                    text for text, network in self._networks.items() if address in network
+                )
+            if len(self._sources) >= DECISIONS_MAX:
+                self._sources.clear()
+            self._sources[source] = found
+        return found
+
+    def _decided(self, user: str, need: Need, matched: frozenset[str], now_ms: int) -> Decision:
+        rights = self._rights.get(user)
+        if rights is None:
+            rights = self._rights[user] = rights_of(self._table, user)
+        fitting = [one for one in rights if self._fits(one, need, matched, now_ms)]
+        refusal = "no policy allows it"
+        for action in need.actions:
+            entries = [one for one in fitting if action in one.actions]
+            denying = [one for one in entries if one.effect is Effect.DENY]
+            if denying:
+                refusal = denying[0].origin
+            elif entries:
+                return Decision(True, entries[0].origin, need)
+        return Decision(False, refusal, need)
+
+    def _fits(self, one: Right, need: Need, matched: frozenset[str], now_ms: int) -> bool:
+        """True if a right counts for this need, source and time; notes when it ends."""
+        if not one.concerns(need) or (one.networks and matched.isdisjoint(one.networks)):
+            return False
+        if one.until_ms is not None:
+            if now_ms >= one.until_ms:
+                return False
+            self._ends_ms = min(self._ends_ms or one.until_ms, one.until_ms)
+        return True

@@ -1,0 +1,255 @@
+"""The values of access control: resources, actions, users, roles and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from ipaddress import ip_address, ip_network
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from kourou.errors import BadRequest
+
+ANONYMOUS = "anonymous"
+"""The user of a request without credentials."""
+
+NAME_CHARACTERS_MAX = 64
+POLICY_NETWORKS_MAX = 64
+
+
+class ResourceType(StrEnum):
+    """What a request acts on. Settings, brokers and name servers belong to their cluster."""
+
+    TOPIC = "Topic"
+    GROUP = "Group"
+    CLUSTER = "Cluster"
+    FILTER = "Filter"
+    USER = "User"
+
+
+class Action(StrEnum):
+    """What a request does. GET is configuration and figures; message content needs SUB."""
+
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+ALL_ACTIONS = frozenset(Action)
+
+
+class Pattern(msgspec.Struct, frozen=True, array_like=True):
+    """The resources of a policy: one by name, those with a prefix, all of a type, or all.
+
+    `type` None stands for every type. `name` is compared as it is, not as a regular expression.
+    """
+
+    type: ResourceType | None
+    name: str
+    is_prefix: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        """Read `Topic:orders`, `Topic:orders-*`, `Topic:*` or `*`; raises BadRequest."""
+        if text == "*":
+            return cls(None, "", is_prefix=True)
+        kind, colon, name = text.partition(":")
+        try:
+            found = ResourceType(kind)
+        except ValueError:
+            found = None
+        if found is None or not colon or not name or "*" in name[:-1]:
+            raise BadRequest(
+                f"{text!r} is not a resource",
+                hint="TYPE:NAME, TYPE:PREFIX*, TYPE:* or *; TYPE is one of "
+                + ", ".join(ResourceType),
+            )
+        is_prefix = name.endswith("*")
+        return cls(found, name.removesuffix("*"), is_prefix=is_prefix)
+
+    def __str__(self) -> str:
+        if self.type is None:
+            return "*"
+        return f"{self.type}:{self.name}{'*' if self.is_prefix else ''}"
+
+    def covers(self, kind: ResourceType, name: str) -> bool:
+        """True if a resource belongs to the pattern."""
+        if self.type is not None and self.type is not kind:
+            return False
+        return name.startswith(self.name) if self.is_prefix else name == self.name
+
+
+class Effect(StrEnum):
+    """What a policy says about the requests that it matches."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`user` may, or must not, perform `actions` on the resources of a pattern.
+
+    `networks` (CIDR) restrict it to sources; empty: from everywhere. It ends at `until_ms`, epoch
+    ms. `reason` is for the history.
+    """
+
+    id: str
+    user: str
+    resource: Pattern
+    actions: frozenset[Action]
+    effect: Effect = Effect.ALLOW
+    networks: tuple[str, ...] = ()
+    until_ms: int | None = None
+    reason: str = ""
+
+
+class Role(StrEnum):
+    """Fixed sets of rights."""
+
+    READER = "reader"
+    VIEWER = "viewer"
+    WRITER = "writer"
+    OPERATOR = "operator"
+    FILTER_AUTHOR = "filter-author"
+    BACKUP = "backup"
+    ADMINISTRATOR = "administrator"
+
+
+_READ = frozenset({Action.GET, Action.LIST})
+_CHANGE = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
+_READER = (
+    (ResourceType.TOPIC, _READ),
+    (ResourceType.GROUP, _READ),
+    (ResourceType.CLUSTER, _READ),
+    (ResourceType.FILTER, _READ),
+)
+
+ROLES: Mapping[Role, tuple[tuple[ResourceType, frozenset[Action]], ...]] = MappingProxyType(
+    {
+        Role.READER: _READER,
+        Role.VIEWER: (*_READER, (ResourceType.TOPIC, frozenset({Action.SUB}))),
+        Role.WRITER: (
+            *_READER,
+            (ResourceType.TOPIC, frozenset({Action.PUB, Action.SUB})),
+            (ResourceType.GROUP, frozenset({Action.SUB})),
+        ),
+        Role.OPERATOR: (
+            *_READER,
+            (ResourceType.TOPIC, _CHANGE),
+            (ResourceType.GROUP, _CHANGE),
+            (ResourceType.CLUSTER, _CHANGE),
+            (ResourceType.FILTER, frozenset({Action.UPDATE, Action.DELETE})),
+        ),
+        Role.FILTER_AUTHOR: ((ResourceType.FILTER, frozenset({Action.CREATE})),),
+        Role.BACKUP: (
+            (ResourceType.CLUSTER, frozenset({Action.GET})),
+            (ResourceType.TOPIC, frozenset({Action.SUB})),
+            (ResourceType.GROUP, frozenset({Action.GET})),
+        ),
+        Role.ADMINISTRATOR: tuple((kind, ALL_ACTIONS) for kind in ResourceType),
+    }
+)
+"""The rights of each role. Content of messages is for those with Topic Sub."""
+
+
+class RoleGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A role, on names with a prefix or on all; it ends at `until_ms`, epoch ms.
+
+    With a prefix it has no rights on the cluster, which has no name to compare.
+    """
+
+    role: Role
+    prefix: str = ""
+    until_ms: int | None = None
+
+
+class UserKind(StrEnum):
+    """Whom a user stands for."""
+
+    PERSON = "person"
+    SERVICE = "service"
+    NODE = "node"
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An account. Credentials are kept apart from it.
+
+    A NODE is a process of this suite. `node` names it, `cluster/broker/id` for a broker, and no
+    other process may act for it.
+    """
+
+    name: str
+    kind: UserKind = UserKind.SERVICE
+    enabled: bool = True
+    roles: tuple[RoleGrant, ...] = ()
+    node: str = ""
+
+    @property
+    def administers(self) -> bool:
+        """True for an administrator of everything, without an end."""
+        return any(
+            grant.role is Role.ADMINISTRATOR and not grant.prefix and grant.until_ms is None
+            for grant in self.roles
+        )
+
+
+class Need(NamedTuple):
+    """One of `actions` on one resource."""
+
+    type: ResourceType
+    name: str
+    actions: tuple[Action, ...]
+
+    def __str__(self) -> str:
+        return f"{' or '.join(self.actions)} on {self.type}:{self.name}"
+
+
+def check_user(user: User) -> User:
+    """Return the user; raises BadRequest if its name or its node is not valid."""
+    name = user.name
+    if (
+        not 1 <= len(name) <= NAME_CHARACTERS_MAX
+        or not name.isprintable()
+        or {":", "/"} & set(name)
+    ):
+        raise BadRequest(
+            f"{name!r} is not a user name",
+            hint=f"1 to {NAME_CHARACTERS_MAX} printable characters without colon and slash",
+        )
+    if name == ANONYMOUS:
+        raise BadRequest(f"the name {ANONYMOUS} stands for requests without credentials")
+    if bool(user.node) != (user.kind is UserKind.NODE):
+        raise BadRequest("a node, and only a node, names its process: cluster/broker/id")
+    return user
+
+
+def check_policy(policy: Policy) -> Policy:
+    """Return the policy; raises BadRequest if it can match nothing or a network is not valid."""
+    if not policy.actions:
+        raise BadRequest("a policy needs at least one action", hint=", ".join(Action))
+    if len(policy.networks) > POLICY_NETWORKS_MAX:
+        raise BadRequest(f"a policy has at most {POLICY_NETWORKS_MAX} networks")
+    for text in policy.networks:
+        try:
+            network = ip_network(text)
+        except ValueError as error:
+            raise BadRequest(f"{text!r} is not a network: {error}", hint="10.0.0.0/8") from error
+        if getattr(network.network_address, "ipv4_mapped", None):
+            raise BadRequest(f"{text!r} is an IPv4 network in IPv6 form", hint="10.0.0.0/8")
+    return policy
+
+
+def plain_address(address: str) -> str:
+    """An IP address in its normal form; an IPv4 address in IPv6 becomes plain IPv4.
+
+    Raises ValueError for anything else, octal parts included.
+    """
+    found = ip_address(address)
+    mapped = getattr(found, "ipv4_mapped", None)
+    return str(mapped or found)

@@ -1,0 +1,237 @@
+"""Decisions: default deny, deny wins, roles, networks, ends, and what is remembered."""
+
+import pytest
+
+from kourou.access.authorizer import AccessTable, Authorizer
+from kourou.access.model import (
+    ANONYMOUS,
+    Action,
+    Effect,
+    Need,
+    Pattern,
+    Policy,
+    ResourceType,
+    Role,
+    RoleGrant,
+    User,
+    UserKind,
+    check_policy,
+    check_user,
+)
+from kourou.errors import BadRequest
+
+PUB, SUB = Action.PUB, Action.SUB
+NOW = 1_700_000_000_000
+
+
+def topic(name: str, *actions: Action) -> Need:
+    return Need(ResourceType.TOPIC, name, actions)
+
+
+def policy(resource: str, *actions: Action, user: str = "alice", **fields) -> Policy:
+    pattern = Pattern.parse(resource)
+    number = fields.pop("id", f"{resource} {fields.get('effect', 'allow')}")
+    return Policy(id=number, user=user, resource=pattern, actions=frozenset(actions), **fields)
+
+
+def authorizer(*policies: Policy, roles: tuple[RoleGrant, ...] = ()) -> Authorizer:
+    table = AccessTable().with_user(User(name="alice", roles=roles))
+    for one in policies:
+        table = table.with_policy(one)
+    return Authorizer(table)
+
+
+def allowed(found: Authorizer, *needs: Need, user: str = "alice", source: str = "10.0.0.1") -> bool:
+    return found.decide(user, needs, source, NOW).allowed
+
+
+def test_what_no_policy_allows_is_refused_and_a_deny_wins_in_any_order() -> None:
+    wide, narrow = policy("Topic:*", PUB), policy("Topic:orders", PUB, effect=Effect.DENY)
+    assert not allowed(authorizer(), topic("orders", PUB))
+    assert allowed(authorizer(wide), topic("orders", PUB))
+    for order in ((wide, narrow), (narrow, wide)):
+        assert not allowed(authorizer(*order), topic("orders", PUB))
+        assert allowed(authorizer(*order), topic("orders-eu", PUB))
+
+
+def test_all_needs_must_be_met_and_one_action_of_each_suffices() -> None:
+    found = authorizer(policy("Topic:orders-*", SUB), policy("Group:g", SUB))
+    group = Need(ResourceType.GROUP, "g", (SUB,))
+    assert allowed(found, topic("orders-eu", SUB), group)
+    assert not allowed(found, topic("orders-eu", SUB), topic("bills", SUB), group)
+    assert allowed(found, topic("orders-eu", PUB, SUB))
+    refused = found.decide("alice", (topic("bills", SUB),), "", NOW)
+    assert (refused.by, refused.need) == ("no policy allows it", topic("bills", SUB))
+
+
+def test_a_denied_action_does_not_refuse_another_that_suffices() -> None:
+    found = authorizer(
+        policy("Topic:t", PUB, SUB, id="1"), policy("Topic:t", PUB, effect=Effect.DENY, id="2")
+    )
+    assert allowed(found, topic("t", PUB, SUB))
+    assert found.decide("alice", (topic("t", PUB),), "", NOW).by == "policy 2"
+
+
+@pytest.mark.parametrize("user", ["bob", ANONYMOUS])
+def test_users_without_an_account_have_no_rights(user: str) -> None:
+    assert not allowed(authorizer(policy("*", *Action)), topic("orders", PUB), user=user)
+
+
+def test_anonymous_has_what_policies_give_it() -> None:
+    found = authorizer(policy("Topic:public", SUB, user=ANONYMOUS))
+    assert allowed(found, topic("public", SUB), user=ANONYMOUS)
+    assert not allowed(found, topic("public", PUB), user=ANONYMOUS)
+
+
+def test_a_disabled_user_has_no_rights_not_even_as_an_administrator() -> None:
+    table = AccessTable().with_user(User(name="root", roles=(RoleGrant(Role.ADMINISTRATOR),)))
+    table = table.with_user(User(name="old", roles=(RoleGrant(Role.ADMINISTRATOR),), enabled=False))
+    found = Authorizer(table)
+    assert allowed(found, topic("t", PUB), user="root")
+    assert found.decide("old", (topic("t", PUB),), "", NOW).by == "the user is disabled"
+
+
+@pytest.mark.parametrize(
+    ("role", "may", "may_not"),
+    [
+        (Role.READER, topic("t", Action.GET), topic("t", SUB)),
+        (Role.VIEWER, topic("t", SUB), Need(ResourceType.GROUP, "g", (SUB,))),
+        (Role.WRITER, topic("t", PUB), topic("t", Action.CREATE)),
+        (Role.OPERATOR, topic("t", Action.DELETE), topic("t", SUB)),
+        (
+            Role.FILTER_AUTHOR,
+            Need(ResourceType.FILTER, "g/f", (Action.CREATE,)),
+            Need(ResourceType.FILTER, "g/f", (Action.GET,)),
+        ),
+        (Role.BACKUP, topic("t", SUB), Need(ResourceType.CLUSTER, "", (Action.UPDATE,))),
+    ],
+)
+def test_roles_have_these_rights(role: Role, may: Need, may_not: Need) -> None:
+    found = authorizer(roles=(RoleGrant(role),))
+    assert allowed(found, may)
+    assert not allowed(found, may_not)
+    users = Need(ResourceType.USER, "alice", tuple(Action))
+    assert not allowed(found, users)
+
+
+def test_a_role_on_a_prefix_covers_those_names_and_never_the_cluster() -> None:
+    found = authorizer(roles=(RoleGrant(Role.OPERATOR, prefix="orders-"),))
+    assert allowed(found, topic("orders-eu", Action.UPDATE))
+    assert not allowed(found, topic("bills", Action.UPDATE))
+    assert not allowed(found, Need(ResourceType.CLUSTER, "orders-1", (Action.UPDATE,)))
+
+
+def test_networks_restrict_a_policy_and_mapped_addresses_are_the_same_source() -> None:
+    found = authorizer(policy("Topic:t", PUB, networks=("10.0.0.0/24", "fd00::/8")))
+    for source in ("10.0.0.7", "::ffff:10.0.0.7", "fd00::1"):
+        assert allowed(found, topic("t", PUB), source=source), source
+    for source in ("10.0.1.7", "010.0.0.7", "", "nonsense"):
+        assert not allowed(found, topic("t", PUB), source=source), source
+
+
+def test_a_right_ends_although_it_was_remembered() -> None:
+    found = authorizer(policy("Topic:t", PUB, until_ms=NOW + 10))
+    assert found.decide("alice", (topic("t", PUB),), "", NOW)
+    assert found.decide("alice", (topic("t", PUB),), "", NOW + 9)
+    assert not found.decide("alice", (topic("t", PUB),), "", NOW + 10)
+
+
+def test_a_new_table_is_in_force_at_once_and_an_older_one_never() -> None:
+    before = AccessTable().with_user(User(name="alice")).with_policy(policy("Topic:t", PUB))
+    found = Authorizer(before)
+    assert allowed(found, topic("t", PUB))
+    assert found.use(before.without_policy("Topic:t allow"))
+    assert not allowed(found, topic("t", PUB))
+    assert not found.use(before)
+    assert not allowed(found, topic("t", PUB))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.without_user("root"),
+        lambda table: table.with_user(User(name="root")),
+        lambda table: table.with_user(
+            User(name="root", enabled=False, roles=(RoleGrant(Role.ADMINISTRATOR),))
+        ),
+        lambda table: table.with_user(
+            User(name="root", roles=(RoleGrant(Role.ADMINISTRATOR, until_ms=NOW),))
+        ),
+    ],
+)
+def test_the_last_administrator_stays(change) -> None:
+    table = AccessTable().with_user(User(name="root", roles=(RoleGrant(Role.ADMINISTRATOR),)))
+    with pytest.raises(BadRequest, match="last administrator"):
+        change(table)
+    other = table.with_user(User(name="second", roles=(RoleGrant(Role.ADMINISTRATOR),)))
+    assert change(other).administrators == ["second"]
+
+
+def test_a_user_takes_its_policies_along() -> None:
+    table = AccessTable().with_user(User(name="alice")).with_policy(policy("Topic:t", PUB))
+    again = table.without_user("alice").with_user(User(name="alice"))
+    assert not allowed(Authorizer(again), topic("t", PUB))
+    with pytest.raises(BadRequest, match="'bob' not found"):
+        table.with_policy(policy("Topic:t", PUB, user="bob"))
+
+
+def test_lists_have_the_names_that_the_user_may_see() -> None:
+    found = authorizer(policy("Topic:orders-*", Action.GET))
+    names = ["orders-eu", "bills", "orders-us"]
+    seen = found.may_see("alice", names, lambda name: topic(name, *Action), "", NOW)
+    assert seen == ["orders-eu", "orders-us"]
+
+
+def test_what_would_allow_a_refused_need_is_named() -> None:
+    found = authorizer(
+        policy("Topic:t", PUB, networks=("10.0.0.0/8",), id="7"),
+        roles=(RoleGrant(Role.READER),),
+    )
+    assert found.would_allow("alice", topic("t", PUB)) == [
+        "policy 7, but only from 10.0.0.0/8",
+        "role reader allows Get, List only",
+    ]
+
+
+@pytest.mark.parametrize("text", ["Topic", "Topic:", "Queue:x", "Topic:a*b", "", "topic:x"])
+def test_patterns_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="not a resource"):
+        Pattern.parse(text)
+
+
+@pytest.mark.parametrize("text", ["*", "Topic:*", "Topic:orders", "Group:orders-*"])
+def test_patterns_are_written_as_they_are_read(text: str) -> None:
+    assert str(Pattern.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"name": ""}, "not a user name"),
+        ({"name": "a:b"}, "not a user name"),
+        ({"name": "a\nb"}, "not a user name"),
+        ({"name": "x" * 65}, "not a user name"),
+        ({"name": ANONYMOUS}, "without credentials"),
+        ({"name": "n", "kind": UserKind.NODE}, "names its process"),
+        ({"name": "n", "node": "c/broker-a/0"}, "names its process"),
+    ],
+)
+def test_users_that_could_be_taken_for_others_are_refused(fields, what: str) -> None:
+    with pytest.raises(BadRequest, match=what):
+        check_user(User(**fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"actions": frozenset()}, "at least one action"),
+        ({"networks": ("10.0.0.1/8",)}, "not a network"),
+        ({"networks": ("010.0.0.0/8",)}, "not a network"),
+        ({"networks": ("::ffff:10.0.0.0/104",)}, "IPv4 network in IPv6"),
+        ({"networks": ("10.0.0.0/8",) * 65}, "at most 64"),
+    ],
+)
+def test_policies_that_could_not_match_are_refused(fields, what: str) -> None:
+    usual = {"actions": frozenset({PUB})} | fields
+    with pytest.raises(BadRequest, match=what):
+        check_policy(Policy(id="1", user="alice", resource=Pattern.parse("Topic:t"), **usual))
