@@ -99,6 +99,7 @@ ALLOWED_SKIPS: dict[str, str] = {
     "needs Prometheus": "alert rules and dashboards are tested on it; install Debian's prometheus",
     "needs a C compiler": "the record kernel is compiled into a wheel; install Debian's gcc",
     "needs Node": "the console's functions are tested on it; install Debian's nodejs",
+    "needs systemd": "the units of deploy/systemd are booted; install Debian's systemd-container",
     "needs a peer": "a test runs `kourou bench --peers`; benchmarks/README.md says how",
 }
 """Prefixes of the permitted skip reasons; a skip for any other reason fails the run."""
