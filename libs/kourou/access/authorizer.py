@@ -13,9 +13,11 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from types import MappingProxyType
 
 from kourou.access.model import (
+    ALL,
     ANONYMOUS,
     ROLES,
     Action,
+    AnyOf,
     Effect,
     Need,
     Pattern,
@@ -104,10 +106,15 @@ class Right:
     origin: str
 
     def concerns(self, need: Need) -> bool:
-        """True if the resource and an action fit, from wherever the request comes."""
-        return not self.actions.isdisjoint(need.actions) and self.pattern.covers(
-            need.type, need.name
-        )
+        """True if the resource and an action fit, from wherever the request comes.
+
+        Whoever is denied one resource does not get all of its type.
+        """
+        if self.actions.isdisjoint(need.actions):
+            return False
+        if need.name == ALL and self.effect is Effect.DENY:
+            return self.pattern.type in (None, need.type)
+        return self.pattern.covers(need.type, need.name)
 
 
 def rights_of(table: AccessTable, user: str) -> list[Right]:
@@ -161,10 +168,13 @@ class Authorizer:
         self._forget()
         return True
 
-    def decide(self, user: str, needs: Sequence[Need], source: str, now_ms: int) -> Decision:
+    def decide(
+        self, user: str, needs: Sequence[Need | AnyOf], source: str, now_ms: int
+    ) -> Decision:
         """Decide a request that needs all of `needs`; refused by the first that is not met.
 
-        `source` is the IP address of the socket, "" for a call from the same process.
+        Of an AnyOf one suffices. `source` is the IP address of the socket, "" for a call from the
+        same process.
         """
         if self._ends_ms is not None and now_ms >= self._ends_ms:
             self._forget()
@@ -179,13 +189,12 @@ class Authorizer:
         allowed = Decision(True, "no right is needed")
         matched = self._matched(source)
         for need in needs:
-            key = (user, need, matched)
-            decision = self._decisions.get(key)
-            if decision is None:
-                decision = self._decided(user, need, matched, now_ms)
-                if len(self._decisions) >= DECISIONS_MAX:
-                    self._decisions.clear()
-                self._decisions[key] = decision
+            alternatives = need.needs if isinstance(need, AnyOf) else (need,)
+            decision = self._remembered(user, alternatives[0], matched, now_ms)
+            for other in alternatives[1:]:
+                if decision.allowed:
+                    break
+                decision = self._remembered(user, other, matched, now_ms)
             if not decision.allowed:
                 return decision
             allowed = decision
@@ -226,6 +235,16 @@ class Authorizer:
         ]
 
     # -- what is remembered -----------------------------------------------------------------------
+
+    def _remembered(self, user: str, need: Need, matched: frozenset[str], now_ms: int) -> Decision:
+        key = (user, need, matched)
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decided(user, need, matched, now_ms)
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[key] = decision
+        return decision
 
     def _forget(self) -> None:
         self._decisions: dict[tuple[str, Need, frozenset[str]], Decision] = {}

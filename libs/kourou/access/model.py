@@ -15,6 +15,9 @@ from kourou.errors import BadRequest
 ANONYMOUS = "anonymous"
 """The user of a request without credentials."""
 
+ALL = "*"
+"""The name in a need for all resources of a type; no resource has this name."""
+
 NAME_CHARACTERS_MAX = 64
 POLICY_NETWORKS_MAX = 64
 
@@ -208,6 +211,15 @@ class Need(NamedTuple):
 
     def __str__(self) -> str:
         return f"{' or '.join(self.actions)} on {self.type}:{self.name}"
+
+
+class AnyOf(NamedTuple):
+    """Needs of which one suffices."""
+
+    needs: tuple[Need, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.needs))
 
 
 def check_user(user: User) -> User:

@@ -235,3 +235,13 @@ def test_policies_that_could_not_match_are_refused(fields, what: str) -> None:
     usual = {"actions": frozenset({PUB})} | fields
     with pytest.raises(BadRequest, match=what):
         check_policy(Policy(id="1", user="alice", resource=Pattern.parse("Topic:t"), **usual))
+
+
+def test_whoever_is_denied_one_topic_does_not_get_all() -> None:
+    wide = policy("Topic:*", SUB)
+    everything = topic("*", SUB)
+    assert allowed(authorizer(wide), everything)
+    assert not allowed(authorizer(policy("Topic:orders-*", SUB)), everything)
+    denied = policy("Topic:secret", SUB, effect=Effect.DENY)
+    assert not allowed(authorizer(wide, denied), everything)
+    assert allowed(authorizer(wide, policy("Group:g", SUB, effect=Effect.DENY)), everything)

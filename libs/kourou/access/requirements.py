@@ -1,0 +1,415 @@
+"""What each request needs: one row for each request of kourou.protocol.table, by its name.
+
+A request without a row must not be handled. Where the needs depend on more than the request's
+fields, such as the topic of a half message, the process that decides supplies it as Facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from kourou.access.model import ALL, Action, AnyOf, Need, ResourceType
+from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
+
+PUB, SUB = Action.PUB, Action.SUB
+CREATE, UPDATE, DELETE, GET = Action.CREATE, Action.UPDATE, Action.DELETE, Action.GET
+
+INTERNAL_NAMESPACE = "KOUROU_"
+"""Namespaces of the name servers' values that belong to Kourou itself."""
+
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+
+Needs = list[Need | AnyOf]
+
+
+class Caller(StrEnum):
+    """Who may send a request at all."""
+
+    USER = "user"
+    """Whoever meets its needs; with no needs every user with credentials, or anonymous if the door
+    admits it."""
+    NODE = "node"
+    """Only the process that the request names, with its own credential."""
+    SERVER = "server"
+    """Only a server, over a connection that the client opened: servers refuse it."""
+
+
+class Facts(Protocol):
+    """What a process knows about a request besides its fields."""
+
+    def exists(self, kind: ResourceType, name: str) -> bool:
+        """True if the topic, group or filter exists here. A filter's name is GROUP/NAME."""
+
+    def record_topic(self) -> str:
+        """The topic of the message that the request names by position or id; "" if unknown."""
+
+    def groups(self) -> Iterable[str]:
+        """The consumer groups in the body."""
+
+    def topics(self) -> Iterable[str]:
+        """The topics in the body, and those of records in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The needs of a request.
+
+    `text` describes them for people. With `lists` the answer and its totals contain only what the
+    user has any right to.
+    """
+
+    text: str
+    needs: Callable[[Any, Facts], Needs]
+    caller: Caller = Caller.USER
+    lists: bool = False
+
+
+def need_of_topic(name: str, *actions: Action) -> Need | AnyOf:
+    """The need for a topic by its name. A group's retry topic belongs to the group.
+
+    A dead-letter topic may be used by whom the group belongs to, or who has the right to that topic
+    by name.
+    """
+    if name.startswith(RETRY_PREFIX):
+        return Need(ResourceType.GROUP, name.removeprefix(RETRY_PREFIX), _of_group(actions))
+    topic = Need(ResourceType.TOPIC, name, actions)
+    if name.startswith(DLQ_PREFIX):
+        group = Need(ResourceType.GROUP, name.removeprefix(DLQ_PREFIX), _of_group(actions))
+        return AnyOf((group, topic))
+    return topic
+
+
+def _of_group(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """A group has no Pub: its members, who have Sub, write to its retry topic."""
+    return tuple(dict.fromkeys(SUB if action is PUB else action for action in actions))
+
+
+# -- the parts that rows are made of --------------------------------------------------------------
+
+
+def topic(*actions: Action, field: str = "topic") -> Requirement:
+    """Rights on the topic that a field names."""
+
+    def needs(request: Any, _: Facts) -> Needs:
+        name = getattr(request, field)
+        return [need_of_topic(name, *actions)] if name else []
+
+    return Requirement(f"{_either(actions)} on Topic `{field}`", needs)
+
+
+def group(*actions: Action, field: str = "consumer_group") -> Requirement:
+    """Rights on the group that a field names."""
+
+    def needs(request: Any, _: Facts) -> Needs:
+        return [Need(ResourceType.GROUP, getattr(request, field), actions)]
+
+    return Requirement(f"{_either(actions)} on Group `{field}`", needs)
+
+
+def cluster(*actions: Action) -> Requirement:
+    """Rights on the cluster."""
+    return Requirement(
+        f"{_either(actions)} on the cluster", lambda *_: [Need(ResourceType.CLUSTER, "", actions)]
+    )
+
+
+def users(*actions: Action) -> Requirement:
+    """Rights on users; only administrators and those with policies about users have them."""
+
+    def needs(request: Any, _: Facts) -> Needs:
+        return [Need(ResourceType.USER, getattr(request, "access_key", ""), actions)]
+
+    return Requirement(f"{_either(actions)} on User", needs)
+
+
+def filter_of(*actions: Action) -> Requirement:
+    """Rights on a group's filter."""
+
+    def needs(request: Any, _: Facts) -> Needs:
+        return [Need(ResourceType.FILTER, f"{request.consumer_group}/{request.name}", actions)]
+
+    return Requirement(f"{_either(actions)} on Filter `consumer_group/name`", needs)
+
+
+def create_or_update(kind: ResourceType, name: Callable[[Any, Facts], str]) -> Requirement:
+    """Create if it does not exist here, else Update."""
+
+    def needs(request: Any, facts: Facts) -> Needs:
+        which = name(request, facts)
+        return [Need(kind, which, (UPDATE if facts.exists(kind, which) else CREATE,))]
+
+    return Requirement(f"Create or, if it exists, Update on {kind}", needs)
+
+
+def record(*actions: Action) -> Requirement:
+    """Rights on the topic of the message that the request names; on all topics if it is unknown."""
+
+    def needs(_: Any, facts: Facts) -> Needs:
+        name = facts.record_topic()
+        return [need_of_topic(name, *actions) if name else Need(ResourceType.TOPIC, ALL, actions)]
+
+    return Requirement(f"{_either(actions)} on the message's topic", needs)
+
+
+def body_groups(*actions: Action) -> Requirement:
+    """Rights on every group in the body."""
+    return Requirement(
+        f"{_either(actions)} on every group in the body",
+        lambda _, facts: [Need(ResourceType.GROUP, one, actions) for one in facts.groups()],
+    )
+
+
+def body_topics(*actions: Action) -> Requirement:
+    """Rights on every topic in the body."""
+    return Requirement(
+        f"{_either(actions)} on every topic in the body",
+        lambda _, facts: [need_of_topic(one, *actions) for one in facts.topics()],
+    )
+
+
+def all_of(*parts: Requirement) -> Requirement:
+    """Everything that the parts need."""
+    return Requirement(
+        "; ".join(one.text for one in parts),
+        lambda request, facts: [need for one in parts for need in one.needs(request, facts)],
+    )
+
+
+def _nothing(*_: Any) -> Needs:
+    return []
+
+
+def _either(actions: tuple[Action, ...]) -> str:
+    return " or ".join(actions)
+
+
+ANY = Requirement("any user", _nothing)
+LISTED = Requirement("any user; lists what the user has a right to", _nothing, lists=True)
+NODE = Requirement("the node that it names", _nothing, Caller.NODE)
+SERVER = Requirement("a server, to its client", _nothing, Caller.SERVER)
+
+
+# -- rows that need a function of their own -------------------------------------------------------
+
+
+def _send_needs(request: Any, facts: Facts) -> Needs:
+    """Pub on the topic and on those in the records; Create if the send creates the topic."""
+    names = dict.fromkeys((request.topic, *facts.topics()))
+    needs: Needs = [need_of_topic(name, PUB) for name in names]
+    if not facts.exists(ResourceType.TOPIC, request.topic):
+        needs.append(need_of_topic(request.topic, CREATE))
+    return needs
+
+
+def _send_records_needs(request: Any, facts: Facts) -> Needs:
+    names = dict.fromkeys((*(one.topic for one in request.targets), *facts.topics()))
+    needs: Needs = [need_of_topic(name, PUB) for name in names]
+    return needs + [
+        need_of_topic(name, CREATE) for name in names if not facts.exists(ResourceType.TOPIC, name)
+    ]
+
+
+def _value_needs(action: Action) -> Callable[[Any, Facts], Needs]:
+    """Values of name servers: an order setting belongs to its topic, Kourou's own to users."""
+
+    def needs(request: Any, _: Facts) -> Needs:
+        if request.namespace.startswith(INTERNAL_NAMESPACE):
+            return [Need(ResourceType.USER, "", (UPDATE,))]
+        if request.namespace == ORDER_NAMESPACE and action is GET:
+            return [need_of_topic(request.key, PUB, SUB, GET)]
+        return [Need(ResourceType.CLUSTER, "", (action,))]
+
+    return needs
+
+
+def _history_needs(request: Any, _: Facts) -> Needs:
+    """Get on the aggregate's subject: topic/NAME, group/NAME, filter/GROUP/NAME, or the cluster."""
+    kind, _, name = request.aggregate.partition("/")
+    subject = {
+        "topic": ResourceType.TOPIC,
+        "group": ResourceType.GROUP,
+        "filter": ResourceType.FILTER,
+        "user": ResourceType.USER,
+    }.get(kind, ResourceType.CLUSTER)
+    return [Need(subject, name if subject is not ResourceType.CLUSTER else "", (GET,))]
+
+
+def _running_info_needs(request: Any, _: Facts) -> Needs:
+    """Stack traces show code and data of the process, so they need Update."""
+    action = UPDATE if request.jstack_enable else GET
+    return [Need(ResourceType.GROUP, request.consumer_group, (action,))]
+
+
+def _filters_needs(request: Any, _: Facts) -> Needs:
+    if not request.consumer_group:
+        return [Need(ResourceType.CLUSTER, "", (GET,))]
+    return [Need(ResourceType.FILTER, f"{request.consumer_group}/{request.name}", (GET,))]
+
+
+def _change_filter_needs(request: Any, _: Facts) -> Needs:
+    action = DELETE if request.action == "delete" else UPDATE
+    return [Need(ResourceType.FILTER, f"{request.consumer_group}/{request.name}", (action,))]
+
+
+def _upload_name(request: Any, _: Facts) -> str:
+    return f"{request.consumer_group}/{getattr(request, 'name', '') or request.class_name}"
+
+
+SEND = Requirement("Pub on every topic; Create for a new one", _send_needs)
+PULL = all_of(group(SUB), topic(SUB))
+LOCK = all_of(body_groups(SUB), body_topics(SUB))
+OFFSETS = topic(GET, SUB)
+VALUES = Requirement("Get on the cluster, or any right on the topic", _value_needs(GET))
+CHANGE_VALUE = Requirement("Update on the cluster", _value_needs(UPDATE))
+HISTORY = Requirement("Get on the subject", _history_needs)
+FILTERS = Requirement("Get on the filter, or on the cluster for all", _filters_needs)
+READ_CLUSTER, CHANGE_CLUSTER = cluster(GET), cluster(UPDATE)
+UPLOAD = create_or_update(ResourceType.FILTER, _upload_name)
+COPY_LOG = all_of(
+    cluster(GET),
+    Requirement(
+        "Sub on all topics and Get on all groups",
+        lambda *_: [Need(ResourceType.TOPIC, ALL, (SUB,)), Need(ResourceType.GROUP, ALL, (GET,))],
+    ),
+)
+
+REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
+    {
+        # sending
+        "SEND_MESSAGE": SEND,
+        "SEND_MESSAGE_V2": SEND,
+        "SEND_BATCH_MESSAGE": SEND,
+        "SEND_RECORDS": Requirement(SEND.text, _send_records_needs),
+        "SEND_REPLY_MESSAGE": topic(PUB),
+        "SEND_REPLY_MESSAGE_V2": topic(PUB),
+        "PUSH_REPLY_MESSAGE_TO_CLIENT": SERVER,
+        "CONSUMER_SEND_MSG_BACK": all_of(group(SUB, field="group"), record(SUB)),
+        "END_TRANSACTION": record(PUB),
+        "CHECK_TRANSACTION_STATE": SERVER,
+        "RESUME_CHECK_HALF_MESSAGE": record(UPDATE),
+        # consuming
+        "PULL_MESSAGE": PULL,
+        "UPDATE_CONSUMER_OFFSET": PULL,
+        "QUERY_CONSUMER_OFFSET": group(SUB, GET),
+        "GET_CONSUMER_LIST_BY_GROUP": group(SUB, GET),
+        "LOCK_BATCH_MQ": LOCK,
+        "UNLOCK_BATCH_MQ": LOCK,
+        "HEART_BEAT": LOCK,
+        "CHECK_CLIENT_CONFIG": LOCK,
+        "UNREGISTER_CLIENT": ANY,
+        "NOTIFY_CONSUMER_IDS_CHANGED": SERVER,
+        "RESET_CONSUMER_CLIENT_OFFSET": SERVER,
+        "GET_CONSUMER_STATUS_FROM_CLIENT": SERVER,
+        # queries
+        "QUERY_MESSAGE": topic(SUB),
+        "VIEW_MESSAGE_BY_ID": record(SUB),
+        "QUERY_CONSUME_QUEUE": topic(GET),
+        "SEARCH_OFFSET_BY_TIMESTAMP": OFFSETS,
+        "GET_MAX_OFFSET": OFFSETS,
+        "GET_MIN_OFFSET": OFFSETS,
+        "GET_EARLIEST_MSG_STORETIME": OFFSETS,
+        "GET_TOPIC_STATS_INFO": topic(GET),
+        "QUERY_TOPIC_CONSUME_BY_WHO": topic(GET),
+        "GET_CONSUMER_CONNECTION_LIST": group(GET),
+        "GET_CONSUME_STATS": group(GET),
+        "QUERY_CONSUME_TIME_SPAN": group(GET, field="group"),
+        "QUERY_CORRECTION_OFFSET": group(GET, field="compare_group"),
+        "INVOKE_BROKER_TO_GET_CONSUMER_STATUS": group(GET, field="group"),
+        "GET_CONSUMER_RUNNING_INFO": Requirement(
+            "Get on Group `consumer_group`; Update for stack traces", _running_info_needs
+        ),
+        "CONSUME_MESSAGE_DIRECTLY": all_of(group(UPDATE), record(SUB)),
+        # topics and groups
+        "UPDATE_AND_CREATE_TOPIC": create_or_update(
+            ResourceType.TOPIC, lambda request, _: str(request.topic)
+        ),
+        "DELETE_TOPIC_IN_BROKER": topic(DELETE),
+        "DELETE_TOPIC_IN_NAMESRV": topic(DELETE),
+        "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP": create_or_update(
+            ResourceType.GROUP, lambda _, facts: next(iter(facts.groups()), "")
+        ),
+        "DELETE_SUBSCRIPTIONGROUP": group(DELETE, field="group_name"),
+        "INVOKE_BROKER_TO_RESET_OFFSET": group(UPDATE, field="group"),
+        "CLONE_GROUP_OFFSET": all_of(
+            group(UPDATE, field="dest_group"), group(GET, field="src_group")
+        ),
+        "GET_ALL_TOPIC_CONFIG": LISTED,
+        "GET_ALL_SUBSCRIPTIONGROUP_CONFIG": LISTED,
+        "GET_ALL_CONSUMER_OFFSET": LISTED,
+        "GET_BROKER_CONSUME_STATS": LISTED,
+        "GET_ALL_TOPIC_LIST_FROM_NAMESERVER": LISTED,
+        "GET_TOPICS_BY_CLUSTER": LISTED,
+        "GET_UNIT_TOPIC_LIST": LISTED,
+        "GET_HAS_UNIT_SUB_TOPIC_LIST": LISTED,
+        "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST": LISTED,
+        "GET_ROUTEINFO_BY_TOPIC": topic(PUB, SUB, GET),
+        # brokers and name servers
+        "GET_ALL_DELAY_OFFSET": READ_CLUSTER,
+        "GET_BROKER_CONFIG": READ_CLUSTER,
+        "GET_BROKER_RUNTIME_INFO": READ_CLUSTER,
+        "GET_BROKER_CLUSTER_ACL_INFO": READ_CLUSTER,
+        "GET_BROKER_CLUSTER_INFO": READ_CLUSTER,
+        "GET_PRODUCER_CONNECTION_LIST": READ_CLUSTER,
+        "GET_ALL_PRODUCER_INFO": READ_CLUSTER,
+        "GET_SYSTEM_TOPIC_LIST_FROM_NS": READ_CLUSTER,
+        "GET_SYSTEM_TOPIC_LIST_FROM_BROKER": READ_CLUSTER,
+        "VIEW_BROKER_STATS_DATA": READ_CLUSTER,
+        "GET_NAMESRV_CONFIG": READ_CLUSTER,
+        "GET_REPLICAS": READ_CLUSTER,
+        "GET_KV_CONFIG": VALUES,
+        "GET_KVLIST_BY_NAMESPACE": READ_CLUSTER,
+        "PUT_KV_CONFIG": CHANGE_VALUE,
+        "DELETE_KV_CONFIG": CHANGE_VALUE,
+        "UPDATE_BROKER_CONFIG": CHANGE_CLUSTER,
+        "UPDATE_NAMESRV_CONFIG": CHANGE_CLUSTER,
+        "WIPE_WRITE_PERM_OF_BROKER": CHANGE_CLUSTER,
+        "ADD_WRITE_PERM_OF_BROKER": CHANGE_CLUSTER,
+        "CLEAN_EXPIRED_CONSUMEQUEUE": CHANGE_CLUSTER,
+        "CLEAN_UNUSED_TOPIC": CHANGE_CLUSTER,
+        "DELETE_EXPIRED_COMMITLOG": cluster(DELETE),
+        "PROMOTE_REPLICA": CHANGE_CLUSTER,
+        "TRANSFER_LEADER": CHANGE_CLUSTER,
+        "GET_HISTORY": HISTORY,
+        "GET_STATE_AT": HISTORY,
+        "UNDO": CHANGE_CLUSTER,
+        # users
+        "UPDATE_AND_CREATE_ACL_CONFIG": users(CREATE, UPDATE),
+        "DELETE_ACL_CONFIG": users(DELETE),
+        "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG": users(UPDATE),
+        # filters
+        "REGISTER_MESSAGE_FILTER_CLASS": all_of(UPLOAD, PULL),
+        "PUT_FILTER": all_of(UPLOAD, group(SUB)),
+        "TRY_FILTER": all_of(filter_of(CREATE), topic(SUB)),
+        "CHANGE_FILTER": Requirement("Update or Delete on the filter", _change_filter_needs),
+        "RECORD_FILTER_SKIP": filter_of(UPDATE),
+        "GET_FILTERS": FILTERS,
+        "GET_FILTER_STATISTICS": FILTERS,
+        # batches of the Spark sink
+        "GET_BATCH_STATE": ANY,
+        "PREPARE_BATCH": ANY,
+        "DECIDE_BATCH": ANY,
+        "RESOLVE_BATCH": body_topics(PUB),
+        "ABORT_BATCH": CHANGE_CLUSTER,
+        # between processes
+        "GET_CONTROL_EVENTS": READ_CLUSTER,
+        "REGISTER_BROKER": NODE,
+        "UNREGISTER_BROKER": NODE,
+        "QUERY_DATA_VERSION": NODE,
+        "REGISTER_FILTER_SERVER": NODE,
+        "UNREGISTER_FILTER_SERVER": NODE,
+        "NOTIFY_FILTERS_CHANGED": NODE,
+        "LOG_CHUNK": NODE,
+        "CHUNK_ACK": NODE,
+        "ASK_VOTE": NODE,
+        "VOTE": NODE,
+        "STAND_NOW": NODE,
+        "ATTACH": NODE,
+        "ATTACHED": NODE,
+        "FETCH_LOG": COPY_LOG,
+        "GET_LOG_BEGINNING": COPY_LOG,
+    }
+)

@@ -1,0 +1,208 @@
+"""What requests need: every request has a row, and the rows mean what RocketMQ users expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace as Fields
+
+import pytest
+
+from kourou.access.authorizer import AccessTable, Authorizer
+from kourou.access.model import Need, ResourceType, Role, RoleGrant, User
+from kourou.access.requirements import REQUIREMENTS, Caller
+from kourou.protocol.messages.sending import Target
+from kourou.protocol.table import REQUESTS
+
+
+@dataclass
+class Known:
+    """Facts of a process that has these topics, groups and filters."""
+
+    names: tuple[str, ...] = ("orders", "g", "g/f")
+    record: str = "orders"
+    in_body: dict[str, list[str]] = field(default_factory=dict)
+
+    def exists(self, kind: ResourceType, name: str) -> bool:
+        return name in self.names
+
+    def record_topic(self) -> str:
+        return self.record
+
+    def groups(self) -> list[str]:
+        return self.in_body.get("groups", [])
+
+    def topics(self) -> list[str]:
+        return self.in_body.get("topics", [])
+
+
+def needs(request: str, facts: Known, fields: dict) -> list[str]:
+    return [str(one) for one in REQUIREMENTS[request].needs(Fields(**fields), facts)]
+
+
+def test_every_request_has_a_row_and_no_row_is_left_over() -> None:
+    assert {spec.name for spec in REQUESTS.values()} == set(REQUIREMENTS)
+
+
+def test_requests_that_share_a_header_need_the_same() -> None:
+    for spec in REQUESTS.values():
+        first = REQUESTS[spec.header.code].name
+        assert REQUIREMENTS[spec.name].text == REQUIREMENTS[first].text, spec.name
+
+
+def test_only_servers_send_what_a_client_answers() -> None:
+    clients = {
+        spec.name
+        for spec in REQUESTS.values()
+        if {one.value for one in spec.answered_by} == {"client"}
+    }
+    servers = {name for name, row in REQUIREMENTS.items() if row.caller is Caller.SERVER}
+    assert servers == clients
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "facts", "expected"),
+    [
+        ("SEND_MESSAGE", {"topic": "orders"}, Known(), ["Pub on Topic:orders"]),
+        (
+            "SEND_MESSAGE_V2",
+            {"topic": "new"},
+            Known(),
+            ["Pub on Topic:new", "Create on Topic:new"],
+        ),
+        (
+            "SEND_MESSAGE",
+            {"topic": "orders"},
+            Known(in_body={"topics": ["secret"]}),  # REAL_TOPIC of a half message
+            ["Pub on Topic:orders", "Pub on Topic:secret"],
+        ),
+        ("SEND_MESSAGE", {"topic": "%RETRY%g"}, Known(("%RETRY%g",)), ["Sub on Group:g"]),
+        (
+            "SEND_RECORDS",
+            {"targets": [Target("orders", 0), Target("orders", 1), Target("new", 0)]},
+            Known(),
+            ["Pub on Topic:orders", "Pub on Topic:new", "Create on Topic:new"],
+        ),
+        (
+            "PULL_MESSAGE",
+            {"consumer_group": "g", "topic": "orders"},
+            Known(),
+            ["Sub on Group:g", "Sub on Topic:orders"],
+        ),
+        (
+            "PULL_MESSAGE",
+            {"consumer_group": "tool", "topic": "%DLQ%g"},
+            Known(),
+            ["Sub on Group:tool", "Sub on Group:g or Sub on Topic:%DLQ%g"],
+        ),
+        ("END_TRANSACTION", {}, Known(record="secret"), ["Pub on Topic:secret"]),
+        ("END_TRANSACTION", {}, Known(record=""), ["Pub on Topic:*"]),
+        (
+            "CONSUMER_SEND_MSG_BACK",
+            {"group": "g"},
+            Known(record="secret"),
+            ["Sub on Group:g", "Sub on Topic:secret"],
+        ),
+        (
+            "HEART_BEAT",
+            {},
+            Known(in_body={"groups": ["g", "h"], "topics": ["orders"]}),
+            ["Sub on Group:g", "Sub on Group:h", "Sub on Topic:orders"],
+        ),
+        ("UPDATE_AND_CREATE_TOPIC", {"topic": "orders"}, Known(), ["Update on Topic:orders"]),
+        ("UPDATE_AND_CREATE_TOPIC", {"topic": "new"}, Known(), ["Create on Topic:new"]),
+        (
+            "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP",
+            {},
+            Known(in_body={"groups": ["new"]}),
+            ["Create on Group:new"],
+        ),
+        (
+            "GET_ROUTEINFO_BY_TOPIC",
+            {"topic": "orders"},
+            Known(),
+            ["Pub or Sub or Get on Topic:orders"],
+        ),
+        (
+            "GET_CONSUMER_RUNNING_INFO",
+            {"consumer_group": "g", "jstack_enable": True},
+            Known(),
+            ["Update on Group:g"],
+        ),
+        (
+            "GET_KV_CONFIG",
+            {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"},
+            Known(),
+            ["Pub or Sub or Get on Topic:orders"],
+        ),
+        (
+            "PUT_KV_CONFIG",
+            {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"},
+            Known(),
+            ["Update on Cluster:"],
+        ),
+        (
+            "PUT_KV_CONFIG",
+            {"namespace": "KOUROU_KEYS", "key": "x"},
+            Known(),
+            ["Update on User:"],
+        ),
+        (
+            "REGISTER_MESSAGE_FILTER_CLASS",
+            {"consumer_group": "g", "class_name": "f", "topic": "orders"},
+            Known(),
+            ["Update on Filter:g/f", "Sub on Group:g", "Sub on Topic:orders"],
+        ),
+        (
+            "PUT_FILTER",
+            {"consumer_group": "g", "name": "new"},
+            Known(),
+            ["Create on Filter:g/new", "Sub on Group:g"],
+        ),
+        (
+            "CHANGE_FILTER",
+            {"consumer_group": "g", "name": "f", "action": "delete"},
+            Known(),
+            ["Delete on Filter:g/f"],
+        ),
+        (
+            "FETCH_LOG",
+            {},
+            Known(),
+            ["Get on Cluster:", "Sub on Topic:*", "Get on Group:*"],
+        ),
+        ("GET_HISTORY", {"aggregate": "topic/orders"}, Known(), ["Get on Topic:orders"]),
+        ("GET_HISTORY", {"aggregate": ""}, Known(), ["Get on Cluster:"]),
+        (
+            "UPDATE_AND_CREATE_ACL_CONFIG",
+            {"access_key": "root"},
+            Known(),
+            ["Create or Update on User:root"],
+        ),
+        ("GET_ALL_TOPIC_LIST_FROM_NAMESERVER", {}, Known(), []),
+    ],
+)
+def test_requests_need(name, fields, facts, expected) -> None:
+    assert needs(name, facts, fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("role", "may", "may_not"),
+    [
+        (Role.WRITER, "SEND_MESSAGE", "UPDATE_AND_CREATE_TOPIC"),
+        (Role.VIEWER, "QUERY_MESSAGE", "SEND_MESSAGE"),
+        (Role.READER, "GET_BROKER_CONFIG", "QUERY_MESSAGE"),
+        (Role.OPERATOR, "UPDATE_BROKER_CONFIG", "UPDATE_AND_CREATE_ACL_CONFIG"),
+        (Role.ADMINISTRATOR, "UPDATE_AND_CREATE_ACL_CONFIG", None),
+        (Role.BACKUP, "FETCH_LOG", "SEND_MESSAGE"),
+    ],
+)
+def test_roles_may_send_these_requests(role: Role, may: str, may_not: str | None) -> None:
+    found = Authorizer(AccessTable().with_user(User(name="u", roles=(RoleGrant(role),))))
+    fields = {"topic": "orders", "consumer_group": "g", "access_key": "x"}
+
+    def decided(name: str) -> bool:
+        rows: list[Need] = REQUIREMENTS[name].needs(Fields(**fields), Known())
+        return found.decide("u", rows, "", 0).allowed
+
+    assert decided(may)
+    assert may_not is None or not decided(may_not)
