@@ -15,6 +15,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.model.group import GroupConfig
@@ -33,8 +35,6 @@ from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
 from kourou.service.lifecycle import Service as Life
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_namesrv.app import NamesrvService

@@ -13,6 +13,10 @@ from typing import Any, NoReturn
 
 import pytest
 
+from kourou.broker import tracing as broker_tracing
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
+from kourou.broker.spans import BrokerSpans
 from kourou.cli import up
 from kourou.cli.main import EXIT_BAD_USAGE, main
 from kourou.cli.trace_option import LOCAL_COLLECTOR
@@ -21,10 +25,6 @@ from kourou.client.tracing import spans as client_tracing
 from kourou.errors import ConfigError
 from kourou.model.limits import SEND_CONTEXTS_MAX
 from kourou.service.setting import settings_of
-from kourou.serving import tracing as broker_tracing
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
-from kourou.serving.spans import BrokerSpans
 from kourou.telemetry import span_names, tracing_setup
 from kourou.telemetry.tracing import LINKS_MAX, SpanKind
 from kourou.telemetry.tracing_context import CONTEXT_BYTES

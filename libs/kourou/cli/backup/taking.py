@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kourou.broker.log_source import LogSource, Piece
 from kourou.cli.backup.folder import BackupFolder, parted
 from kourou.cli.backup.manifest import Manifest
 from kourou.client.client import Client
@@ -21,7 +22,6 @@ from kourou.client.session.discovery import zmq_endpoint
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import BadRequest, Code, ConfigError, Corrupt, Rejected, Unavailable
 from kourou.model.route import MASTER_ID
-from kourou.serving.log_source import LogSource, Piece
 
 GROUP = "kourou-backup"
 _SHOWN_BYTES = 256 * 1024 * 1024
