@@ -11,19 +11,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kourou.broker.address_server import AddressServer
 from kourou.broker.bootstrap import Bootstrap, RestartLog, Wanted
 from kourou.broker.config import BrokerSettings
-from kourou.broker.exporter_page import ExporterPage, PageQuestions
-from kourou.broker.leader_link import LeaderLink
-from kourou.broker.listeners import Listening
+from kourou.broker.exporter_page import ExporterPage, PageQuestions, exporter_page
+from kourou.broker.listeners import LeaderLink, Listening
 from kourou.broker.measures import Measures
 from kourou.broker.open_store import open_store
 from kourou.broker.part_settings import role_of
-from kourou.broker.registration import Identity, Registration, told_topics
+from kourou.broker.registration import AddressServer, Identity, Registration, told_topics
 from kourou.broker.role_session import RoleSession, SessionContext
 from kourou.broker.store_runtime import RuntimeCallbacks, StoreRuntime
-from kourou.broker.tracing import broker_spans
 from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
@@ -40,6 +37,7 @@ from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.protocol_server import TransportCallbacks
 from kourou.store.disk import Disk
 from kourou.store.store import Store
+from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou.transport.zmq_server import ZmqServer
 
 if TYPE_CHECKING:
@@ -467,7 +465,14 @@ class BrokerService:
             return b""
         address = f"{self.settings.broker_ip}:{self._listening.store_port}"
         asked = await self._exporter.asked(session.parts)
-        return store_runtime.figures.exporter_metrics(asked, address)
+        return exporter_page(
+            self._parts(),
+            store_runtime.store,
+            store_runtime.figures.table(),
+            asked,
+            address=address,
+            wall_ms=self._clock.now_ms(),
+        )
 
     def _is_healthy(self) -> bool:
         if not self._served or self._renewing is not None:
@@ -487,6 +492,23 @@ class BrokerService:
             **self._session.statistics(),
             "name_servers": {} if registration is None else registration.registered,
         }
+
+
+def broker_spans(
+    settings: BrokerSettings, environment: Mapping[str, str], service: str
+) -> BrokerSpans | None:
+    """Return a broker's spans and start their export; None without tracing. Raises ConfigError."""
+    options = tracing_options(
+        environment,
+        service_name=service,
+        endpoint=settings.trace_otlp_endpoint or "",
+        instance=settings.broker_name,
+    )
+    if options is None:
+        return None
+    from kourou.broker.spans import BrokerSpans  # only tracing needs OpenTelemetry
+
+    return BrokerSpans(start_export(options))
 
 
 def _cut(why: CutLog) -> Callable[[Store], object]:

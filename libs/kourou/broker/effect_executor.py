@@ -1,6 +1,6 @@
 """The effect executor of a broker: carries out what its core decided.
 
-State: soft (the flush in progress, what is to be projected).
+State: soft (the flush in progress, what is to be projected); the log belongs to the store.
 
 Appends are written immediately and replies are sent right after them: a send does not wait for
 consume queues and key index. These are projected at the end of the loop iteration if consumers wait
@@ -17,15 +17,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from kourou.broker.copy_executor import CopyExecutor
 from kourou.broker.measures import Measures
 from kourou.broker.retention_executor import RetentionExecutor
-from kourou.broker.write_out_executor import WriteOutExecutor
 from kourou.clock import Clock
 from kourou.engine.effects import (
     Announce,
     Append,
     ConfigChanged,
+    CopyChunk,
     DropTopic,
     Effect,
     Flush,
@@ -33,8 +32,17 @@ from kourou.engine.effects import (
     SaveEpochs,
     Wake,
 )
-from kourou.engine.inputs import Dispatched, Flushed, Input, SpaceChanged, StoreFailed
-from kourou.errors import DiskFull
+from kourou.engine.inputs import (
+    Copied,
+    Dispatched,
+    Flushed,
+    Input,
+    NotCopied,
+    SpaceChanged,
+    StoreFailed,
+    Written,
+)
+from kourou.errors import Corrupt, DiskFull, Rejected
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.runtime.effects import LogWarning
 from kourou.runtime.inputs import Tick
@@ -401,3 +409,114 @@ def tick_ms_of(policies: Sequence[FlushPolicy]) -> int:
     """Return the tick interval: a quarter of the shortest flush interval, within limits."""
     shortest = min(policy.interval_ms for policy in policies)
     return max(TICK_MS_MIN, min(TICK_MS_MAX, shortest // 4))
+
+
+# -- copies and staged writes ----------------------------------------------------------------------
+
+
+class CopyExecutor:
+    """Appends the leader's bytes to a follower's log, on the service's loop.
+
+    `copied` is called after each chunk, to project it.
+    """
+
+    def __init__(
+        self, store: Store, *, post: Callable[[Input], None], copied: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._post = post
+        self._copied = copied
+
+    def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
+        """Return the executor for each type of effect."""
+        return {CopyChunk: self._copy}
+
+    def _copy(self, effect: CopyChunk) -> None:
+        """Append a chunk. Raises StoreFaulted, as an append does, which ends the process.
+
+        A chunk that does not fit, or for which there is no space, is requested again.
+        """
+        store, position, data = self._store, effect.position, effect.data
+        try:
+            if effect.damage:
+                end = store.append_damaged(position, data, effect.end, effect.damage)
+            else:
+                end = store.append_chunk(position, data)
+        except (Corrupt, Rejected, DiskFull) as error:
+            self._post(NotCopied(store.end, str(error)))
+            return
+        self._post(Copied(end))
+        self._copied()
+
+
+class WriteOutExecutor:
+    """The commit service of transientStorePoolEnable: writes staged bytes to the log's files.
+
+        every commitIntervalCommitLog, if at least commitCommitLogLeastPages pages are staged
+        after commitCommitLogThoroughInterval since the last time, however little is staged
+        immediately, when the last free buffer of the pool is taken
+
+    After a write the core is notified, the records are projected, and a flush is started if one is
+    due, in this order. It runs on the service's loop; `written` is called when more of the log is
+    in its files.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        policy: FlushPolicy,
+        *,
+        post: Callable[[Input], None],
+        start: Callable[[Coroutine[Any, Any, None]], None],
+        written: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._post = post
+        self._start = start
+        self._written = written
+        self._failed = failed
+        self._schedule = FlushSchedule(policy, clock.monotonic_ms())
+        self._worker = ThreadPoolExecutor(1, "kourou-write")
+        self._writing = False
+
+    def appended(self) -> None:
+        """Handle a staged append."""
+        if self._store.staging_full and not self._writing:
+            self._begin()
+
+    def tick(self) -> None:
+        """Write out, if it is due; called several times a second."""
+        if not self._writing and self._schedule.due(
+            self._clock.monotonic_ms(), self._store.unwritten_bytes
+        ):
+            self._begin()
+
+    def write_now(self) -> None:
+        """Write out synchronously; errors are raised to the caller."""
+        self._post(Written(self._store.write_out()))
+
+    def _begin(self) -> None:
+        self._writing = True
+        self._start(self._write_in_thread())
+
+    async def _write_in_thread(self) -> None:
+        try:
+            position = await asyncio.get_running_loop().run_in_executor(
+                self._worker, self._store.write_out
+            )
+        except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
+            self._failed(error)
+            return
+        finally:
+            self._writing = False
+        self._schedule.flushed(self._clock.monotonic_ms())
+        self._post(Written(position))
+        self._written()
+        self.appended()
+
+    def close(self) -> None:
+        """Wait for the thread; bytes that are still staged are written when the store is closed."""
+        self._worker.shutdown(wait=True)

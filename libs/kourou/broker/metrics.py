@@ -1,19 +1,24 @@
-"""A broker's metrics under RocketMQ 5's names."""
+"""What a broker reports about itself: metrics under RocketMQ 5's names, runtime table, statistics.
+
+State: none, except the start time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import sub
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kourou.broker.measures import Measures
-from kourou.broker.replication_metrics import replication_families
-from kourou.broker.rpc_latency import PROTOCOLS
+from msgspec import to_builtins
+
+from kourou.broker.measures import PROTOCOLS, PULLS, SENDS, Measures
+from kourou.clock import Clock
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.groups.membership import Member, Membership
 from kourou.engine.parts import BrokerParts
 from kourou.engine.ports import StoreView
+from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.traffic import SIZE_BOUNDS, Tally, Traffic
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
 from kourou.errors import Corrupt, Rejected
@@ -26,13 +31,17 @@ from kourou.model.names import (
     retry_topic,
 )
 from kourou.model.subscription import ConsumeType
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou.protocol.record.layout import parts_of
 from kourou.service.protocol_server import ProtocolServers
 from kourou.store.store import Store
+from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 from kourou.telemetry.metrics import Family, Histogram, Labels, expose
+from kourou.version import __version__
 
 if TYPE_CHECKING:
     from kourou.broker.spans import BrokerSpans
+
 
 Base = Mapping[str, str]
 """The labels of every sample."""
@@ -342,3 +351,173 @@ def _group(base: Base, topic: str, group: str) -> dict[str, str]:
         "is_system": _told(is_system_topic(topic) or is_system_group(group)),
         **base,
     }
+
+
+# -- replication -----------------------------------------------------------------------------------
+
+
+def replication_families(base: Mapping[str, str], told: ReplicasView) -> Iterator[Family]:
+    """Return the metrics; a leader reports the lag of each follower, a follower its own."""
+    leads = told.leads and not told.fenced
+    yield Family.gauge("kourou_replication_leads", "", [(base, int(leads))])
+    yield Family.gauge("kourou_replication_epoch", "", [(base, told.epoch)])
+    yield Family.gauge("kourou_replication_followers", "", [(base, len(told.followers))])
+    if told.broker_role == SYNC_MASTER and not told.member:  # otherwise there is no such set
+        yield Family.gauge("kourou_replication_in_sync", "", [(base, len(told.in_sync))])
+    sizes: dict[int, int | None] = {one.broker_id: one.lag_bytes for one in told.followers}
+    times: dict[int, int | None] = {one.broker_id: one.lag_ms for one in told.followers}
+    if not told.leads:
+        sizes[told.broker_id], times[told.broker_id] = told.lag_bytes, told.lag_ms
+    known = [(_of(number, base), size) for number, size in sizes.items() if size is not None]
+    yield Family.gauge("kourou_replication_lag_bytes", "", known)
+    late = [(_of(number, base), ms / 1_000) for number, ms in times.items() if ms is not None]
+    yield Family.gauge("kourou_replication_lag_seconds", "", late)
+
+
+def _of(broker_id: int, base: Mapping[str, str]) -> Mapping[str, str]:
+    return {"broker_id": str(broker_id), **base}
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+NO_POOLS = {
+    f"{pool}ThreadPoolQueue{figure}": "0"
+    for pool in ("send", "pull", "query")
+    for figure in ("Size", "HeadWaitTimeMills")
+}
+"""RocketMQ's tools require these keys; Kourou has no thread pool queues."""
+
+
+class Figures:
+    """Collects the values from the components that own them."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._boot_wall_ms = clock.now_ms()
+        self._boot_ms = clock.monotonic_ms()
+        self._parts: BrokerParts | None = None
+        self._protocols = ProtocolServers()
+        self._spans: BrokerSpans | None = None
+        self._measures = Measures()
+
+    def attach(
+        self,
+        parts: BrokerParts,
+        protocols: ProtocolServers,
+        spans: BrokerSpans | None = None,
+        measures: Measures | None = None,
+    ) -> None:
+        """Set the components that are created after this object."""
+        self._spans = spans
+        self._measures = measures or self._measures
+        self._parts = parts
+        self._protocols = protocols
+
+    def table(self) -> Mapping[str, str]:
+        """Return the values of GET_BROKER_RUNTIME_INFO under RocketMQ's names."""
+        assert self._parts is not None
+        traffic = self._parts.traffic
+        total, free = self._store.usage()
+        ratio = f"{(total - free) / total if total else 0.0:.4f}"
+        seconds = (self._clock.monotonic_ms() - self._boot_ms) // 1_000
+        minutes, second = divmod(seconds, 60)
+        hours, minute = divmod(minutes, 60)
+        days, hour = divmod(hours, 24)
+        return {
+            "brokerVersionDesc": f"Kourou {__version__}",
+            "brokerVersion": "409",
+            "bootTimestamp": str(self._boot_wall_ms),
+            "runtime": f"[ {days} days, {hour} hours, {minute} minutes, {second} seconds ]",
+            **self._parts.statistics.broker_rates(),
+            **self._parts.statistics.broker_totals(),
+            **{
+                f"scheduleMessageOffset_{level}": f"{offset},{end}"
+                for level, (offset, end) in self._parts.delays.bounds().items()
+            },
+            **NO_POOLS,
+            "pageCacheLockTimeMills": "0",  # there is no such lock
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,  # they are on one disk
+            "commitLogDirCapacity": _capacity(total, free),
+            "remainHowManyDataToCommit": str(self._store.unwritten_bytes),
+            "dispatchBehindBytes": str(self._store.dispatch_behind_bytes),
+            "pollingHolds": str(self._parts.pulls.held),
+            "repeatsRemoved": str(traffic.repeats_removed),
+            "diskLevel": self._parts.pressure.level.name,
+            "sendLatencyCounts": _counts(self._measures.rpc.counts(SENDS)),
+            "pullLatencyCounts": _counts(self._measures.rpc.counts(PULLS)),
+            "commitLogDiskTotal": str(total),
+            "commitLogDiskFree": str(free),
+            **self._replication(),
+        }
+
+    def _replication(self) -> dict[str, str]:
+        """Return Kourou's replication values; empty if the broker never had a follower."""
+        assert self._parts is not None
+        told = self._parts.replica_handler.told(self._clock.monotonic_ms())
+        if told.leads and not told.epoch:
+            return {}
+        role = "fenced" if told.fenced else "leader" if told.leads else "follower"
+        return {
+            "replicationRole": role,
+            "replicationEpoch": str(told.epoch),
+            "replicationLeader": told.leader,
+            "replicationInSync": " ".join(map(str, told.in_sync)),
+            **{
+                f"replicationLagBytes_{one.broker_id}": str(one.lag_bytes) for one in told.followers
+            },
+            **(
+                {} if told.leads else {f"replicationLagBytes_{told.broker_id}": str(told.lag_bytes)}
+            ),
+        }
+
+    def statistics(self) -> dict[str, Any]:
+        """Return all statistics, for people."""
+        assert self._parts is not None
+        return {
+            "store": self._store.statistics(),
+            "holds": self._parts.pulls.held,
+            "replies_owed": self._parts.confirmations.owed,
+            "members": self._parts.membership.statistics(),
+            "queue_locks": self._parts.locks.counts(),
+            "disk": {
+                "level": self._parts.pressure.level.name,
+                "used_percent": self._parts.pressure.used_percent,
+                "refusing": self._parts.pressure.refusing,
+                "low": self._parts.pressure.low,
+            },
+            "segments_deleted": dict(self._parts.retention.deleted),
+            "topics": len(self._parts.control.topics),
+            "groups": len(self._parts.control.groups),
+            "filters": self._parts.filter_handler.statistics(),
+            "replication": to_builtins(
+                self._parts.replica_handler.told(self._clock.monotonic_ms())
+            ),
+            **self._protocols.statistics(),
+        }
+
+    def metrics(self) -> bytes:
+        """Return the Prometheus page."""
+        assert self._parts is not None
+        return broker_metrics(
+            self._parts,
+            self._store,
+            self._protocols,
+            self._measures,
+            self._spans,
+            wall_ms=self._clock.now_ms(),
+            now_ms=self._clock.monotonic_ms(),
+        )
+
+
+def _counts(counts: Sequence[int]) -> str:
+    """Format `bound in ms:replies` of each bucket since the start; the last bucket has no bound."""
+    bounds = [*map(str, RPC_BOUNDS_MS), "more"]
+    return " ".join(f"{bound}:{count}" for bound, count in zip(bounds, counts, strict=True))
+
+
+def _capacity(total: int, free: int) -> str:
+    gibi = 1 << 30
+    return f"Total : {total / gibi:.1f} GiB, Free : {free / gibi:.1f} GiB."

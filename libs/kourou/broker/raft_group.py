@@ -17,17 +17,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kourou.broker.peer_links import PeerLinks
 from kourou.broker.repairs import Damaged, Repairs
 from kourou.broker.store_runtime import StoreRuntime
-from kourou.broker.vote_writer import VoteHand
-from kourou.broker.voter_status import JOINING, VoterStatusLog, boot_of
 from kourou.clock import Clock
 from kourou.engine import inputs as engine
-from kourou.engine.ports import QuorumMember
+from kourou.engine.ports import JOINING, QuorumMember
 from kourou.errors import Corrupt, DiskFull, KourouError, Rejected
 from kourou.protocol.messages.replication import ChunkAck, FetchLog, FetchLogResponse, LogChunk
 from kourou.replication.epochs import Epochs
@@ -35,17 +34,23 @@ from kourou.replication.raft import effects as wants
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import Effect, Role, RoleChanged
 from kourou.replication.raft.inputs import Buffer, Input
+from kourou.replication.raft.joining import must_join
 from kourou.replication.raft.leader import Leader
-from kourou.replication.raft.member import Member
+from kourou.replication.raft.member import Boot, Member
 from kourou.replication.raft.ports import Chance
 from kourou.replication.raft.settings import RaftSettings
+from kourou.store.disk import Disk
+from kourou.store.paths import StorePaths
 from kourou.store.replica.chunks import Chunk
-from kourou.store.replica.vote_file import Vote
+from kourou.store.replica.vote_file import Vote, VoteFile
+from kourou.store.store import Store
 
 if TYPE_CHECKING:
-    from kourou.broker.copy_spans import CopySpans
+    from kourou.broker.spans import CopySpans
+
 
 _log = logging.getLogger("kourou.raft")
+
 
 WAIT_MS_MAX = 60_000
 PREFER_PAUSE_MS = 10_000
@@ -507,3 +512,132 @@ class RaftGroup:
             )
             for name, each in part.peers.items()
         ]
+
+
+# -- the right to vote -----------------------------------------------------------------------------
+
+
+UNKNOWN = Vote(0, "", joining=True, lived=False)
+"""The assumed vote if there is no vote file."""
+
+
+WARN_MS = 10_000
+"""Interval of the warning that a replica cannot vote, and what it waits for."""
+
+
+def boot_of(
+    store: Store, epochs: Sequence[tuple[int, int]], found: Vote | None, *, born_anyway: bool
+) -> Boot:
+    """Return the Raft core's start state.
+
+    `found` is the content of the vote file; `born_anyway`: an operator allows it to vote.
+    """
+    first, end = store.log_range()
+    vote = found or UNKNOWN
+    if born_anyway:
+        _log.warning("raftNewGroup=true: this replica votes, even if it lost data that it had")
+    joining = must_join(
+        found=found is not None,
+        joining=vote.joining,
+        lived=vote.lived,
+        end=end,
+        born_anyway=born_anyway,
+    )
+    return Boot(
+        Epochs(epochs, end),
+        vote.epoch,
+        vote.voted_for,
+        first_position=first,
+        confirmed=first,
+        flushed=min(store.flushed, end),
+        joining=joining,
+        lived=vote.lived,
+    )
+
+
+class VoterStatusLog:
+    """Logs warnings while a replica waits for permission to vote, and when that ends."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._joining = False
+        self._warn_at_ms = now_ms + WARN_MS
+
+    def written(self, *, joining: bool) -> None:
+        """Record the status of a vote that was written."""
+        if self._joining and not joining:
+            _log.info("this replica may vote now")
+        self._joining = joining
+
+    def look(self, member: Member, now_ms: int) -> None:
+        """Warn, at intervals, why the group does not start."""
+        if member.joining is None or member.leader or now_ms < self._warn_at_ms:
+            return
+        self._warn_at_ms = now_ms + WARN_MS
+        _log.warning(
+            "this replica cannot vote: its store is new, or was lost. It may vote "
+            "when it has caught up with a leader; a new group starts when all "
+            "replicas report that they are new, and these did not: %s",
+            ", ".join(member.joining.awaited()),
+        )
+
+
+class VoteHand:
+    """Writes votes to disk, in order, before they are reported.
+
+    An election waits for this write, so it has a thread of its own: the loop's other threads may
+    all be busy with flushes. `saved` is called on the loop once per save, in their order.
+
+    `failed` is called once with a disk error; nothing is written or reported after that, because
+    the content of the disk is unknown and the process must end.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: StorePaths,
+        *,
+        saved: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._file = VoteFile(disk, paths)
+        self._saved = saved
+        self._failed = failed
+        self._thread = ThreadPoolExecutor(1, "kourou-vote")
+        self._over = False
+
+    def read(self) -> Vote | None:
+        """Return the vote that was written last; None if there is none.
+
+        Blocks; must be called before the first `save`. Raises Corrupt if the vote is unreadable,
+        and OSError.
+        """
+        return self._file.load()
+
+    def save(self, vote: Vote) -> None:
+        """Write a vote, "" for none; `saved` is called when it survives a power loss."""
+        if self._over:
+            return
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(self._thread, self._write, vote)
+        writing.add_done_callback(self._written)
+
+    def _write(self, vote: Vote) -> None:
+        self._file.save(vote.epoch, vote.voted_for, joining=vote.joining, lived=vote.lived)
+
+    def _written(self, writing: asyncio.Future[None]) -> None:
+        if self._over:
+            return
+        if writing.cancelled():
+            self._over = True
+            return
+        error = writing.exception()
+        if error is None:
+            self._saved()
+        else:
+            self._over = True
+            self._failed(error)
+
+    async def stop(self) -> None:
+        """Wait for the write in progress; no callback is called afterwards."""
+        self._over = True
+        await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)

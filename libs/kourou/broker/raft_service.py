@@ -24,9 +24,8 @@ from kourou.broker.broker_service import CHANGING, BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import raft_settings_of
 from kourou.broker.peer_links import PeerLinks, raft_messages
-from kourou.broker.raft_group import RaftGroup, Word
+from kourou.broker.raft_group import RaftGroup, VoteHand, Word
 from kourou.broker.store_runtime import RuntimeCallbacks, StoreRuntime
-from kourou.broker.vote_writer import VoteHand
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver

@@ -1,5 +1,13 @@
 """Registers the broker and its topics with every name server, every 30 seconds and on changes.
 
+The name servers are configured, or polled from an HTTP address server:
+
+    http://rmqAddressServerDomain:8080/rocketmq/rmqAddressServerSubGroup
+    http://rmqAddressServerDomain/rocketmq/rmqAddressServerSubGroup         if it names a port
+
+Its response is `host:port;host:port`. If it is unreachable, the broker still serves and uses the
+last list that it received.
+
 State: soft. A name server that is unreachable is retried with the next registration; the broker
 serves in the meantime.
 """
@@ -8,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from kourou.client.session.discovery import LIST_REFRESH_MS, zmq_endpoint
+from kourou.client.session.name_server_list import NameServerList
 from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
 from kourou.model.permission import Permission
@@ -303,3 +313,81 @@ def _dial(address: str, curve: ClientCurve | None) -> ZmqConnection | RemotingCo
             address.removeprefix(REMOTING), connect_wait_ms=CONNECT_WAIT_MS, language=Language.JAVA
         )
     return ZmqConnection(address, connect_wait_ms=CONNECT_WAIT_MS, curve=curve)
+
+
+# -- address servers -------------------------------------------------------------------------------
+
+
+ADDRESS_SERVER_PORT = 8080
+
+
+LIST_REFRESH_S = LIST_REFRESH_MS / 1_000
+
+
+LIST_RETRY_S = 10.0
+"""Retry interval until the first list: without a list, clients cannot find this broker."""
+
+
+def list_url(domain: str, sub_group: str) -> str:
+    """Return the URL of the list on the address server `domain`, which may include a port."""
+    port = "" if ":" in domain.rpartition("]")[2] else f":{ADDRESS_SERVER_PORT}"
+    return f"http://{domain}{port}/rocketmq/{sub_group}"
+
+
+class AddressServer:
+    """Polls the list at `url`; `follow` is called with each list that could be read.
+
+    The list has `host:port` of the name servers' ZeroMQ listeners. `fetch` and `sleep` can be
+    replaced in tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        follow: Callable[[Sequence[str]], None],
+        *,
+        fetch: Callable[[str], str] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._list = NameServerList(url, _log, fetch=fetch)
+        self._follow = follow
+        self._sleep = sleep
+        self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start polling on the running loop."""
+        self._task = asyncio.create_task(self._keep_asking())
+
+    async def first(self, timeout_s: float) -> None:
+        """Wait until the first poll has ended, or until the timeout."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._asked.wait()
+        except TimeoutError:
+            _log.warning(
+                "the address server %s has not returned the name server list yet", self._list.url
+            )
+        if not self._list.addresses:
+            _log.warning(
+                "clients cannot find this broker through a name server until the list arrives"
+            )
+
+    async def stop(self) -> None:
+        """Stop polling."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _keep_asking(self) -> None:
+        while True:
+            if await self._list.refresh():
+                self._follow(_endpoints(self._list.addresses))
+            self._asked.set()
+            await self._sleep(LIST_REFRESH_S if self._list.addresses else LIST_RETRY_S)
+
+
+def _endpoints(addresses: Sequence[str]) -> list[str]:
+    """Return ZeroMQ endpoints without duplicates: a server may be listed with both its ports."""
+    return list(dict.fromkeys(zmq_endpoint(one).removeprefix("tcp://") for one in addresses))

@@ -17,10 +17,10 @@ from functools import partial
 from typing import Any
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.history_executor import HistoryExecutor
 from kourou.broker.listeners import Listening
 from kourou.broker.measures import Measures
 from kourou.broker.part_settings import policy_of, registry_of
+from kourou.broker.projector import HistoryExecutor
 from kourou.broker.store_runtime import StoreRuntime
 from kourou.clock import Clock
 from kourou.engine.control import ControlState, decide_start

@@ -5,7 +5,11 @@
       wait           from then to the reply, if that waits for the disk or for a replica
       dispatch       the projection into queues and index; may end after the reply
       flush          the fdatasync that covers it; may end long after the reply
-      ship, copy, confirm, replicate    its replication (kourou.broker.copy_spans)
+      ship           from the append until its bytes were sent to a replica
+      copy           from then until that replica reports that it has written them
+      confirm        from the append until a majority of a Raft group has them on disk
+    replicate        at the replica: from the arrival of a chunk with a traced message until it is
+                     in the replica's log; below the message's own span
     pull {topic}     a pull, from its arrival to its reply
       hold           from its first evaluation to its reply, if it was parked
     {request}        any other request that came with a sampled context
@@ -20,25 +24,29 @@ the limits are not traced, but counted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from kourou.broker.copy_spans import CopySpans, Watched
-from kourou.engine.effects import Append
+from kourou.broker.effect_executor import EffectExecutor
+from kourou.engine.effects import Append, CopyChunk, Effect
 from kourou.errors import Code
-from kourou.model.limits import SEND_CONTEXTS_MAX
+from kourou.model.limits import COPIED_SPANS_MAX, REPLICATED_SPANS_MAX, SEND_CONTEXTS_MAX
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.protocol.messages.replication import ChunkAck
+from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.protocol.messages.sending import SendMessage, SendRecords, SendRecordsResponse
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
+from kourou.runtime.effects import Notify, Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels
-from kourou.telemetry.tracing import SpanKind, TracedSpan
-from kourou.telemetry.tracing_context import CONTEXT_BYTES, is_sampled
+from kourou.telemetry.tracing import SpanKind, TracedSpan, Tracing, current_context
+from kourou.telemetry.tracing_context import CONTEXT_BYTES, contexts_among, is_sampled
 from kourou.telemetry.tracing_setup import SpanExport
+
+Buffer = bytes | bytearray | memoryview
+
 
 OPEN_SPANS_MAX = 4_096
 PARTS_MAX = 4_096
@@ -259,3 +267,198 @@ def _code_name(code: int) -> str:
         return Code(code).name
     except ValueError:
         return str(code)
+
+
+# -- replication -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Watched:
+    """One traced append that ends at `end`.
+
+    `shipped`: replica -> time of shipping; `had`: the replicas that have it.
+    """
+
+    end: int
+    context: bytes
+    since_ns: int
+    shipped: dict[Hashable, int] = field(default_factory=dict)
+    had: set[Hashable] = field(default_factory=set)
+    confirmed: bool = False
+    answered: bool = False
+
+    @property
+    def copies(self) -> int:
+        """Number of replicas that have it, including the one that appended it."""
+        return 1 + len(self.had)
+
+
+class CopySpans:
+    """The replication spans of one broker; used on its loop.
+
+    The target of a chunk identifies a replica. A reply states how many replicas had the message by
+    then (`kourou.replication.copies`, including this broker), so a trace shows what the
+    acknowledgement was based on. Nothing is tracked before the first chunk was sent to a replica,
+    and nothing while no traced send is in progress. Only the newest traced sends are kept.
+    """
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+        self._watched: deque[Watched] = deque()
+        self._copied = False
+
+    def now_ns(self) -> int:
+        """Return wall time in ns, as spans use it."""
+        return self._tracing.now_ns()
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def appended(self, end: int, context: bytes) -> Watched | None:
+        """Track a traced append up to `end`.
+
+        Returns None if no replica copies the log.
+        """
+        if not self._copied:
+            return None
+        self._forget()
+        if len(self._watched) >= COPIED_SPANS_MAX:
+            self._watched.popleft()
+        one = Watched(end, context, self._tracing.now_ns())
+        self._watched.append(one)
+        return one
+
+    def shipped(self, to: Hashable, chunk: LogChunk) -> None:
+        """Record that a chunk, possibly an empty one, is sent to a replica."""
+        self._copied = True
+        if not self._watched or chunk.end == chunk.position:
+            return
+        now_ns = self._tracing.now_ns()
+        for one in self._watched:
+            if one.end > chunk.end:
+                break
+            if one.end > chunk.position and to not in one.shipped:
+                one.shipped[to] = now_ns
+                self._tell(names.SHIP, one, one.since_ns, now_ns, {names.MEMBER: str(to)})
+
+    def acknowledged(self, by: Hashable, ack: ChunkAck) -> None:
+        """Record a replica's acknowledgement."""
+        if not self._watched or not ack.accepted:
+            return
+        now_ns = self._tracing.now_ns()
+        for one in self._watched:
+            if one.end > ack.written:
+                break
+            if by in one.shipped and by not in one.had:
+                one.had.add(by)
+                on_disk = ack.flushed >= one.end
+                about: dict[str, Value] = {names.MEMBER: ack.member, names.ON_DISK: on_disk}
+                self._tell(names.COPY, one, one.shipped[by], now_ns, about)
+        self._forget()
+
+    def confirmed(self, position: int) -> None:
+        """Record that a majority has everything below `position` on disk."""
+        if not self._watched:
+            return
+        now_ns = self._tracing.now_ns()
+        for one in self._watched:
+            if one.end > position:
+                break
+            if not one.confirmed:
+                one.confirmed = True
+                self._tell(names.CONFIRM, one, one.since_ns, now_ns, {names.COPIES: one.copies})
+
+    def abandon(self) -> None:
+        """Stop tracking: this broker no longer leads, and the next leader may truncate the log."""
+        self._watched.clear()
+
+    def replicated(self, data: Buffer, end: int, began_ns: int) -> None:
+        """Record a span for each traced message in a leader's bytes, written up to `end`."""
+        contexts = contexts_among(data, REPLICATED_SPANS_MAX)
+        if not contexts:
+            return
+        about: dict[str, Value] = {names.POSITION: end, names.SIZE_BYTES: len(data)}
+        now_ns = self._tracing.now_ns()
+        for context in contexts:
+            self._tracing.finished(names.REPLICATE, context, began_ns, now_ns, about)
+
+    def _tell(
+        self,
+        name: str,
+        one: Watched,
+        start_ns: int,
+        end_ns: int,
+        about: Mapping[str, Value],
+    ) -> None:
+        where = {names.POSITION: one.end, **about}
+        self._tracing.finished(name, one.context, start_ns, end_ns, where)
+
+    def _forget(self) -> None:
+        """Drop the oldest appends that all their replicas have."""
+        watched = self._watched
+        while watched and watched[0].answered and watched[0].shipped:
+            if not watched[0].shipped.keys() <= watched[0].had:
+                return
+            watched.popleft()
+
+
+# -- the executor ----------------------------------------------------------------------------------
+
+
+class TracedExecutor(EffectExecutor):
+    """An effect executor that reports to `spans`; otherwise as EffectExecutor."""
+
+    def __init__(self, spans: BrokerSpans, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._spans = spans
+
+    def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
+        """Return the executor for each type of effect."""
+        plain = super().performers()
+        self._notify = plain[Notify]
+        self._copy_chunk = plain[CopyChunk]
+        return {
+            **plain,
+            Append: self._traced_append,
+            Reply: self._traced_reply,
+            Notify: self._traced_notify,
+            CopyChunk: self._traced_copy,
+        }
+
+    def _traced_append(self, effect: Append) -> None:
+        context = b"" if effect.to is None else self._spans.context(effect.to)
+        if not context:
+            self._append(effect)
+            return
+        began_ns = self._spans.now_ns()
+        with current_context(context):
+            self._append(effect)
+        self._spans.appended(effect, context, began_ns)
+
+    def _traced_reply(self, effect: Reply) -> None:
+        self._reply(effect)
+        if effect.to.traced:
+            self._spans.answered(effect)
+
+    def _traced_notify(self, effect: Notify) -> None:
+        self._notify(effect)
+        if type(effect.request) is LogChunk:
+            self._spans.copies.shipped(effect.peer, effect.request)
+
+    def _traced_copy(self, effect: CopyChunk) -> None:
+        began_ns = self._spans.now_ns()
+        self._copy_chunk(effect)
+        if self._store.end >= effect.end:
+            self._spans.copies.replicated(effect.data, effect.end, began_ns)
+
+    def dispatch(self) -> None:
+        """Project what was appended since the last call, and report it to the core."""
+        began_ns = self._spans.now_ns()
+        super().dispatch()
+        self._spans.dispatched(began_ns, self._store.dispatch_behind_bytes)
+
+    def _flush_store(self) -> int:
+        began_ns = self._spans.now_ns()
+        position = super()._flush_store()
+        self._spans.flushed(began_ns, position)
+        return position

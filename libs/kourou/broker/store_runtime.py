@@ -12,15 +12,16 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.figures import Figures
+from kourou.broker.effect_executor import EffectExecutor
 from kourou.broker.measures import Measures
+from kourou.broker.metrics import Figures
 from kourou.broker.open_store import OpenStore
 from kourou.broker.part_settings import log_flush_of, queue_flush_of, write_out_of
 from kourou.broker.projector import Projector
-from kourou.broker.tracing import executor_of
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import Flush
@@ -35,8 +36,17 @@ if TYPE_CHECKING:
     from kourou.broker.spans import BrokerSpans
 
 
-def _nobody(_position: int) -> None:
+def _ignore(_position: int) -> None:
     """Do nothing: this log is not replicated by Raft."""
+
+
+def executor_of(spans: BrokerSpans | None) -> Callable[..., EffectExecutor]:
+    """Return the factory of the effect executor: the plain one without tracing."""
+    if spans is None:
+        return EffectExecutor
+    from kourou.broker.spans import TracedExecutor  # only tracing needs OpenTelemetry
+
+    return partial(TracedExecutor, spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +59,8 @@ class RuntimeCallbacks:
     post: Callable[[Input], None]
     announce: Callable[[int], None]
     failed: Callable[[BaseException], None]
-    appended: Callable[[int], None] = _nobody
-    flushed: Callable[[int], None] = _nobody
+    appended: Callable[[int], None] = _ignore
+    flushed: Callable[[int], None] = _ignore
 
 
 class StoreRuntime:

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kourou.broker.voter_status import JOINING
+from kourou.engine.ports import JOINING
 from kourou.errors import Code, KourouError
 from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
 from kourou.protocol.messages.replicas import GetReplicas, TransferLeader

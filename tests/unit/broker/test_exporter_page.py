@@ -11,14 +11,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou import ConsumerSettings
-from kourou.broker.exporter_page import LastMinute, PageQuestions
+from kourou.broker.exporter_page import EXPORTER_METRICS, LastMinute, PageQuestions
 from kourou.engine.inputs import Input
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo
-from kourou.telemetry.exporter_table import EXPORTER_METRICS
 from kourou.testing.cluster import Cluster
 from kourou_rigs.clock import ManualClock
 

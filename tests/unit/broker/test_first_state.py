@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kourou.broker.config_mirror import Tables
-from kourou.broker.control_log import read_control_events
-from kourou.broker.first_state import boot_control
+from kourou.broker.first_state import boot_control, read_control_events
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import Filters, taken

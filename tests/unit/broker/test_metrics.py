@@ -7,9 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from kourou.broker.measures import Measures
+from kourou.broker.measures import Measures, TimedReplyTo
 from kourou.broker.metrics import broker_metrics
-from kourou.broker.rpc_latency import TimedReplyTo
 from kourou.engine.delays.delivery import DELAY_GROUP
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kourou.broker import tracing as broker_tracing
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.spans import BrokerSpans
@@ -53,7 +52,7 @@ PROSE = " ".join(PAGE.split())
         f"waits at most { ({2_000: 'two'}[CLOSE_MS_MAX]) } seconds for its last spans",
         f"traces one message in { ({0.01: 'a hundred'}[TRACED_SHARE]) }",
         f"or else `{LOCAL_COLLECTOR}`",
-        f"else `{client_tracing.SERVICE}`, `{broker_tracing.SERVICE}`",
+        f"else `{client_tracing.SERVICE}`, `kourou-{BrokerService.name}`",
         f"`messaging.system={span_names.SYSTEM_VALUE}`",
     ],
 )

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from kourou.broker.history_executor import HistoryExecutor
-from kourou.broker.projector import Projector
+from kourou.broker.projector import HistoryExecutor, Projector
 from kourou.engine.admin.history import EventFound, EventQuestion, HistoryFound, HistoryQuestion
 from kourou.engine.effects import AskHistory
 from kourou.engine.inputs import HistoryAnswered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kourou.telemetry.exporter_table import EXPORTER_METRICS, LEFT_OUT
+from kourou.broker.exporter_page import EXPORTER_METRICS, LEFT_OUT
 from kourou.telemetry.metric_table import METRICS, MetricKind
 
 _PUT_TIMES = (

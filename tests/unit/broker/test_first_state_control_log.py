@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.broker.control_log import read_control_events
+from kourou.broker.first_state import read_control_events
 from kourou.engine.control_log import BATCH_EVENTS
 from kourou.events.control_events import EventLost, GroupPut
 from kourou.model.group import GroupConfig

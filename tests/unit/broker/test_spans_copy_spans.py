@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kourou.broker.copy_spans import CopySpans
+from kourou.broker.spans import CopySpans
 from kourou.model.limits import COPIED_SPANS_MAX
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.telemetry.tracing import Tracing

@@ -7,7 +7,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from kourou.broker.replication_metrics import replication_families
+from kourou.broker.metrics import replication_families
 from kourou.engine.inputs import Fenced
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup

@@ -14,8 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kourou.broker.spans import BrokerSpans
-from kourou.broker.traced_executor import TracedExecutor
+from kourou.broker.spans import BrokerSpans, TracedExecutor
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CopyChunk

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kourou.broker.voter_status import WARN_MS, VoterStatusLog, boot_of
+from kourou.broker.raft_group import WARN_MS, VoterStatusLog, boot_of
 from kourou.store.replica.vote_file import Vote
 
 

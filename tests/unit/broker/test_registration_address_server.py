@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kourou.broker.address_server import REFRESH_S, RETRY_S, AddressServer, list_url
+from kourou.broker.registration import LIST_REFRESH_S, LIST_RETRY_S, AddressServer, list_url
 from kourou_rigs.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
 
 
@@ -55,8 +55,8 @@ async def test_every_list_that_can_be_read_is_followed() -> None:
         server.start()
         await server.first(20)
         for _ in bad:
-            assert await sleeps.next() == REFRESH_S == 120
-        assert await sleeps.next() == REFRESH_S
+            assert await sleeps.next() == LIST_REFRESH_S == 120
+        assert await sleeps.next() == LIST_REFRESH_S
         await sleeps.next(then_wake=False)
         await server.stop()
     assert told == [["n1:19876", "n2:20001"], ["n2:20001"]], "what is no list is passed over"
@@ -73,8 +73,8 @@ async def test_while_there_was_no_list_it_asks_more_often(caplog) -> None:
         await server.first(20)
         assert "is unreadable; keeping none" in caplog.text
         assert "cannot find this broker through a name server" in caplog.text
-        assert [await sleeps.next() for _ in range(2)] == [RETRY_S, RETRY_S]
-        assert await sleeps.next(then_wake=False) == REFRESH_S
+        assert [await sleeps.next() for _ in range(2)] == [LIST_RETRY_S, LIST_RETRY_S]
+        assert await sleeps.next(then_wake=False) == LIST_REFRESH_S
         await server.stop()
     assert told == [["n1:19876"]]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kourou.broker.copy_executor import CopyExecutor
+from kourou.broker.effect_executor import CopyExecutor
 from kourou.engine.effects import CopyChunk
 from kourou.engine.inputs import Copied, NotCopied
 from kourou.errors import StoreFaulted

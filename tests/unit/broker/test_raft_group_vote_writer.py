@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.broker.vote_writer import VoteHand
+from kourou.broker.raft_group import VoteHand
 from kourou.errors import Corrupt
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.paths import StorePaths

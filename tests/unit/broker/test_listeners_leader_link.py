@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kourou.broker.leader_link import LeaderLink
+from kourou.broker.listeners import LeaderLink
 from kourou.clock import SystemClock
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.messages.topics import DeleteTopicInBroker

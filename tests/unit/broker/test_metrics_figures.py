@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.broker.figures import Figures
+from kourou.broker.metrics import Figures
 from kourou.engine.inputs import Fenced
 from kourou.events.control_events import TopicPut
 from kourou.model.topic import TopicConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.broker.rpc_latency import PULLS, SENDS, RpcLatency, TimedReplyTo
+from kourou.broker.measures import PULLS, SENDS, RpcLatency, TimedReplyTo
 from kourou.errors import Code
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.pulling import PullMessage

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.broker.agreement import agree, last_of_both
-from kourou.broker.control_log import read_control_events
+from kourou.broker.first_state import agree, last_of_both, read_control_events
 from kourou.errors import Corrupt
 from kourou.events.control_events import GroupPut, Recorded, TopicPut
 from kourou.model.group import GroupConfig

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kourou.broker.exporter_metrics import Asked, Member
-from kourou.broker.figures import Figures
+from kourou.broker.exporter_page import EXPORTER_METRICS, PUT_TIMES, Asked, Member, exporter_page
+from kourou.broker.metrics import Figures
 from kourou.errors import Rejected
 from kourou.events.control_events import TopicPut
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
 from kourou.protocol.all_bodies import ConsumerRunningInfo, ConsumeStatus
 from kourou.service.protocol_server import ProtocolServers
-from kourou.telemetry.exporter_table import EXPORTER_METRICS, PUT_TIMES
 from kourou.telemetry.metrics import expose
 
 ADDRESS = "10.0.0.7:20911"
@@ -21,7 +20,14 @@ ADDRESS = "10.0.0.7:20911"
 def page(site, parts, asked: Asked | None = None) -> dict[tuple[str, ...], float]:
     made = Figures(site.store, site.clock)
     made.attach(parts, ProtocolServers())
-    text = made.exporter_metrics(asked or Asked((), 0.0, None), ADDRESS).decode()
+    text = exporter_page(
+        parts,
+        site.store,
+        made.table(),
+        asked or Asked((), 0.0, None),
+        address=ADDRESS,
+        wall_ms=site.clock.now_ms(),
+    ).decode()
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
