@@ -6,7 +6,7 @@ from pathlib import Path
 
 from generators.tables import code, document, head, table
 
-from kourou.broker.exporter_page import EXPORTER_METRICS, LEFT_OUT
+from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS, LEFT_OUT
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricSpec, Service
 
 ABOUT = """\

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 
 import kourou.client
-from kourou.broker.peer_links import MESSAGES
+from kourou.broker.raft.peer_links import MESSAGES
 from kourou.engine.core import BrokerCore
 from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig

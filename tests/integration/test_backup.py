@@ -19,7 +19,7 @@ import pytest
 
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
-from kourou.broker.log_source import LogSource
+from kourou.broker.network.log_source import LogSource
 from kourou.broker.part_settings import store_settings_of
 from kourou.cli.backup.folder import BackupFolder
 from kourou.cli.main import main

@@ -20,7 +20,7 @@ from kourou import (
     Filter,
     ProducerSettings,
 )
-from kourou.broker.log_source import LogSource
+from kourou.broker.network.log_source import LogSource
 from kourou.cli.main import main
 from kourou.errors import KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.message import SendStatus

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from kourou import ClientSettings, ConsumerSettings, Filter
-from kourou.broker.exporter_page import EXPORTER_METRICS
+from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.subscription import ConsumeFromWhere

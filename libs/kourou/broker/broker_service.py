@@ -11,16 +11,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kourou.broker.bootstrap import Bootstrap, RestartLog, Wanted
 from kourou.broker.config import BrokerSettings
-from kourou.broker.exporter_page import ExporterPage, PageQuestions, exporter_page
-from kourou.broker.listeners import LeaderLink, Listening
-from kourou.broker.measures import Measures
-from kourou.broker.open_store import open_store
+from kourou.broker.network.connections import LeaderLink, Listening
+from kourou.broker.network.registration import AddressServer, Identity, Registration, told_topics
 from kourou.broker.part_settings import role_of
-from kourou.broker.registration import AddressServer, Identity, Registration, told_topics
 from kourou.broker.role_session import RoleSession, SessionContext
-from kourou.broker.store_runtime import RuntimeCallbacks, StoreRuntime
+from kourou.broker.storage.bootstrap import Bootstrap, RestartLog, Wanted
+from kourou.broker.storage.open_store import open_store
+from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
+from kourou.broker.telemetry.exporter_page import ExporterPage, PageQuestions, exporter_page
+from kourou.broker.telemetry.measurements import Measures
 from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
@@ -41,7 +41,7 @@ from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou.transport.zmq_server import ZmqServer
 
 if TYPE_CHECKING:
-    from kourou.broker.spans import BrokerSpans
+    from kourou.broker.telemetry.spans import BrokerSpans
 
 _log = logging.getLogger("kourou.broker")
 
@@ -506,7 +506,7 @@ def broker_spans(
     )
     if options is None:
         return None
-    from kourou.broker.spans import BrokerSpans  # only tracing needs OpenTelemetry
+    from kourou.broker.telemetry.spans import BrokerSpans  # only tracing needs OpenTelemetry
 
     return BrokerSpans(start_export(options))
 

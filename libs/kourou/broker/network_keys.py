@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kourou.broker.registration import REMOTING, list_url
+from kourou.broker.network.registration import REMOTING, list_url
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.errors import ConfigError
 from kourou.service.advertised import advertised

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.listeners import Listening
-from kourou.broker.measures import Measures
+from kourou.broker.network.connections import Listening
 from kourou.broker.part_settings import policy_of, registry_of
-from kourou.broker.projector import HistoryExecutor
-from kourou.broker.store_runtime import StoreRuntime
+from kourou.broker.storage.projector import HistoryExecutor
+from kourou.broker.storage.store_runtime import StoreRuntime
+from kourou.broker.telemetry.measurements import Measures
 from kourou.clock import Clock
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore

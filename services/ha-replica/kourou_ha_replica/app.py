@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from kourou.broker.broker_service import BrokerService
-from kourou.broker.raft_service import RaftService
+from kourou.broker.raft.raft_service import RaftService
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.rocketmq_keys import BROKER_KEYS

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from kourou.broker.raft_service import RaftService
+from kourou.broker.raft.raft_service import RaftService
 from kourou.clock import SystemClock
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave

@@ -6,8 +6,8 @@ import pytest
 
 from kourou.broker.broker_service import broker_spans
 from kourou.broker.config import BrokerSettings
-from kourou.broker.effect_executor import EffectExecutor
-from kourou.broker.store_runtime import executor_of
+from kourou.broker.storage.effect_executor import EffectExecutor
+from kourou.broker.storage.store_runtime import executor_of
 from kourou.errors import ConfigError
 from kourou_rigs.otlp import OtlpReceiver
 

@@ -8,7 +8,7 @@ import pytest
 
 from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.broker.network_keys import BrokerRole
-from kourou.broker.open_store import _event_store_url
+from kourou.broker.storage.open_store import _event_store_url
 from kourou.broker.store_keys import FlushDiskType
 from kourou.errors import ConfigError
 from kourou.runtime.settings_registry import SettingsRegistry

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from kourou.broker import broker_service
-from kourou.broker import effect_executor as executor
 from kourou.broker.broker_service import CHANGING, BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
-from kourou.broker.store_runtime import StoreRuntime
+from kourou.broker.storage import effect_executor as executor
+from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.engine.effects import ChangeRole, CutLog
 from kourou.errors import Code, DiskFull
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse

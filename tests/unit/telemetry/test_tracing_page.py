@@ -15,7 +15,7 @@ import pytest
 
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
-from kourou.broker.spans import BrokerSpans
+from kourou.broker.telemetry.spans import BrokerSpans
 from kourou.cli import up
 from kourou.cli.main import EXIT_BAD_USAGE, main
 from kourou.cli.trace_option import LOCAL_COLLECTOR

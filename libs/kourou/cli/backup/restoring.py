@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from kourou.broker.bootstrap import record_beginning
+from kourou.broker.storage.bootstrap import record_beginning
 from kourou.cli.backup.folder import BackupFolder
 from kourou.cli.backup.manifest import Manifest
 from kourou.errors import ConfigError, Corrupt
