@@ -12,15 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.network.connections import LeaderLink, Listening
-from kourou.broker.network.registration import AddressServer, Identity, Registration, told_topics
+from kourou.broker.network.connections import LeaderLink, Listeners
+from kourou.broker.network.registration import (
+    AddressServer,
+    BrokerIdentity,
+    Registration,
+    registered_topics,
+)
 from kourou.broker.part_settings import role_of
 from kourou.broker.role_session import RoleSession, SessionContext
-from kourou.broker.storage.bootstrap import Bootstrap, RestartLog, Wanted
+from kourou.broker.storage.bootstrap import Bootstrap, RestartLog, RestartRequest
 from kourou.broker.storage.open_store import open_store
 from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
 from kourou.broker.telemetry.exporter_page import ExporterPage, PageQuestions, exporter_page
-from kourou.broker.telemetry.measurements import Measures
+from kourou.broker.telemetry.measurements import Measurements
 from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
@@ -72,13 +77,15 @@ class BrokerService:
         self._address_server: AddressServer | None = None
         self._admin: AdminHttp | None = None
         self._spans: BrokerSpans | None = None
-        self._measures = Measures()
-        callbacks = TransportCallbacks(self._arrived, self._lost, self._post, self._measures.rpc)
+        self._measurements = Measurements()
+        callbacks = TransportCallbacks(
+            self._arrived, self._lost, self._post, self._measurements.rpc
+        )
         self._curve = settings.client_curve
         self._link = LeaderLink(callbacks, self._found_leader, self._clock, self._curve)
         questions = PageQuestions(self._post, self._clock)
-        self._exporter = ExporterPage(questions, self._measures, self._clock)
-        self._listening = Listening(
+        self._exporter = ExporterPage(questions, self._measurements, self._clock)
+        self._listening = Listeners(
             settings, callbacks, self._clock, self.server_type, self._link, questions
         )
         self._late = Bootstrap(
@@ -89,7 +96,7 @@ class BrokerService:
             still=self._is_late,
             curve=self._curve,
         )
-        self._fail: Callable[[BaseException], None] = _nobody
+        self._fail: Callable[[BaseException], None] = _raise
         self._renewing: asyncio.Task[None] | None = None
         self._due: CutLog | ChangeRole | RestartLog | None = None
         self._stopping = False
@@ -120,20 +127,26 @@ class BrokerService:
     async def _open(self) -> None:
         """Open the store and create everything that works on it."""
         found = await asyncio.to_thread(open_store, self.settings, self._disk)
-        protocols, told = self._listening.protocols, self._told()
+        protocols, callbacks = self._listening.protocols, self._runtime_callbacks()
         try:
             self._store_runtime = StoreRuntime(
-                self.settings, found, self._clock, protocols, told, self._spans, self._measures
+                self.settings,
+                found,
+                self._clock,
+                protocols,
+                callbacks,
+                self._spans,
+                self._measurements,
             )
             self._opened(self._store_runtime)
-            self._session = self._connected(found.booted.control, None)
+            self._session = self._connected(found.recovered.control, None)
         except BaseException:
             found.close()
             raise
 
-    def _told(self) -> RuntimeCallbacks:
+    def _runtime_callbacks(self) -> RuntimeCallbacks:
         """Return the callbacks for the effect executors."""
-        return RuntimeCallbacks(self._post, self._announce, self._fail)
+        return RuntimeCallbacks(self._post, self._register_now, self._fail)
 
     def _opened(self, store_runtime: StoreRuntime) -> None:
         """Called when the store is open, before a core works on it."""
@@ -144,11 +157,11 @@ class BrokerService:
         around = SessionContext(
             clock=self._clock,
             listening=self._listening,
-            measures=self._measures,
+            measurements=self._measurements,
             refuse=self._refuse,
             failed=self._fail,
             renew=self._renew,
-            begin=lambda effect: self._late.want(Wanted(effect.position, effect.common)),
+            begin=lambda effect: self._late.request(RestartRequest(effect.position, effect.common)),
             performers=self._performers(),
         )
         role = self._role(self._store_runtime.store, control, change)
@@ -168,7 +181,7 @@ class BrokerService:
         self._served = self._ready = True
         self._follow()
         await self._find_name_servers()
-        listening = self._listening.told
+        listening = self._listening.addresses
         if self._admin is not None:
             listening["admin"] = f"http://{self._admin.address}"
         return listening
@@ -286,7 +299,7 @@ class BrokerService:
             await self._leave_name_servers()
             await self._find_name_servers()
         elif self._registration is not None:
-            self._registration.announce(0)  # the epoch has changed, topics may have changed
+            self._registration.register_now(0)  # the epoch has changed, topics may have changed
 
     async def _renewed(self) -> None:
         """Wait for a replacement in progress, because it uses the store."""
@@ -360,10 +373,10 @@ class BrokerService:
             await self._registration.stop()
         self._address_server = self._registration = None
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> BrokerIdentity:
         settings = self.settings
         listeners = settings.listeners(self._listening.dial)
-        return Identity(
+        return BrokerIdentity(
             settings.broker_cluster_name,
             settings.broker_name,
             LEADER if self._session_leads else settings.broker_id,
@@ -377,10 +390,10 @@ class BrokerService:
         return Registration(
             addresses,
             self._identity(),
-            lambda: told_topics(self._parts().control, self._parts().policy.permission),
+            lambda: registered_topics(self._parts().control, self._parts().policy.permission),
             period_ms=settings.register_period_ms,
             timeout_ms=settings.register_timeout_ms,
-            announced=self._announced,
+            completed=self._registration_completed,
             filter_listeners=lambda: self._parts().filter_servers.told(),
             epoch=lambda: self._parts().control.replicas.epoch,
             promotion=lambda: self._parts().control.replicas.promotion,
@@ -395,13 +408,13 @@ class BrokerService:
         assert self._session is not None
         return self._session.parts
 
-    def _announce(self, number: int) -> None:
+    def _register_now(self, number: int) -> None:
         if self._registration is not None:
-            self._registration.announce(number)
+            self._registration.register_now(number)
         else:
-            self._announced(number)
+            self._registration_completed(number)
 
-    def _announced(self, number: int) -> None:
+    def _registration_completed(self, number: int) -> None:
         self._post(Announced(number))
 
     # -- requests -----------------------------------------------------------------------------
@@ -429,7 +442,7 @@ class BrokerService:
             self._spans.disconnected(peer)
         self._post(Disconnected(peer))
         if peer.carrier == LeaderLink.name and self._registration is not None:
-            self._registration.announce(0)  # name servers may know another leader by now
+            self._registration.register_now(0)  # name servers may know another leader by now
 
     def _refuse(self, item: Input) -> None:
         if isinstance(item, Received):
@@ -439,7 +452,7 @@ class BrokerService:
 
     def _answer(self, to: ReplyTo, code: int, remark: str) -> None:
         self._listening.protocols.reply(Reply(to, code, remark))
-        self._measures.rpc.answered(to, code)
+        self._measurements.rpc.answered(to, code)
 
     def _post(self, item: Input) -> None:
         if self._session is not None and not self._session.over:
@@ -452,7 +465,7 @@ class BrokerService:
             healthy=lambda: "" if self._is_healthy() else "stopped",
             ready=self._unready,
             metrics=lambda: (
-                b"" if self._store_runtime is None else self._store_runtime.figures.metrics()
+                b"" if self._store_runtime is None else self._store_runtime.report.metrics()
             ),
             config=self.settings.render,
             statistics=self._statistics,
@@ -468,7 +481,7 @@ class BrokerService:
         return exporter_page(
             self._parts(),
             store_runtime.store,
-            store_runtime.figures.table(),
+            store_runtime.report.table(),
             asked,
             address=address,
             wall_ms=self._clock.now_ms(),
@@ -515,5 +528,5 @@ def _cut(why: CutLog) -> Callable[[Store], object]:
     return lambda store: store.cut(why.position, why.confirmed)
 
 
-def _nobody(error: BaseException) -> None:
+def _raise(error: BaseException) -> None:
     raise error

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.network.connections import Listening
+from kourou.broker.network.connections import Listeners
 from kourou.broker.part_settings import policy_of, registry_of
 from kourou.broker.storage.projector import HistoryExecutor
 from kourou.broker.storage.store_runtime import StoreRuntime
-from kourou.broker.telemetry.measurements import Measures
+from kourou.broker.telemetry.measurements import Measurements
 from kourou.clock import Clock
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
@@ -61,8 +61,8 @@ class SessionContext:
     """
 
     clock: Clock
-    listening: Listening
-    measures: Measures
+    listening: Listeners
+    measurements: Measurements
     refuse: Callable[[Input], None]
     failed: Callable[[BaseException], None]
     renew: Callable[[CutLog | ChangeRole], None]
@@ -100,7 +100,7 @@ class RoleSession:
         self._performers: dict[type[Effect], Callable[[Any], None]] = {
             **performers,
             **self.history.performers(),
-            Reply: around.measures.rpc.watching(performers[Reply]),
+            Reply: around.measurements.rpc.watching(performers[Reply]),
             BeginLog: around.begin,
             CutLog: self._ended_by,
             ChangeRole: self._ended_by,
@@ -114,7 +114,7 @@ class RoleSession:
             refuse=around.refuse,
             inbox_inputs_max=settings.inbox_inputs_max,
         )
-        around.measures.loop = self.loop.statistics
+        around.measurements.loop = self.loop.statistics
 
     def _start(self, settings: BrokerSettings, control: ControlState, role: Role | None) -> Start:
         found = self._store_runtime.found
@@ -132,7 +132,7 @@ class RoleSession:
             registry=registry_of(settings),
             sync_flush=settings.sync_flush,
             flush_timeout_ms=settings.sync_flush_timeout_ms,
-            figures=self._store_runtime.figures.table,
+            figures=self._store_runtime.report.table,
             staged=store.staged,
             delays=found.delays,
             role=role,
@@ -190,8 +190,8 @@ class RoleSession:
         """Apply decisions in bytes that were copied while there was no core."""
         span = self.store.queue_range(CONTROL_TOPIC, 0)
         if span is not None and span[1] > self.parts.control.next_offset:
-            grown = [(CONTROL_TOPIC, 0, span[1])]
-            self.loop.post(Dispatched(grown, self.store.indexed))
+            advanced = [(CONTROL_TOPIC, 0, span[1])]
+            self.loop.post(Dispatched(advanced, self.store.indexed))
 
     async def _record(self, events: Sequence[Event], why: str) -> None:
         """Record one by one, because a large import may need more than one log segment."""
@@ -326,7 +326,7 @@ class RoleSession:
         """Return all statistics, for people."""
         projector = self._store_runtime.projector
         return {
-            **self._store_runtime.figures.statistics(),
+            **self._store_runtime.report.statistics(),
             "loop": self.loop.statistics(),
             "event_store": {
                 "behind": projector.behind if projector else 0,

@@ -45,7 +45,7 @@ MILLISECONDS = 1_000
 PAIRS_TRIED = 32
 
 
-class Listening:
+class Listeners:
     """A broker's listeners: for Kourou clients, for replicas, and two for RocketMQ clients."""
 
     def __init__(
@@ -124,9 +124,9 @@ class Listening:
             self.remoting.listen(self._settings.tcp_listeners)
 
     @staticmethod
-    def _is_bound(carrier: ZmqProtocol | RemotingProtocol, address: str) -> bool:
+    def _is_bound(protocol: ZmqProtocol | RemotingProtocol, address: str) -> bool:
         try:
-            carrier.listen({"internal": address})
+            protocol.listen({"internal": address})
         except ConfigError:  # in use by another process; another port is tried
             return False
         return True
@@ -159,7 +159,7 @@ class Listening:
         return self._settings.store_port(self.zmq.server().port, tcp_port)
 
     @property
-    def told(self) -> dict[str, str]:
+    def addresses(self) -> dict[str, str]:
         """The listening addresses, for people and for the parent process."""
         dial = self.dial
         found = {"zmq": f"tcp://{dial['zmq']}"}
@@ -196,7 +196,7 @@ class LeaderLink:
         curve: ClientCurve | None = None,
     ) -> None:
         self._callbacks = callbacks
-        self._told = connected
+        self._on_connected = connected
         self._curve = curve
         self._clock = clock
         self._complaints = RateLimitedLog(_log, clock)
@@ -238,7 +238,7 @@ class LeaderLink:
         self._lost()
         self._peer = Peer(next_peer_id(), self.name, split_address(self.address), self.name)
         _log.info("connected to the leader at %s", self.address)
-        self._told(self._peer, self.leader)
+        self._on_connected(self._peer, self.leader)
 
     def _lost(self) -> None:
         peer, self._peer = self._peer, None

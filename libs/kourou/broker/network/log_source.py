@@ -28,7 +28,7 @@ _TRIES = 5
 """Number of attempts to read the pieces of a beginning, which retention may change."""
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Bytes of the log from `header.position` on; empty at its end."""
 
     header: FetchLogResponse
@@ -108,23 +108,23 @@ class LogSource:
             raise Corrupt(f"the start of the log that {self.address} returned is damaged")
         return bytes(pieces)
 
-    async def fetch(self, position: int, max_bytes: int = FETCH_BYTES_MAX) -> Piece:
+    async def fetch(self, position: int, max_bytes: int = FETCH_BYTES_MAX) -> LogPiece:
         """Fetch the log from `position` on, including damaged regions as such; see FETCH_LOG."""
         reply = await self._ask(
             FetchLog(group=self.group, position=position, max_bytes=max_bytes, damaged=True)
         )
         assert isinstance(reply.header, FetchLogResponse), reply.header
         body = reply.body
-        return Piece(reply.header, memoryview(body[0] if len(body) == 1 else b"".join(body)))
+        return LogPiece(reply.header, memoryview(body[0] if len(body) == 1 else b"".join(body)))
 
     async def _ask(self, request: Request) -> Reply:
         reply = await self._connection.request(request, timeout_ms=self._timeout_ms)
         if reply.code != Code.SUCCESS:
-            raise _told(self.address, error_from_code(reply.code, reply.remark))
+            raise _with_address(self.address, error_from_code(reply.code, reply.remark))
         return reply
 
 
-def _told(address: str, error: KourouError) -> KourouError:
+def _with_address(address: str, error: KourouError) -> KourouError:
     """Add the sender's address to the error."""
     error.message = f"{address}: {error.message}"
     error.args = (error.message,)

@@ -48,7 +48,7 @@ RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BrokerIdentity:
     """The identity to register.
 
     `broker_addr` is the address for RocketMQ clients, or for Kourou clients if TCP is disabled.
@@ -67,7 +67,9 @@ FilterListeners = Callable[[], Sequence[dict[str, str]]]
 """The listeners of each filter server: `transport:listener` -> `host:port`."""
 
 
-def told_topics(control: ControlState, permission: int) -> tuple[list[TopicConfig], DataVersion]:
+def registered_topics(
+    control: ControlState, permission: int
+) -> tuple[list[TopicConfig], DataVersion]:
     """Return the topics as registered: no topic allows more than the broker's permission.
 
     Name servers read the table only if its version has changed. Therefore the version includes that
@@ -92,24 +94,24 @@ def tcp_addresses(listeners: Sequence[dict[str, str]]) -> tuple[str, ...]:
 
 @dataclass(slots=True, eq=False)
 class _NameServer:
-    """One name server. `wanted` is set to register immediately.
+    """One name server. `due` is set to register immediately.
 
-    `told` is the number of the newest announcement that it has received.
+    `received` is the number of the newest announcement that it has received.
     """
 
     address: str
     connection: ZmqConnection | RemotingConnection
-    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    due: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     registered: bool = False
-    told: int = 0
+    received: int = 0
 
 
 class Registration:
     """Registers with all name servers of a list; `follow` replaces the list.
 
     Addresses are `host:port` of ZeroMQ listeners, or `remoting://host:port` of RocketMQ's own name
-    servers; the latter receive only the listener in `broker_addr`. `announced` is called with the
+    servers; the latter receive only the listener in `broker_addr`. `completed` is called with the
     number of an announcement when every reachable name server has it. `epoch` returns the newest
     epoch of the log, `promotion` the epoch of its newest promotion. `fenced` receives a higher
     epoch: on a leader, the name server has refused it; on a follower, a promotion must exceed that
@@ -120,12 +122,12 @@ class Registration:
     def __init__(
         self,
         addresses: Sequence[str],
-        identity: Identity,
+        identity: BrokerIdentity,
         topics: Topics,
         *,
         period_ms: int,
         timeout_ms: int,
-        announced: Callable[[int], None] = lambda number: None,
+        completed: Callable[[int], None] = lambda number: None,
         filter_listeners: FilterListeners = tuple,
         epoch: Callable[[], int | None] = lambda: None,
         promotion: Callable[[], int | None] = lambda: None,
@@ -137,7 +139,7 @@ class Registration:
         self._answered, self._hurry = answered, hurry
         self._epoch, self._promotion = epoch, promotion
         self._fenced = fenced
-        self._announced = announced
+        self._completed = completed
         self._number = self._known_number = 0
         self._first_addresses = addresses
         self._identity = identity
@@ -148,7 +150,7 @@ class Registration:
         self._timeout_ms = timeout_ms
         self._servers: dict[str, _NameServer] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._judged = asyncio.Event()
+        self._decided = asyncio.Event()
 
     @property
     def registered(self) -> dict[str, bool]:
@@ -166,37 +168,37 @@ class Registration:
             task = asyncio.create_task(self._leave(server))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
-        self._tell()
+        self._report()
         for address in addresses:
             if address not in self._servers:
                 server = self._servers[address] = _NameServer(address, _dial(address, self._curve))
                 server.task = asyncio.create_task(self._keep_registered(server))
 
-    def become(self, identity: Identity) -> None:
+    def become(self, identity: BrokerIdentity) -> None:
         """Register another identity (role) at the same address from now on.
 
         Name servers drop what they knew of that address.
         """
         self._identity = identity
-        self.announce(0)
+        self.register_now(0)
 
-    def announce(self, number: int) -> None:
+    def register_now(self, number: int) -> None:
         """Register now, because topics changed. Calls in one loop iteration are combined.
 
         Announcements have increasing numbers; 0 requests no notification.
         """
         self._number = max(self._number, number)
         for server in self._servers.values():
-            server.wanted.set()
-        self._tell()
+            server.due.set()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Report the newest announcement that all registered name servers have."""
-        told = [server.told for server in self._servers.values() if server.registered]
-        number = min(told, default=self._number)
+        received = [server.received for server in self._servers.values() if server.registered]
+        number = min(received, default=self._number)
         if number > self._known_number:
             self._known_number = number
-            self._announced(number)
+            self._completed(number)
 
     async def first(self, timeout_s: float) -> None:
         """Wait until a name server has registered this broker, or until the timeout.
@@ -207,7 +209,7 @@ class Registration:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                await self._judged.wait()
+                await self._decided.wait()
         except TimeoutError:
             _log.warning(
                 "this broker is not registered with a name server yet; retrying %s",
@@ -226,12 +228,12 @@ class Registration:
 
     async def _keep_registered(self, server: _NameServer) -> None:
         while True:
-            server.wanted.clear()
+            server.due.clear()
             done = await self._register(server)
             try:
                 rests = done and not self._hurry()
                 async with asyncio.timeout(self._period_s if rests else RETRY_S):
-                    await server.wanted.wait()
+                    await server.due.wait()
             except TimeoutError:
                 continue
 
@@ -264,7 +266,7 @@ class Registration:
             return False
         done = reply.code == Code.SUCCESS
         if done:
-            server.told = number
+            server.received = number
         self._note(server, done=done, why=reply.remark)
         if not isinstance(reply.header, RegisterBrokerResponse):
             return done
@@ -273,7 +275,7 @@ class Registration:
         if reply.header.epoch is None:
             return done
         self._fenced(reply.header.epoch)  # before the broker is reported as ready
-        self._judged.set()
+        self._decided.set()
         return True  # an immediate retry would change nothing
 
     def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
@@ -283,8 +285,8 @@ class Registration:
             _log.warning("name server %s does not respond: %s", server.address, why)
         server.registered = done
         if done:
-            self._judged.set()
-        self._tell()
+            self._decided.set()
+        self._report()
 
     async def _leave(self, server: _NameServer) -> None:
         """Stop registering there, and unregister if this broker is registered."""
@@ -352,18 +354,18 @@ class AddressServer:
         self._list = NameServerList(url, _log, fetch=fetch)
         self._follow = follow
         self._sleep = sleep
-        self._asked = asyncio.Event()
+        self._polled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start polling on the running loop."""
-        self._task = asyncio.create_task(self._keep_asking())
+        self._task = asyncio.create_task(self._poll())
 
     async def first(self, timeout_s: float) -> None:
         """Wait until the first poll has ended, or until the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._asked.wait()
+                await self._polled.wait()
         except TimeoutError:
             _log.warning(
                 "the address server %s has not returned the name server list yet", self._list.url
@@ -380,11 +382,11 @@ class AddressServer:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def _keep_asking(self) -> None:
+    async def _poll(self) -> None:
         while True:
             if await self._list.refresh():
                 self._follow(_endpoints(self._list.addresses))
-            self._asked.set()
+            self._polled.set()
             await self._sleep(LIST_REFRESH_S if self._list.addresses else LIST_RETRY_S)
 
 

@@ -444,9 +444,9 @@ def _forwarded(wanted: Forward, outcome: Outcome) -> Reply:
             raise outcome
         code, remark, header = decode_reply(outcome, REQUESTS[wanted.request.code].response)
     except Unavailable as error:
-        told = f"the leader {member} cannot be reached: {error.message}; nothing was done"
-        return Reply(to, Code.SERVICE_NOT_AVAILABLE, told)
+        remark = f"the leader {member} cannot be reached: {error.message}; nothing was done"
+        return Reply(to, Code.SERVICE_NOT_AVAILABLE, remark)
     except KourouError as error:
-        told = f"the reply of the leader {member} was lost: {error.message}"
-        return Reply(to, Code.OUTCOME_UNKNOWN, told)
+        remark = f"the reply of the leader {member} was lost: {error.message}"
+        return Reply(to, Code.OUTCOME_UNKNOWN, remark)
     return Reply(to, code, remark, header, outcome.body)

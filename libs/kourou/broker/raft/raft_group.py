@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kourou.broker.raft.peer_links import PeerLinks
-from kourou.broker.raft.repairs import Damaged, Repairs
+from kourou.broker.raft.repairs import DamagedLog, Repairs
 from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.clock import Clock
 from kourou.engine import inputs as engine
@@ -58,7 +58,7 @@ PREFER_PAUSE_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class GroupCallbacks:
     """The callbacks of the group: `role` for a new role, `cut` and `begin` for changes of the log.
 
     They are called between iterations of the broker's loop. `post` passes an input to the current
@@ -84,7 +84,7 @@ class RaftGroup:
         clock: Clock,
         links: PeerLinks,
         chance: Chance,
-        word: Word,
+        callbacks: GroupCallbacks,
         preferred: str | None = None,
         *,
         born_anyway: bool = False,
@@ -94,12 +94,12 @@ class RaftGroup:
         self.settings = settings
         self._preferred = preferred
         self._prefer_at_ms = 0
-        self._standing = VoterStatusLog(clock.monotonic_ms())
+        self._voter_status = VoterStatusLog(clock.monotonic_ms())
         self._clock = clock
         self._links = links
         self._chance = chance
-        self._word = word
-        self._vote: VoteHand | None = None
+        self._callbacks = callbacks
+        self._vote: VoteWriter | None = None
         self._store_runtime: StoreRuntime | None = None
         self._core: Member | None = None
         self._inbox: deque[Input] = deque()
@@ -114,8 +114,8 @@ class RaftGroup:
             settings.peers,
             log=self._damaged,
             fetch=links.fetch,
-            mended=self._turn_soon,
-            failed=word.failed,
+            repaired=self._turn_soon,
+            failed=callbacks.failed,
         )
         self.leader_address = ""
 
@@ -125,7 +125,7 @@ class RaftGroup:
         self,
         store_runtime: StoreRuntime,
         epochs: Sequence[tuple[int, int]],
-        vote: VoteHand,
+        vote: VoteWriter,
         address: str,
         copies: CopySpans | None = None,
     ) -> None:
@@ -162,7 +162,7 @@ class RaftGroup:
 
         Raises Corrupt if the log is not as requested.
         """
-        found = store_runtime.found.booted.control.replicas.epochs
+        found = store_runtime.found.recovered.control.replicas.epochs
         if isinstance(done, happened.LogCut):
             wanted, end = self._member.log.epochs, store_runtime.store.end
             pairs = [pair for pair in wanted.opened() if pair[1] < end]
@@ -172,7 +172,7 @@ class RaftGroup:
                     f"{Epochs(found, end)!r}"
                 )
         self._store_runtime = store_runtime
-        self._tell(done)
+        self._enqueue(done)
 
     async def stop(self) -> None:
         """Leave the group: nothing is received, sent or written any more."""
@@ -211,21 +211,21 @@ class RaftGroup:
     def flushed(self, position: int) -> None:
         """Record that the log is on disk below `position`; ignored while no store is attached."""
         if self._store_runtime is not None:
-            self._tell(happened.Flushed(position))
+            self._enqueue(happened.Flushed(position))
 
     def vote_saved(self) -> None:
         """Record that the oldest pending vote is on disk."""
-        self._tell(happened.VoteSaved())
+        self._enqueue(happened.VoteSaved())
 
     def hand_over(self, target: str) -> None:
         """Transfer leadership to `target`, for an operator; "" is the most up-to-date replica."""
-        self._tell(happened.HandOver(target))
+        self._enqueue(happened.HandOver(target))
 
     def store_failed(self, reason: str) -> None:
         """Record a disk failure: the process ends, and acknowledges nothing until then."""
-        self._tell(happened.StoreFailed(reason))
+        self._enqueue(happened.StoreFailed(reason))
 
-    def _tell(self, item: Input) -> None:
+    def _enqueue(self, item: Input) -> None:
         self._inbox.append(item)
         self._turn_soon()
 
@@ -247,7 +247,7 @@ class RaftGroup:
         except Exception as error:  # noqa: BLE001 - whatever it is, the state is not to be trusted
             _log.critical("the Raft replica failed unexpectedly", exc_info=error)
             self._takes_part = False
-            self._word.failed(error)
+            self._callbacks.failed(error)
         finally:
             self._in_turn = False
 
@@ -291,7 +291,7 @@ class RaftGroup:
         self._turn()
         self._repairs.look()
         self._give_way()
-        self._standing.look(self._member, self._clock.monotonic_ms())
+        self._voter_status.look(self._member, self._clock.monotonic_ms())
 
     def _give_way(self) -> None:
         """Transfer leadership to the preferred replica when it is near the end of the log."""
@@ -322,17 +322,17 @@ class RaftGroup:
             case wants.Confirmed(position):
                 if self._copies:
                     self._copies.confirmed(position)
-                self._word.post(engine.Confirmed(position))
+                self._callbacks.post(engine.Confirmed(position))
             case wants.SaveVote():
                 assert self._vote is not None
                 self._vote.save(Vote(effect.epoch, effect.voted_for, effect.joining, effect.lived))
-                self._standing.written(joining=effect.joining)
+                self._voter_status.written(joining=effect.joining)
             case wants.RoleChanged():
                 self._role_changed(effect)
             case wants.CutLog():
-                self._word.cut(effect)
+                self._callbacks.cut(effect)
             case wants.BeginLog():
-                self._word.begin(effect)
+                self._callbacks.begin(effect)
             case wants.Fetch():
                 self._fetch(effect)
             case wants.NeedsRepair():
@@ -345,7 +345,7 @@ class RaftGroup:
                 )
             case wants.Halt(reason):
                 _log.critical("this replica stops: %s", reason)
-                self._word.failed(Corrupt(reason))
+                self._callbacks.failed(Corrupt(reason))
 
     def _write(self, effect: wants.WriteChunk) -> None:
         """Append a chunk.
@@ -364,7 +364,7 @@ class RaftGroup:
             return
         if copies is not None:
             copies.replicated(effect.body, end, began_ns)
-        self._word.post(engine.Copied(end))
+        self._callbacks.post(engine.Copied(end))
         self._store_runtime.executor.copied()
 
     def _flush(self) -> None:
@@ -380,27 +380,27 @@ class RaftGroup:
         )
         if not effect.leader:
             self.leader_address = ""
-        self._word.role(effect)
+        self._callbacks.role(effect)
 
     # -- requests to other replicas ----------------------------------------------------------------
 
     def _fetch(self, effect: wants.Fetch) -> None:
         def done(answer: FetchLogResponse | KourouError, body: Buffer) -> None:
             if isinstance(answer, KourouError):
-                self._tell(happened.FetchFailed(effect.serial))
+                self._enqueue(happened.FetchFailed(effect.serial))
             else:
-                self._tell(happened.Fetched(effect.serial, answer, body))
+                self._enqueue(happened.Fetched(effect.serial, answer, body))
 
         request = FetchLog(
             group=self.settings.group, position=effect.position, max_bytes=effect.max_bytes
         )
         self._links.fetch(effect.member, request, done, self.settings.fetch_timeout_ms)
 
-    def _damaged(self) -> Damaged | None:
+    def _damaged(self) -> DamagedLog | None:
         log = self._member.log
         if self._store_runtime is None or log.cutting:
             return None
-        return Damaged(self._store_runtime.store, log.epochs, log.confirmed)
+        return DamagedLog(self._store_runtime.store, log.epochs, log.confirmed)
 
     # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
 
@@ -581,7 +581,7 @@ class VoterStatusLog:
         )
 
 
-class VoteHand:
+class VoteWriter:
     """Writes votes to disk, in order, before they are reported.
 
     An election waits for this write, so it has a thread of its own: the loop's other threads may

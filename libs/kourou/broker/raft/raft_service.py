@@ -23,8 +23,8 @@ from kourou.broker.broker_service import CHANGING, BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import raft_settings_of
 from kourou.broker.raft.peer_links import PeerLinks, raft_messages
-from kourou.broker.raft.raft_group import RaftGroup, VoteHand, Word
-from kourou.broker.storage.bootstrap import RestartLog, Wanted
+from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup, VoteWriter
+from kourou.broker.storage.bootstrap import RestartLog, RestartRequest
 from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
@@ -66,12 +66,12 @@ class RaftService(BrokerService):
         self._links = PeerLinks(
             settings.raft_self or "",
             settings.raft_peers,
-            reply=self._measures.rpc.watching(self._reply),
+            reply=self._measurements.rpc.watching(self._reply),
             clock=self._clock,
             curve=self._curve,
         )
         self._listening.protocols.add(self._links)
-        word = Word(
+        callbacks = GroupCallbacks(
             role=self._role_changed,
             cut=self._change_log,
             begin=self._begins_late,
@@ -83,11 +83,11 @@ class RaftService(BrokerService):
             self._clock,
             self._links,
             Random(),
-            word,
+            callbacks,
             settings.preferred_leader_id,
             born_anyway=settings.raft_new_group,
         )
-        self._vote: VoteHand | None = None
+        self._vote: VoteWriter | None = None
         #: The epoch that the core leads; 0 if it follows.
         self._led = 0
         self._lead_at_ms = 0
@@ -96,9 +96,9 @@ class RaftService(BrokerService):
 
     # -- lifecycle ---------------------------------------------------------------------------------
 
-    def _told(self) -> RuntimeCallbacks:
+    def _runtime_callbacks(self) -> RuntimeCallbacks:
         return RuntimeCallbacks(
-            self._post, self._announce, self._failed, self._group.appended, self._group.flushed
+            self._post, self._register_now, self._failed, self._group.appended, self._group.flushed
         )
 
     def _opened(self, store_runtime: StoreRuntime) -> None:
@@ -111,21 +111,21 @@ class RaftService(BrokerService):
                 "its majority is two. Use three replicas, which can lose one, or a "
                 "leader with a follower (brokerRole), which continues without one of them"
             )
-        booted = store_runtime.found.booted
-        if booted.imported:
+        recovered = store_runtime.found.recovered
+        if recovered.imported:
             raise ConfigError(
-                f"another broker made {len(booted.imported)} changes to config/*.json of "
+                f"another broker made {len(recovered.imported)} changes to config/*.json of "
                 "this store, which only a leader can record",
                 hint="start `kourou broker` on this store once, then the group; or delete the "
                 "config folder of the store to use the state of the group",
             )
-        self._vote = VoteHand(
+        self._vote = VoteWriter(
             self._disk or RealDisk(),
             store_runtime.store.paths,
             saved=self._group.vote_saved,
             failed=self._failed,
         )
-        epochs = booted.control.replicas.epochs
+        epochs = recovered.control.replicas.epochs
         copies = None if self._spans is None else self._spans.copies
         self._group.prepare(store_runtime, epochs, self._vote, self._identity().broker_addr, copies)
 
@@ -202,7 +202,7 @@ class RaftService(BrokerService):
 
     def _begins_late(self, effect: wants.BeginLog) -> None:
         confirmed = self._parts().confirmations.confirmed
-        self._late.want(Wanted(effect.position, confirmed, effect.epoch))
+        self._late.request(RestartRequest(effect.position, confirmed, effect.epoch))
 
     def _restart_log(self, known: RestartLog) -> None:
         """Restart the log, unless another leader has made that unnecessary in the meantime."""

@@ -34,7 +34,7 @@ PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class DamagedLog:
     """A snapshot of this replica's log for the repair."""
 
     store: Store
@@ -80,9 +80,9 @@ class Repairs:
         group: str,
         peers: Sequence[str],
         *,
-        log: Callable[[], Damaged | None],
+        log: Callable[[], DamagedLog | None],
         fetch: Callable[[str, FetchLog, Fetched, int], None],
-        mended: Callable[[], None],
+        repaired: Callable[[], None],
         failed: Callable[[BaseException], None],
         pause_s: float = PAUSE_S,
     ) -> None:
@@ -90,14 +90,14 @@ class Repairs:
         self._peers = peers
         self._log = log
         self._fetch = fetch
-        self._mended, self._failed = mended, failed
+        self._on_repaired, self._failed = repaired, failed
         self._pause_s = pause_s
         self._busy = self._over = False
         self._resting: asyncio.TimerHandle | None = None
         self._at = 0  # in this round: everything below has been requested
         self._fruitless = False  # in this round: something could not be repaired
         self._silent: set[str] = set()  # in this round: replicas that did not reply are skipped
-        self._told: dict[tuple[int, str], str] = {}
+        self._logged: dict[tuple[int, str], str] = {}
 
     def look(self) -> None:
         """Start a round, if anything is damaged and none is in progress."""
@@ -121,7 +121,7 @@ class Repairs:
         if region is None:
             self._end(log)
             return
-        self._tell_once(
+        self._log_once(
             logging.WARNING,
             (region.start, ""),
             f"the log is damaged from {region.start} to {region.end} "
@@ -133,7 +133,7 @@ class Repairs:
 
     def _ask(self, question: _Question) -> None:
         if self._over or not question.others:
-            self._nobody_helps(question)
+            self._give_up(question)
             return
         member, at = question.others.popleft(), question.at
 
@@ -141,7 +141,7 @@ class Repairs:
             if self._over:
                 return
             if self._repaired(question, member, answer, body):
-                self._mended()
+                self._on_repaired()
                 self._go_on()
             elif not self._over:
                 self._ask(question)
@@ -154,7 +154,7 @@ class Repairs:
         )
         self._fetch(member, request, done, TIMEOUT_MS)
 
-    def _nobody_helps(self, question: _Question) -> None:
+    def _give_up(self, question: _Question) -> None:
         """Continue with the next position, in another loop iteration: there may be many."""
         if self._over:
             return
@@ -162,13 +162,13 @@ class Repairs:
         self._at = question.next_at
         asyncio.get_running_loop().call_soon(self._go_on)
 
-    def _end(self, log: Damaged | None) -> None:
+    def _end(self, log: DamagedLog | None) -> None:
         """End the round: drop messages about repaired regions, and pause if some are left."""
         self._busy, self._at = False, 0
         self._silent.clear()
         if log is not None:
-            told = self._told.items()
-            self._told = {key: text for key, text in told if log.is_damaged(key[0])}
+            logged = self._logged.items()
+            self._logged = {key: text for key, text in logged if log.is_damaged(key[0])}
         if self._fruitless and not self._over:
             loop = asyncio.get_running_loop()
             self._resting = loop.call_later(self._pause_s, self._rested)
@@ -191,7 +191,7 @@ class Repairs:
         if isinstance(answer, KourouError):
             if not isinstance(answer, Corrupt | Rejected):
                 self._silent.add(member)
-            self._tell_once(
+            self._log_once(
                 logging.INFO,
                 (at, member),
                 f"{member} cannot repair the log at {at}: {answer}",
@@ -205,7 +205,7 @@ class Repairs:
         if answer.damage:
             if answer.end > at:
                 question.next_at = min(question.next_at, answer.end)
-            self._tell_once(
+            self._log_once(
                 logging.INFO, (at, member), f"{member} is damaged at {at} as well: {answer.damage}"
             )
             return False
@@ -216,7 +216,7 @@ class Repairs:
             self._failed(error)
             return False
         except (Corrupt, Rejected, DiskFull) as error:
-            self._tell_once(
+            self._log_once(
                 logging.INFO,
                 (at, member),
                 f"{member} cannot repair the log at {at}: {error}",
@@ -225,8 +225,8 @@ class Repairs:
         _log.warning("the log was repaired from %d to %d with data from %s", at, end, member)
         return True
 
-    def _tell_once(self, level: int, key: tuple[int, str], text: str) -> None:
+    def _log_once(self, level: int, key: tuple[int, str], text: str) -> None:
         """Log a text once, although every round produces it again for the same position."""
-        if self._told.get(key) != text:
-            self._told[key] = text
+        if self._logged.get(key) != text:
+            self._logged[key] = text
             _log.log(level, "%s", text)

@@ -54,7 +54,7 @@ class RestartLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RestartRequest:
     """The request to restart the log at `position` or above.
 
     `epoch`: the required epoch of the byte before, if known. `common`: everything below it is part
@@ -67,7 +67,7 @@ class Wanted:
 
 
 class Bootstrap:
-    """Requests the state before the leader's log; `told` gets the first reply that matches.
+    """Requests the state before the leader's log; `answered` gets the first reply that matches.
 
     `others` are the addresses to try, in this order: the leader's, or those of all other replicas;
     each is a listener for replicas or for clients. `still` says whether the state is still needed:
@@ -79,7 +79,7 @@ class Bootstrap:
         group: str,
         clock: Clock,
         others: Callable[[], Sequence[str]],
-        told: Callable[[RestartLog], None],
+        answered: Callable[[RestartLog], None],
         *,
         still: Callable[[], bool] = lambda: True,
         pause_s: float = PAUSE_S,
@@ -89,17 +89,17 @@ class Bootstrap:
         self._curve = curve
         self._clock = clock
         self._others = others
-        self._told = told
+        self._answered = answered
         self._still = still
         self._pause_s = pause_s
-        self._wanted: Wanted | None = None
+        self._request: RestartRequest | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def want(self, wanted: Wanted) -> None:
+    def request(self, request: RestartRequest) -> None:
         """Start to request; if requests are in progress, replace what they require."""
-        self._wanted = wanted
+        self._request = request
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._until_told())
+            self._task = asyncio.get_running_loop().create_task(self._until_answered())
 
     async def stop(self) -> None:
         """Stop: the replica is no longer behind, leads, or ends."""
@@ -108,7 +108,7 @@ class Bootstrap:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _until_told(self) -> None:
+    async def _until_answered(self) -> None:
         complaint = ""
         while self._still():
             for address in self._others():
@@ -125,21 +125,21 @@ class Bootstrap:
                         )
                 else:
                     if self._still():
-                        self._told(found)
+                        self._answered(found)
                     return
             await asyncio.sleep(self._pause_s)
 
     async def _ask(self, address: str) -> RestartLog:
         async with LogSource(address, self._group, self._clock, curve=self._curve) as source:
             found, body = await source.beginning()
-        wanted = self._wanted
-        assert wanted is not None
-        if found.position < wanted.position:
+        request = self._request
+        assert request is not None
+        if found.position < request.position:
             raise Corrupt(f"its log still starts at {found.position}")
-        if found.position == wanted.position and wanted.epoch not in (None, found.epoch):
+        if found.position == request.position and request.epoch not in (None, found.epoch):
             raise Corrupt(
                 f"the byte before {found.position} belongs to epoch {found.epoch} there, "
-                f"but to epoch {wanted.epoch} at the leader"
+                f"but to epoch {request.epoch} at the leader"
             )
         _log.info(
             "%s returned the state before position %d of the log: %d control events, %d bytes",
@@ -148,7 +148,7 @@ class Bootstrap:
             found.next_offset,
             len(body),
         )
-        return RestartLog(found.position, found.epoch, wanted.common, body)
+        return RestartLog(found.position, found.epoch, request.common, body)
 
 
 # -- at startup -----------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ Progress = dict[str, dict[str, dict[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ConfigTables:
     """Tables read from files; None if a file is missing or was not changed by another broker.
 
     `offsets` is group -> topic -> queue id -> offset. `filters` are Kourou's own table.
@@ -59,8 +59,8 @@ class ConfigMirror:
         self._disk = disk
         self._paths = paths
         self._files = ConfigFiles(disk, paths)
-        self._foreign = self._files.foreign_changes()
-        self._foreign_delays = self._files.delays_are_foreign()
+        self._external = self._files.foreign_changes()
+        self._external_delays = self._files.delays_are_foreign()
         self._control: ControlState | None = None
         self._commits: Commits | None = None
         self._delays: Delays | None = None
@@ -71,11 +71,11 @@ class ConfigMirror:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def foreign(self) -> Tables:
+    def external(self) -> ConfigTables:
         """Return the tables that another broker changed. Raises Corrupt for unreadable files."""
-        return self._read(self._foreign)
+        return self._read(self._external)
 
-    def everything(self) -> Tables:
+    def everything(self) -> ConfigTables:
         """Return all tables. Raises Corrupt for unreadable files."""
         tables = self._read([TOPICS, GROUPS, OFFSETS])
         return replace(tables, filters=read_filters(self._disk, self._paths))
@@ -87,21 +87,21 @@ class ConfigMirror:
         is used regardless of its writer, because this broker's own file is never ahead of the log.
         Raises Corrupt for an unreadable file.
         """
-        if known and not self._foreign_delays:
+        if known and not self._external_delays:
             return {}
         loaded = self._files.load_delays()
         if loaded is not None and loaded.note:
             _log.warning("%s", loaded.note)
         return {} if loaded is None else loaded.value
 
-    def _read(self, names: list[str]) -> Tables:
+    def _read(self, names: list[str]) -> ConfigTables:
         topics = self._files.load_topics() if TOPICS in names else None
         groups = self._files.load_groups() if GROUPS in names else None
         offsets = self._files.load_offsets() if OFFSETS in names else None
         for loaded in (topics, groups, offsets):
             if loaded is not None and loaded.note:
                 _log.warning("%s", loaded.note)
-        return Tables(
+        return ConfigTables(
             None if topics is None else topics.value.topics,
             None if groups is None else groups.value.groups,
             None if offsets is None else _by_group(offsets.value),

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kourou.broker.storage.config_mirror import Tables
+from kourou.broker.storage.config_mirror import ConfigTables
 from kourou.engine import control_log
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
@@ -35,7 +35,7 @@ _log = logging.getLogger("kourou.broker")
 
 
 @dataclass(slots=True)
-class Booted:
+class RecoveredControl:
     """The rebuilt state, and the events that must be recorded before serving."""
 
     control: ControlState
@@ -45,18 +45,18 @@ class Booted:
 class TableSource(Protocol):
     """The configuration files, as kourou.broker.storage.config_mirror reads them."""
 
-    def foreign(self) -> Tables:
+    def external(self) -> ConfigTables:
         """Return the tables that another broker has written since this broker's last write."""
         ...
 
-    def everything(self) -> Tables:
+    def everything(self) -> ConfigTables:
         """Return all tables."""
         ...
 
 
-def boot_control(
+def recover_control(
     view: StoreView, events: EventStore | None, files: TableSource, rules: TopicRules
-) -> Booted:
+) -> RecoveredControl:
     """Rebuild the control state, and detect changes that another broker made.
 
     Without an event store (it is unreachable) the log and the files must suffice. Raises Corrupt if
@@ -95,13 +95,13 @@ def boot_control(
             evolve(control, recorded)
         if events is not None and writable:
             writable = _project(events, batch)
-    imported = [_with_ends(view, one) for one in _differences(control, files.foreign(), rules)]
+    imported = [_with_ends(view, one) for one in _differences(control, files.external(), rules)]
     if imported:
         _log.warning("importing %d changes from config/*.json", len(imported))
-    return Booted(control, imported)
+    return RecoveredControl(control, imported)
 
 
-def _filters(tables: Tables, high: int) -> Filters:
+def _filters(tables: ConfigTables, high: int) -> Filters:
     """Return the filters of Kourou's own file; the log's newer events are applied later."""
     if tables.filters is None:
         return Filters()
@@ -113,7 +113,7 @@ def _filters(tables: Tables, high: int) -> Filters:
     return filters
 
 
-def _differences(control: ControlState, tables: Tables, rules: TopicRules) -> list[Event]:
+def _differences(control: ControlState, tables: ConfigTables, rules: TopicRules) -> list[Event]:
     """Return the changes in the files as events; a table that was not read counts as equal."""
     return decide_import(
         control,
@@ -207,10 +207,10 @@ def _restart_log(events: EventStore, control: ControlState) -> None:
 
 def read_control_events(view: StoreView, offset: int, below: int) -> list[Recorded]:
     """See kourou.engine.control_log."""
-    return control_log.read_control_events(view, offset, below, _tell)
+    return control_log.read_control_events(view, offset, below, _log_error)
 
 
-def _tell(text: str) -> None:
+def _log_error(text: str) -> None:
     _log.error("%s", text)
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from kourou.broker.storage.retention_executor import RetentionExecutor
-from kourou.broker.telemetry.measurements import Measures
+from kourou.broker.telemetry.measurements import Measurements
 from kourou.clock import Clock
 from kourou.engine.effects import (
     Announce,
@@ -84,22 +84,22 @@ class EffectExecutor:
         protocols: ProtocolServers,
         post: Callable[[Input], None],
         config_changed: Callable[[str], None],
-        announce: Callable[[int], None],
+        register_now: Callable[[int], None],
         failed: Callable[[BaseException], None],
         events_projected: Callable[[], int | None] = lambda: None,
-        measures: Measures | None = None,
+        measurements: Measurements | None = None,
         appended: Callable[[int], None] = lambda _end: None,
         flushed: Callable[[int], None] = lambda _position: None,
     ) -> None:
-        self._measures = measures or Measures()
-        self._tell_appended, self._tell_flushed = appended, flushed
+        self._measurements = measurements or Measurements()
+        self._on_appended, self._on_flushed = appended, flushed
         self._store = store
         self._clock = clock
         self._reply = protocols.reply
         self._protocols = protocols
         self._post = post
         self._config_changed = config_changed
-        self._announce = announce
+        self._register_now = register_now
         self._failed = failed
         self._flusher = ThreadPoolExecutor(1, "kourou-flush")
         self._allocator = ThreadPoolExecutor(1, "kourou-allocate")
@@ -153,7 +153,7 @@ class EffectExecutor:
             **self._protocols.performers(),
             ConfigChanged: lambda effect: self._config_changed(effect.table),
             DropTopic: self._drop_topic,
-            Announce: lambda effect: self._announce(effect.number),
+            Announce: lambda effect: self._register_now(effect.number),
             LogWarning: lambda effect: _log.warning("%s", effect.text),
             Wake: self._wake,
             SaveEpochs: lambda effect: self._store.save_epochs(effect.pairs),
@@ -166,7 +166,7 @@ class EffectExecutor:
     def _append(self, effect: Append) -> None:
         self._store.append(effect.pieces, effect.blanks, effect.end, effect.records)
         self._appended()
-        self._tell_appended(effect.end)
+        self._on_appended(effect.end)
 
     def copied(self) -> None:
         """Handle bytes that were copied from another replica to the end of the log."""
@@ -216,15 +216,15 @@ class EffectExecutor:
             self._dispatch_due = None
             self._dispatch_soon = False
         try:
-            grown = self._store.dispatch()
+            advanced = self._store.dispatch()
         except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
             self._fail(error)
             return
-        if grown:
+        if advanced:
             self._units_dirty_bytes += QUEUE_UNIT_BYTES * sum(
-                one.max_offset - one.first_offset for one in grown
+                one.max_offset - one.first_offset for one in advanced
             )
-            queues = [(one.topic, one.queue_id, one.max_offset) for one in grown]
+            queues = [(one.topic, one.queue_id, one.max_offset) for one in advanced]
             self._post(Dispatched(queues, self._store.indexed))
         if self._store.dispatch_behind_bytes and self._store.fault is None:
             # A full disk: the queues catch up at one of the next ticks.
@@ -269,7 +269,7 @@ class EffectExecutor:
         position = flush.result()
         self._schedule.flushed(self._clock.monotonic_ms())
         self._post(Flushed(position))
-        self._tell_flushed(position)
+        self._on_flushed(position)
         if self._flush_again:
             self._start_flush()
         else:
@@ -277,7 +277,7 @@ class EffectExecutor:
 
     def _flush_store(self) -> int:
         """Flush on the flush thread; returns the position up to which the log is durable."""
-        return self._measures.flush(self._store.flush)
+        return self._measurements.flush(self._store.flush)
 
     async def _checkpoint_in_thread(self) -> None:
         """Write queues, index and recovery point to disk, to bound the work of a restart."""
@@ -301,7 +301,7 @@ class EffectExecutor:
         """Plan a checkpoint here and save it on the flush thread, in the order of planning."""
         plan = self._store.plan_checkpoint()
         await asyncio.get_running_loop().run_in_executor(
-            self._flusher, self._measures.checkpoint, partial(self._store.save_checkpoint, plan)
+            self._flusher, self._measurements.checkpoint, partial(self._store.save_checkpoint, plan)
         )
 
     def tick(self) -> None:

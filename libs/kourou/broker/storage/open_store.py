@@ -16,7 +16,7 @@ from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import rules_of, store_settings_of
 from kourou.broker.storage.bootstrap import clear_for, pending_beginning, record_beginning
 from kourou.broker.storage.config_mirror import ConfigMirror
-from kourou.broker.storage.control_recovery import Booted, boot_control
+from kourou.broker.storage.control_recovery import RecoveredControl, recover_control
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.delays.progress import PROGRESS_TARGET
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
@@ -46,7 +46,7 @@ class OpenStore:
     events: EventStore
     trouble: str
     rules: TopicRules
-    booted: Booted
+    recovered: RecoveredControl
     delays: Mapping[int, int]
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class OpenStore:
 
 
 def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
-    """Open and recover everything. Raises what Store.open, EventStore and boot_control raise."""
+    """Open and recover everything. Raises what Store.open, EventStore and recover_control raise."""
     disk = disk or RealDisk()
 
     def first_look(paths: StorePaths) -> None:
@@ -91,14 +91,14 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
             forget_beginning(disk, store.paths)
         mirror, rules = ConfigMirror(disk, store.paths), rules_of(settings)
         # An unreachable event store is not queried again here; the projector retries it later.
-        booted = boot_control(store, None if trouble else events, mirror, rules)
+        recovered = recover_control(store, None if trouble else events, mirror, rules)
         delays = mirror.delays(known=store.queue_range(*PROGRESS_TARGET) is not None)
     except BaseException:
         if events is not None:
             events.close()
         store.close()
         raise
-    return OpenStore(store, mirror, events, trouble, rules, booted, delays)
+    return OpenStore(store, mirror, events, trouble, rules, recovered, delays)
 
 
 def _event_store(settings: BrokerSettings, paths: StorePaths) -> EventStore:

@@ -20,8 +20,8 @@ from kourou.broker.part_settings import log_flush_of, queue_flush_of, write_out_
 from kourou.broker.storage.effect_executor import EffectExecutor
 from kourou.broker.storage.open_store import OpenStore
 from kourou.broker.storage.projector import Projector
-from kourou.broker.telemetry.measurements import Measures
-from kourou.broker.telemetry.metrics import Figures
+from kourou.broker.telemetry.measurements import Measurements
+from kourou.broker.telemetry.metrics import BrokerReport
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import Flush
@@ -57,7 +57,7 @@ class RuntimeCallbacks:
     """
 
     post: Callable[[Input], None]
-    announce: Callable[[int], None]
+    register_now: Callable[[int], None]
     failed: Callable[[BaseException], None]
     appended: Callable[[int], None] = _ignore
     flushed: Callable[[int], None] = _ignore
@@ -72,18 +72,18 @@ class StoreRuntime:
         found: OpenStore,
         clock: Clock,
         protocols: ProtocolServers,
-        told: RuntimeCallbacks,
+        callbacks: RuntimeCallbacks,
         spans: BrokerSpans | None,
-        measures: Measures,
+        measurements: Measurements,
     ) -> None:
         self.found = found
-        self.post = told.post
-        self._opened_at = found.booted.control.next_offset
+        self.post = callbacks.post
+        self._opened_at = found.recovered.control.next_offset
         self.store, self.events, self.mirror = found.store, found.events, found.mirror
-        self.figures = Figures(found.store, clock)
+        self.report = BrokerReport(found.store, clock)
         self.projector: Projector | None = None
         self.closed = False
-        self._protocols, self._spans, self._measures = protocols, spans, measures
+        self._protocols, self._spans, self._measurements = protocols, spans, measurements
         self.executor = executor_of(spans)(
             found.store,
             clock,
@@ -91,14 +91,14 @@ class StoreRuntime:
             queue_flush=queue_flush_of(settings),
             write_out=write_out_of(settings),
             protocols=protocols,
-            post=told.post,
+            post=callbacks.post,
             config_changed=found.mirror.changed,
-            announce=told.announce,
-            failed=told.failed,
+            register_now=callbacks.register_now,
+            failed=callbacks.failed,
             events_projected=lambda: self.projector.projected if self.projector else 0,
-            measures=measures,
-            appended=told.appended,
-            flushed=told.flushed,
+            measurements=measurements,
+            appended=callbacks.appended,
+            flushed=callbacks.flushed,
         )
         self.performers = self.executor.performers()
 
@@ -111,11 +111,11 @@ class StoreRuntime:
 
         The first leader records it, unless something was decided since.
         """
-        return self.found.booted.imported if control.next_offset == self._opened_at else ()
+        return self.found.recovered.imported if control.next_offset == self._opened_at else ()
 
     def attach(self, parts: BrokerParts) -> None:
         """Attach a new core, whose state is used for metrics and files."""
-        self.figures.attach(parts, self._protocols, self._spans, self._measures)
+        self.report.attach(parts, self._protocols, self._spans, self._measurements)
         self.mirror.attach(parts.control, parts.commits, parts.delays)
         self._delays = parts.delays
 

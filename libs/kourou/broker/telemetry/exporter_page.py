@@ -18,7 +18,7 @@ from itertools import count, islice
 from operator import itemgetter, sub
 from typing import Any
 
-from kourou.broker.telemetry.measurements import Measures
+from kourou.broker.telemetry.measurements import Measurements
 from kourou.broker.telemetry.metrics import first_ms
 from kourou.clock import Clock
 from kourou.engine.inputs import Input
@@ -133,22 +133,22 @@ class ExporterPage:
     def __init__(
         self,
         questions: PageQuestions,
-        measures: Measures,
+        measurements: Measurements,
         clock: Clock,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._questions = questions
-        self._measures = measures
+        self._measurements = measurements
         self._clock = clock
         self._now_ns = now_ns
         self._sends = LastMinute(clock.monotonic_ms())
 
-    async def asked(self, parts: BrokerParts) -> Asked:
+    async def asked(self, parts: BrokerParts) -> RequestedValues:
         """Collect the values; waits at most two seconds for consumers that do not reply."""
         wait_ms = await self._wait_ms()
         members = await self._members(parts)
-        sends = self._sends.look(self._clock.monotonic_ms(), self._measures.rpc.stored())
-        return Asked(members, wait_ms, sends)
+        sends = self._sends.look(self._clock.monotonic_ms(), self._measurements.rpc.stored())
+        return RequestedValues(members, wait_ms, sends)
 
     async def _wait_ms(self) -> float:
         """Measure the queueing delay: the time until the loop has polled its sockets once."""
@@ -157,7 +157,7 @@ class ExporterPage:
             await asyncio.sleep(0)
         return (self._now_ns() - began_ns) / NS_PER_MS
 
-    async def _members(self, parts: BrokerParts) -> list[Member]:
+    async def _members(self, parts: BrokerParts) -> list[ReportedConsumer]:
         membership = parts.membership
         everybody = (
             (group, client_id)
@@ -168,7 +168,9 @@ class ExporterPage:
         found = await asyncio.gather(*(self._member(parts, *one) for one in chosen))
         return [member for member in found if member is not None]
 
-    async def _member(self, parts: BrokerParts, group: str, client_id: str) -> Member | None:
+    async def _member(
+        self, parts: BrokerParts, group: str, client_id: str
+    ) -> ReportedConsumer | None:
         """Return a consumer's running info; None if it does not reply."""
         peer = parts.membership.consumer_peer(group, client_id)
         if peer is None:
@@ -182,7 +184,7 @@ class ExporterPage:
         except (TimeoutError, KourouError):
             return None  # gone, slow, or an invalid reply: it has no samples
         host, port = peer.address
-        return Member(group, client_id, f"{host}:{port}", info)
+        return ReportedConsumer(group, client_id, f"{host}:{port}", info)
 
 
 CLUSTERING = "1"
@@ -192,7 +194,7 @@ Sample = tuple[Labels, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ReportedConsumer:
     """A consumer that reported its running info."""
 
     group: str
@@ -202,14 +204,14 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedValues:
     """Values that had to be requested: consumers, and the current queueing delay of a request.
 
     `sends`: counts of the last minute's sends by duration, in the buckets of `RpcLatency.stored`;
     None if not known yet.
     """
 
-    members: Sequence[Member]
+    members: Sequence[ReportedConsumer]
     wait_ms: float
     sends: Sequence[int] | None
 
@@ -218,7 +220,7 @@ def exporter_page(
     parts: BrokerParts,
     store: Store,
     table: Mapping[str, str],
-    asked: Asked,
+    asked: RequestedValues,
     *,
     address: str,
     wall_ms: int,
@@ -235,7 +237,7 @@ def _families(
     parts: BrokerParts,
     store: Store,
     table: Mapping[str, str],
-    asked: Asked,
+    asked: RequestedValues,
     *,
     address: str,
     wall_ms: int,
@@ -388,8 +390,8 @@ def _behind(
 # -- consumers ------------------------------------------------------------------------------------
 
 
-def _members(members: Sequence[Member]) -> Iterator[Family]:
-    told = [
+def _members(members: Sequence[ReportedConsumer]) -> Iterator[Family]:
+    reported = [
         (
             {
                 "clientAddr": member.address,
@@ -410,15 +412,15 @@ def _members(members: Sequence[Member]) -> Iterator[Family]:
         ("consumer_pull_rt", "pull_rt"),
         ("consumer_pull_tps", "pull_tps"),
     ):
-        told_so = [(labels, getattr(rates, field)) for labels, rates in told]
-        yield Family.gauge(f"rocketmq_client_{name}", "", told_so)
+        samples = [(labels, getattr(rates, field)) for labels, rates in reported]
+        yield Family.gauge(f"rocketmq_client_{name}", "", samples)
 
 
 # -- the broker's runtime table -------------------------------------------------------------------
 
 
 def _runtime(
-    labels: Labels, view: StoreView, store: Store, table: Mapping[str, str], asked: Asked
+    labels: Labels, view: StoreView, store: Store, table: Mapping[str, str], asked: RequestedValues
 ) -> Iterator[Family]:
     def gauge(name: str, value: float | None) -> Family:
         samples = [] if value is None else [(labels, value)]
@@ -556,9 +558,9 @@ _ALL = (
         for span in PUT_TIMES
     ),
     *(
-        _runtime_spec(f"{name}{span}", f"{about}, in the last {told}")
+        _runtime_spec(f"{name}{span}", f"{about}, in the last {time_span}")
         for name, (_, about) in RATES.items()
-        for span, told in SPANS.items()
+        for span, time_span in SPANS.items()
     ),
     *(_runtime_spec(name, about) for name, (_, about) in TOTALS.items()),
     *(

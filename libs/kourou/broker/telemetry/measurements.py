@@ -92,9 +92,9 @@ class RpcLatency(Watch):
         row[_SUM] += elapsed_ns
 
     def _new_row(self, key: _Key) -> list[int]:
-        carrier, request, response, held = key
+        protocol, request, response, held = key
         if request not in REQUESTS:  # unknown request codes share one row
-            key = (carrier, _UNKNOWN, response, held)
+            key = (protocol, _UNKNOWN, response, held)
         return self._rows.setdefault(key, [0] * (_SUM + 1))
 
     def watching(self, reply: Callable[[Reply], None]) -> Callable[[Reply], None]:
@@ -120,9 +120,9 @@ class RpcLatency(Watch):
 
     def samples(self, base: Mapping[str, str]) -> Iterator[tuple[Labels, Histogram]]:
         """Return each row with its labels."""
-        for (carrier, request, response, held), row in self._rows.items():
+        for (protocol, request, response, held), row in self._rows.items():
             labels = {
-                "protocol_type": PROTOCOLS.get(carrier, carrier),
+                "protocol_type": PROTOCOLS.get(protocol, protocol),
                 "request_code": _request_name(request),
                 "response_code": _response_name(response),
                 "is_long_polling": "true" if held else "false",
@@ -166,7 +166,7 @@ def _response_name(code: int) -> str:
 Result = TypeVar("Result")
 
 
-class Measures:
+class Measurements:
     """The measurements of a broker. `loop` returns the loop's statistics; `now_ns` is monotonic."""
 
     def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measures
+from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from kourou.clock import Clock
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.groups.membership import Member, Membership
@@ -56,7 +56,7 @@ def broker_metrics(
     parts: BrokerParts,
     store: Store,
     protocols: ProtocolServers,
-    measures: Measures,
+    measurements: Measurements,
     spans: BrokerSpans | None = None,
     *,
     wall_ms: int,
@@ -78,7 +78,7 @@ def broker_metrics(
             *_disk(base, parts.view, store, wall_ms),
             *_retention(base, parts, store),
             *replication_families(base, parts.replica_handler.told(now_ms)),
-            *_measured(base, measures),
+            *_measured(base, measurements),
             *protocols.families(base),
             *(() if spans is None else spans.families(base)),
         ]
@@ -192,29 +192,29 @@ def _disk(base: Base, view: StoreView, store: Store, wall_ms: int) -> Iterator[F
 
 
 def _retention(base: Base, parts: BrokerParts, store: Store) -> Iterator[Family]:
-    pressure, desk = parts.pressure, parts.retention
+    pressure, retention = parts.pressure, parts.retention
     yield Family.gauge("kourou_store_disk_level", "", [(base, int(pressure.level))])
     yield Family.gauge("kourou_store_disk_refusing", "", [(base, int(pressure.refusing))])
     yield Family.gauge("kourou_store_disk_low", "", [(base, int(pressure.low))])
-    deleted = [({"reason": reason, **base}, count) for reason, count in desk.deleted.items()]
+    deleted = [({"reason": reason, **base}, count) for reason, count in retention.deleted.items()]
     yield Family.counter("kourou_retention_segments_deleted_total", "", deleted)
     yield Family.gauge(
-        "kourou_retention_unread_expiring_messages", "", _by_group(base, desk.unread_expiring)
+        "kourou_retention_unread_expiring_messages", "", _by_group(base, retention.unread_expiring)
     )
-    lost = _from_0(_unread(parts), desk.unread_deleted)
+    lost = _from_0(_unread(parts), retention.unread_deleted)
     yield Family.counter("kourou_retention_unread_deleted_total", "", _by_group(base, lost))
     yield Family.counter("kourou_clock_steps_total", "", [(base, store.ages.steps)])
 
 
-def _measured(base: Base, measures: Measures) -> Iterator[Family]:
-    loop = measures.loop()
+def _measured(base: Base, measurements: Measurements) -> Iterator[Family]:
+    loop = measurements.loop()
     yield Family.counter("kourou_loop_turns_total", "", [(base, loop.get("turns", 0))])
     yield Family.counter("kourou_loop_inputs_total", "", [(base, loop.get("inputs", 0))])
     yield Family.gauge("kourou_loop_largest_batch", "", [(base, loop.get("largest_batch", 0))])
-    yield Family.histogram("rocketmq_rpc_latency", "", list(measures.rpc.samples(base)))
+    yield Family.histogram("rocketmq_rpc_latency", "", list(measurements.rpc.samples(base)))
     for name, durations in (
-        ("kourou_store_flush_latency", measures.flushes),
-        ("kourou_store_checkpoint_latency", measures.checkpoints),
+        ("kourou_store_flush_latency", measurements.flushes),
+        ("kourou_store_checkpoint_latency", measurements.checkpoints),
     ):
         yield Family.histogram(name, "", [(base, durations.histogram())])
 
@@ -240,7 +240,7 @@ def _stored(base: Base, traffic: Traffic) -> Iterator[tuple[Labels, Tally]]:
 
 
 def _topic(base: Base, topic: str, kind: str) -> dict[str, str]:
-    system = _told(is_system_topic(topic))
+    system = _boolean(is_system_topic(topic))
     return {"topic": topic, "message_type": kind, "is_system": system, **base}
 
 
@@ -260,7 +260,7 @@ def _clients(base: Base, membership: Membership) -> Iterator[Family]:
         about = {
             "consumer_group": group,
             "consume_mode": "pull" if active else "push",
-            "is_system": _told(is_system_group(group)),
+            "is_system": _boolean(is_system_group(group)),
         }
         members = Counter(_client(member) for member in known.members.values())
         found += [
@@ -287,7 +287,7 @@ def first_ms(view: StoreView, position: int) -> int | None:
     return parts_of(record, 0, len(record)).store_timestamp
 
 
-def _told(so: bool) -> str:
+def _boolean(so: bool) -> str:
     return "true" if so else "false"
 
 
@@ -347,8 +347,8 @@ def _group(base: Base, topic: str, group: str) -> dict[str, str]:
     return {
         "topic": topic,
         "consumer_group": group,
-        "is_retry": _told(topic.startswith(RETRY_PREFIX)),
-        "is_system": _told(is_system_topic(topic) or is_system_group(group)),
+        "is_retry": _boolean(topic.startswith(RETRY_PREFIX)),
+        "is_system": _boolean(is_system_topic(topic) or is_system_group(group)),
         **base,
     }
 
@@ -356,18 +356,18 @@ def _group(base: Base, topic: str, group: str) -> dict[str, str]:
 # -- replication -----------------------------------------------------------------------------------
 
 
-def replication_families(base: Mapping[str, str], told: ReplicasView) -> Iterator[Family]:
+def replication_families(base: Mapping[str, str], view: ReplicasView) -> Iterator[Family]:
     """Return the metrics; a leader reports the lag of each follower, a follower its own."""
-    leads = told.leads and not told.fenced
+    leads = view.leads and not view.fenced
     yield Family.gauge("kourou_replication_leads", "", [(base, int(leads))])
-    yield Family.gauge("kourou_replication_epoch", "", [(base, told.epoch)])
-    yield Family.gauge("kourou_replication_followers", "", [(base, len(told.followers))])
-    if told.broker_role == SYNC_MASTER and not told.member:  # otherwise there is no such set
-        yield Family.gauge("kourou_replication_in_sync", "", [(base, len(told.in_sync))])
-    sizes: dict[int, int | None] = {one.broker_id: one.lag_bytes for one in told.followers}
-    times: dict[int, int | None] = {one.broker_id: one.lag_ms for one in told.followers}
-    if not told.leads:
-        sizes[told.broker_id], times[told.broker_id] = told.lag_bytes, told.lag_ms
+    yield Family.gauge("kourou_replication_epoch", "", [(base, view.epoch)])
+    yield Family.gauge("kourou_replication_followers", "", [(base, len(view.followers))])
+    if view.broker_role == SYNC_MASTER and not view.member:  # otherwise there is no such set
+        yield Family.gauge("kourou_replication_in_sync", "", [(base, len(view.in_sync))])
+    sizes: dict[int, int | None] = {one.broker_id: one.lag_bytes for one in view.followers}
+    times: dict[int, int | None] = {one.broker_id: one.lag_ms for one in view.followers}
+    if not view.leads:
+        sizes[view.broker_id], times[view.broker_id] = view.lag_bytes, view.lag_ms
     known = [(_of(number, base), size) for number, size in sizes.items() if size is not None]
     yield Family.gauge("kourou_replication_lag_bytes", "", known)
     late = [(_of(number, base), ms / 1_000) for number, ms in times.items() if ms is not None]
@@ -389,7 +389,7 @@ NO_POOLS = {
 """RocketMQ's tools require these keys; Kourou has no thread pool queues."""
 
 
-class Figures:
+class BrokerReport:
     """Collects the values from the components that own them."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -400,18 +400,18 @@ class Figures:
         self._parts: BrokerParts | None = None
         self._protocols = ProtocolServers()
         self._spans: BrokerSpans | None = None
-        self._measures = Measures()
+        self._measurements = Measurements()
 
     def attach(
         self,
         parts: BrokerParts,
         protocols: ProtocolServers,
         spans: BrokerSpans | None = None,
-        measures: Measures | None = None,
+        measurements: Measurements | None = None,
     ) -> None:
         """Set the components that are created after this object."""
         self._spans = spans
-        self._measures = measures or self._measures
+        self._measurements = measurements or self._measurements
         self._parts = parts
         self._protocols = protocols
 
@@ -446,8 +446,8 @@ class Figures:
             "pollingHolds": str(self._parts.pulls.held),
             "repeatsRemoved": str(traffic.repeats_removed),
             "diskLevel": self._parts.pressure.level.name,
-            "sendLatencyCounts": _counts(self._measures.rpc.counts(SENDS)),
-            "pullLatencyCounts": _counts(self._measures.rpc.counts(PULLS)),
+            "sendLatencyCounts": _counts(self._measurements.rpc.counts(SENDS)),
+            "pullLatencyCounts": _counts(self._measurements.rpc.counts(PULLS)),
             "commitLogDiskTotal": str(total),
             "commitLogDiskFree": str(free),
             **self._replication(),
@@ -456,20 +456,20 @@ class Figures:
     def _replication(self) -> dict[str, str]:
         """Return Kourou's replication values; empty if the broker never had a follower."""
         assert self._parts is not None
-        told = self._parts.replica_handler.told(self._clock.monotonic_ms())
-        if told.leads and not told.epoch:
+        view = self._parts.replica_handler.told(self._clock.monotonic_ms())
+        if view.leads and not view.epoch:
             return {}
-        role = "fenced" if told.fenced else "leader" if told.leads else "follower"
+        role = "fenced" if view.fenced else "leader" if view.leads else "follower"
         return {
             "replicationRole": role,
-            "replicationEpoch": str(told.epoch),
-            "replicationLeader": told.leader,
-            "replicationInSync": " ".join(map(str, told.in_sync)),
+            "replicationEpoch": str(view.epoch),
+            "replicationLeader": view.leader,
+            "replicationInSync": " ".join(map(str, view.in_sync)),
             **{
-                f"replicationLagBytes_{one.broker_id}": str(one.lag_bytes) for one in told.followers
+                f"replicationLagBytes_{one.broker_id}": str(one.lag_bytes) for one in view.followers
             },
             **(
-                {} if told.leads else {f"replicationLagBytes_{told.broker_id}": str(told.lag_bytes)}
+                {} if view.leads else {f"replicationLagBytes_{view.broker_id}": str(view.lag_bytes)}
             ),
         }
 
@@ -505,7 +505,7 @@ class Figures:
             self._parts,
             self._store,
             self._protocols,
-            self._measures,
+            self._measurements,
             self._spans,
             wall_ms=self._clock.now_ms(),
             now_ms=self._clock.monotonic_ms(),

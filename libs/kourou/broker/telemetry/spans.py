@@ -339,7 +339,7 @@ class CopySpans:
                 break
             if one.end > chunk.position and to not in one.shipped:
                 one.shipped[to] = now_ns
-                self._tell(names.SHIP, one, one.since_ns, now_ns, {names.MEMBER: str(to)})
+                self._finish(names.SHIP, one, one.since_ns, now_ns, {names.MEMBER: str(to)})
 
     def acknowledged(self, by: Hashable, ack: ChunkAck) -> None:
         """Record a replica's acknowledgement."""
@@ -353,7 +353,7 @@ class CopySpans:
                 one.had.add(by)
                 on_disk = ack.flushed >= one.end
                 about: dict[str, Value] = {names.MEMBER: ack.member, names.ON_DISK: on_disk}
-                self._tell(names.COPY, one, one.shipped[by], now_ns, about)
+                self._finish(names.COPY, one, one.shipped[by], now_ns, about)
         self._forget()
 
     def confirmed(self, position: int) -> None:
@@ -366,7 +366,7 @@ class CopySpans:
                 break
             if not one.confirmed:
                 one.confirmed = True
-                self._tell(names.CONFIRM, one, one.since_ns, now_ns, {names.COPIES: one.copies})
+                self._finish(names.CONFIRM, one, one.since_ns, now_ns, {names.COPIES: one.copies})
 
     def abandon(self) -> None:
         """Stop tracking: this broker no longer leads, and the next leader may truncate the log."""
@@ -382,7 +382,7 @@ class CopySpans:
         for context in contexts:
             self._tracing.finished(names.REPLICATE, context, began_ns, now_ns, about)
 
-    def _tell(
+    def _finish(
         self,
         name: str,
         one: Watched,

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.network.connections import Listening
+from kourou.broker.network.connections import Listeners
 from kourou.clock import SystemClock
 from kourou.errors import ConfigError
 from kourou.service.kept_ports import free_port
 from kourou.service.protocol_server import TransportCallbacks
 
 
-def listening(folder: Path, **keys: object) -> Listening:
+def listening(folder: Path, **keys: object) -> Listeners:
     settings = BrokerSettings(store_root=folder, **{"listen_port": 0, **keys})  # type: ignore[arg-type]  # shorthand
-    return Listening(settings, TransportCallbacks(print, print), SystemClock())
+    return Listeners(settings, TransportCallbacks(print, print), SystemClock())
 
 
-def port_of(made: Listening, carrier: str) -> int:
-    return int(made.dial[carrier].rpartition(":")[2])
+def port_of(made: Listeners, protocol: str) -> int:
+    return int(made.dial[protocol].rpartition(":")[2])
 
 
 def is_free(port: int) -> bool:
@@ -36,9 +36,9 @@ def is_free(port: int) -> bool:
 async def test_free_ports_are_told(tmp_path: Path) -> None:
     made = listening(tmp_path)
     made.listen()
-    assert set(made.told) == {"zmq", "tcp", "replication"}
-    assert made.told["zmq"] == f"tcp://{made.dial['zmq']}"
-    assert made.told["tcp"] == made.dial["tcp"]
+    assert set(made.addresses) == {"zmq", "tcp", "replication"}
+    assert made.addresses["zmq"] == f"tcp://{made.dial['zmq']}"
+    assert made.addresses["tcp"] == made.dial["tcp"]
     assert made.store_port == port_of(made, "tcp") == port_of(made, "zmq") - 10_000
     made.protocols.close()
 
@@ -81,8 +81,8 @@ async def test_the_second_port_is_two_below(tmp_path: Path) -> None:
     port = free_port(-2)
     made = listening(tmp_path, listen_port=port, zmq_port=0, replication_port=0)
     made.listen()
-    assert made.told["tcp"] == f"127.0.0.1:{port}"
-    assert made.told["tcp:vip"] == f"127.0.0.1:{port - 2}"
+    assert made.addresses["tcp"] == f"127.0.0.1:{port}"
+    assert made.addresses["tcp:vip"] == f"127.0.0.1:{port - 2}"
     assert made.store_port == port
     made.protocols.close()
 
@@ -90,7 +90,7 @@ async def test_the_second_port_is_two_below(tmp_path: Path) -> None:
 async def test_without_tcp_there_is_none(tmp_path: Path) -> None:
     made = listening(tmp_path, tcp_enabled=False)
     made.listen()
-    assert set(made.told) == {"zmq", "replication"}
+    assert set(made.addresses) == {"zmq", "replication"}
     assert set(made.dial) == {"zmq"}
     made.protocols.close()
 

@@ -10,11 +10,11 @@ import pytest
 
 from kourou.broker.network import registration
 from kourou.broker.network.registration import (
+    BrokerIdentity,
     FilterListeners,
-    Identity,
     Registration,
+    registered_topics,
     tcp_addresses,
-    told_topics,
 )
 from kourou.engine.control import ControlState
 from kourou.errors import Code, Unavailable
@@ -29,7 +29,7 @@ from kourou.protocol.messages.namesrv import (
 )
 from kourou.transport.zmq_client import Reply
 
-ME = Identity("c", "b", 0, "127.0.0.1:20911", "", {"zmq:internal": "127.0.0.1:20911"})
+ME = BrokerIdentity("c", "b", 0, "127.0.0.1:20911", "", {"zmq:internal": "127.0.0.1:20911"})
 TOPICS = [TopicConfig("orders", 4, 4)]
 
 
@@ -77,7 +77,7 @@ def make(monkeypatch):
     def made(
         *addresses: str,
         period_ms: int = 1 << 30,
-        announced: Callable[[int], None] = lambda number: None,
+        completed: Callable[[int], None] = lambda number: None,
         filter_listeners: FilterListeners = tuple,
         epoch: Callable[[], int | None] = lambda: None,
         promotion: Callable[[], int | None] = lambda: None,
@@ -91,7 +91,7 @@ def make(monkeypatch):
             lambda: (TOPICS, DataVersion(1, 2)),
             period_ms=period_ms,
             timeout_ms=123,
-            announced=announced,
+            completed=completed,
             filter_listeners=filter_listeners,
             epoch=epoch,
             promotion=promotion,
@@ -135,8 +135,8 @@ async def test_it_registers_again_in_time_and_at_once_when_topics_change(make) -
     server = NameServer.servers["a"]
     await server.count(1)
     await slow.first(1)
-    slow.announce(0)
-    slow.announce(0)
+    slow.register_now(0)
+    slow.register_now(0)
     await server.count(2)
     await slow.stop()
     assert len(server.heard) == 3, "both announcements travelled together; then it left"
@@ -215,7 +215,7 @@ async def test_another_list_is_followed(make) -> None:
     await first["a"].count(2)
     assert [type(each) for each in first["a"].heard] == [RegisterBroker, UnregisterBroker]
     assert NameServer.servers["b"] is first["b"], "who stays is not dialled again"
-    one.announce(0)
+    one.register_now(0)
     await NameServer.servers["b"].count(2)
     await NameServer.servers["c"].count(2)
     assert len(first["a"].heard) == 2, "who was left is told nothing more"
@@ -250,37 +250,37 @@ async def test_a_list_may_come_later_and_its_name_servers_may_be_dead(make, capl
 @pytest.mark.feature("F052", "F034")
 async def test_an_announcement_is_known_when_all_that_can_be_reached_know_it(make) -> None:
     known: asyncio.Queue[int] = asyncio.Queue()
-    both = make("a:1", "b:1", announced=known.put_nowait)
+    both = make("a:1", "b:1", completed=known.put_nowait)
     both.start()
     servers = NameServer.servers
     await asyncio.gather(servers["a:1"].count(1), servers["b:1"].count(1))
     servers["b:1"].up = False
-    both.announce(3)
+    both.register_now(3)
     assert await known.get() == 3, "the one that does not answer is waited for no more"
     assert len(servers["a:1"].heard) == 2
     assert known.empty()
-    both.announce(0)
-    both.announce(4)
+    both.register_now(0)
+    both.register_now(4)
     assert await known.get() == 4
     await both.stop()
 
 
 async def test_before_any_name_server_is_known_nobody_waits(make) -> None:
     known: list[int] = []
-    none = make(announced=known.append)
+    none = make(completed=known.append)
     none.start()
-    none.announce(1)
+    none.register_now(1)
     assert known == [1]
-    dead = make("a:1", announced=known.append)
+    dead = make("a:1", completed=known.append)
     dead.start()
-    dead.announce(2)
+    dead.register_now(2)
     assert known == [1, 2]
     await dead.stop()
 
 
 async def test_topics_that_come_while_one_is_told_count_with_the_next_telling(make) -> None:
     known: asyncio.Queue[int] = asyncio.Queue()
-    one = make("a:1", announced=known.put_nowait)
+    one = make("a:1", completed=known.put_nowait)
     one.start()
     server = NameServer.servers["a:1"]
     await server.count(1)
@@ -293,9 +293,9 @@ async def test_topics_that_come_while_one_is_told_count_with_the_next_telling(ma
         return await answer(request, **options)
 
     server.request = slow
-    one.announce(1)
+    one.register_now(1)
     await going.wait()
-    one.announce(2)
+    one.register_now(2)
     assert known.empty()
     hold.set()
     assert [await known.get(), await known.get()] == [1, 2]
@@ -309,15 +309,15 @@ def test_no_topic_allows_more_than_the_broker() -> None:
     inherit = int(Permission.READ_WRITE | Permission.INHERIT)
     for number, topic in enumerate((TOPICS[0], TopicConfig("TBW102", 8, 8, inherit))):
         evolve(control, Recorded(number, -1, 5, "t", "", "", TopicPut(topic)))
-    topics, version = told_topics(control, 6)
+    topics, version = registered_topics(control, 6)
     assert topics == list(control.topics)
-    only_read, same = told_topics(control, 4)
+    only_read, same = registered_topics(control, 4)
     assert [topic.perm for topic in only_read] == [4, 5]
     assert only_read[0] == replace(TOPICS[0], perm=4)
     assert same == version
     changed = SettingChanged("brokerPermission", 4, None)
     evolve(control, Recorded(2, -1, 9, "t", "", "", changed))
-    _, later = told_topics(control, 4)
+    _, later = registered_topics(control, 4)
     assert later != version, "a name server looks again only at another version"
 
 
@@ -331,7 +331,7 @@ async def test_filter_servers_are_told_as_they_are_at_the_time(make) -> None:
     assert server.heard[0].filter_listeners is None
     assert decode_registration(server.bodies[0]).filter_servers == ()
     table += [{"zmq:internal": "f:2"}, {"zmq:internal": "f:1", "tcp:internal": "f:3"}]
-    made.announce(1)
+    made.register_now(1)
     await server.count(2)
     assert server.heard[1].filter_listeners == table
     assert decode_registration(server.bodies[1]).filter_servers == ("f:3",)
@@ -353,7 +353,7 @@ async def test_every_registration_tells_the_epoch_of_that_moment(make) -> None:
     one.start()
     server = NameServer.servers["a"]
     await server.count(1)
-    one.announce(1)
+    one.register_now(1)
     await server.count(2)
     assert [(request.epoch, request.promotion) for request in server.heard] == [(0, 5), (64, 5)]
     one.forget()
@@ -371,7 +371,7 @@ async def test_a_leader_that_was_outdone_is_told_so_and_counts_as_unregistered(m
         assert await heard.get() == 2**32
         assert one.registered == {"a": False}
         assert len(server.heard) == 1, "it is not tried again every second"
-        one.announce(1)
+        one.register_now(1)
         assert await heard.get() == 2**32
     await one.stop()
 

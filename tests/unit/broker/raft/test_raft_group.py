@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kourou.broker.raft.raft_group import RaftGroup, Word
+from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup
 from kourou.engine import inputs as engine
 from kourou.errors import Rejected
 from kourou.protocol.messages.replication import LogChunk
@@ -55,12 +55,12 @@ class Bench:
             open=lambda: None, close=lambda: None, fetch=None,
             send=lambda member, message, body=b"": self.said.append((member, message)),
         )  # fmt: skip
-        word = Word(
+        callbacks = GroupCallbacks(
             role=self.roles.append, cut=self.cuts.append, begin=lambda effect: None,
             post=self.posted.append, failed=self.failures.append,
         )  # fmt: skip
         chance = SimpleNamespace(randint=lambda low, high: low)
-        self.group = RaftGroup(SETTINGS, self.clock, links, chance, word)  # type: ignore[arg-type]
+        self.group = RaftGroup(SETTINGS, self.clock, links, chance, callbacks)  # type: ignore[arg-type]
         executor = SimpleNamespace(copied=self._copied)
         self.store_runtime: Any = SimpleNamespace(
             store=self.log, flush=self._flush, executor=executor
@@ -148,8 +148,8 @@ async def test_a_flush_that_a_cut_has_overtaken_is_not_told() -> None:
 async def test_a_log_that_was_not_cut_as_wanted_goes_on_for_nobody() -> None:
     bench = Bench()
     bench.chunk(b"12345678")
-    booted = SimpleNamespace(control=SimpleNamespace(replicas=SimpleNamespace(epochs=[])))
-    bench.store_runtime.found = SimpleNamespace(booted=booted)
+    recovered = SimpleNamespace(control=SimpleNamespace(replicas=SimpleNamespace(epochs=[])))
+    bench.store_runtime.found = SimpleNamespace(recovered=recovered)
     bench.group.detach()
     with pytest.raises(Exception, match="should have been truncated to"):
         bench.group.attach(bench.store_runtime, happened.LogCut())

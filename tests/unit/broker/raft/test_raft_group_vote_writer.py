@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.broker.raft.raft_group import VoteHand
+from kourou.broker.raft.raft_group import VoteWriter
 from kourou.errors import Corrupt
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.paths import StorePaths
@@ -27,7 +27,7 @@ class Bench:
         self.saved = 0
         self.failures: list[BaseException] = []
         self._changed = asyncio.Event()
-        self.hand = VoteHand(self.disk, PATHS, saved=self._saved, failed=self._failed)
+        self.hand = VoteWriter(self.disk, PATHS, saved=self._saved, failed=self._failed)
 
     def _saved(self) -> None:
         self.saved += 1
@@ -40,7 +40,7 @@ class Bench:
     def after_power_loss(self) -> Vote:
         """What a process that starts then would read."""
         disk = self.disk.crash()
-        return VoteHand(disk, PATHS, saved=lambda: None, failed=lambda _error: None).read()
+        return VoteWriter(disk, PATHS, saved=lambda: None, failed=lambda _error: None).read()
 
     async def until_told(self, times: int) -> None:
         while self.saved + len(self.failures) < times:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kourou.broker.raft.repairs import Damaged, Repairs
+from kourou.broker.raft.repairs import DamagedLog, Repairs
 from kourou.errors import Corrupt, KourouError, StoreFaulted, Unavailable
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.replication.epochs import Epochs
@@ -40,46 +40,46 @@ class Bench:
         self.confirmed = confirmed
         self.asked: list[tuple[str, int, int]] = []
         self._answers: list[Callable[[FetchLogResponse | KourouError, bytes], None]] = []
-        self.mended = 0
+        self.repaired = 0
         self.failures: list[BaseException] = []
         self.open = True
         self.repairs = Repairs(
-            "g", ("n1", "n2"), log=self._log, fetch=self._fetch, mended=self._mended,
+            "g", ("n1", "n2"), log=self._log, fetch=self._fetch, repaired=self._on_repaired,
             failed=self.failures.append, pause_s=0,
         )  # fmt: skip
 
     def damaged_there(self, end: int, epoch: int = 1) -> None:
         """The member asked has damage there, too, up to `end`, and says so with its bytes."""
         at = self.asked[-1][1]
-        told = FetchLogResponse(
+        logged = FetchLogResponse(
             position=at, end=end, previous_epoch=epoch, data_epoch=epoch, confirmed=1_000,
             first_position=0, damage="rot",
         )  # fmt: skip
-        self._answers.pop()(told, bytes(end - at))
+        self._answers.pop()(logged, bytes(end - at))
 
     async def asks(self, number: int) -> None:
         while len(self.asked) < number:  # noqa: ASYNC110 - its pause is a timer of 0 s
             await asyncio.sleep(0)
 
-    def _log(self) -> Damaged | None:
+    def _log(self) -> DamagedLog | None:
         epochs = Epochs([(1, 0), (2, 500)], 2_000)
-        return Damaged(self.store, epochs, self.confirmed) if self.open else None  # type: ignore[arg-type]
+        return DamagedLog(self.store, epochs, self.confirmed) if self.open else None  # type: ignore[arg-type]
 
     def _fetch(self, member: str, request: FetchLog, done, timeout_ms: int) -> None:
         del timeout_ms
         self.asked.append((member, request.position, request.max_bytes))
         self._answers.append(done)
 
-    def _mended(self) -> None:
-        self.mended += 1
+    def _on_repaired(self) -> None:
+        self.repaired += 1
 
     def answer(self, body: bytes = b"good", epoch: int = 1, position: int | None = None) -> None:
         at = self.asked[-1][1] if position is None else position
-        told = FetchLogResponse(
+        logged = FetchLogResponse(
             position=at, end=at + len(body), previous_epoch=epoch, data_epoch=epoch,
             confirmed=1_000, first_position=0,
         )  # fmt: skip
-        self._answers.pop()(told, body)
+        self._answers.pop()(logged, body)
 
     def fail(self, error: KourouError | None = None) -> None:
         self._answers.pop()(error or Unavailable("gone"), b"")
@@ -96,7 +96,7 @@ def test_regions_are_repaired_one_after_the_other_in_parts() -> None:
     assert bench.asked[-1] == ("n1", 600, 4)
     bench.answer(epoch=2)
     assert bench.store.damaged_regions == []
-    assert bench.mended == 3
+    assert bench.repaired == 3
     assert len(bench.asked) == 3
 
 
@@ -168,7 +168,7 @@ async def test_who_is_damaged_more_than_the_others_asks_behind_their_damage() ->
     assert bench.asked == [("n1", 100, 50), ("n2", 100, 50), ("n1", 110, 40)]
     bench.answer(bytes(36) + b"good")
     assert bench.store.damaged_regions == [Region(100, 110, "rot")]
-    assert bench.mended == 1
+    assert bench.repaired == 1
     bench.repairs.stop()
 
 
@@ -214,6 +214,6 @@ def test_a_store_that_was_closed_meanwhile_is_left_alone() -> None:
     bench.repairs.stop()
     bench.answer()
     assert bench.store.damaged_regions
-    assert bench.mended == 0
+    assert bench.repaired == 0
     bench.repairs.look()
     assert len(bench.asked) == 1

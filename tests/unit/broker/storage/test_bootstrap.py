@@ -11,7 +11,7 @@ import pytest
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import store_settings_of
 from kourou.broker.storage import bootstrap as late_beginning
-from kourou.broker.storage.bootstrap import Bootstrap, RestartLog, Wanted, pending_beginning
+from kourou.broker.storage.bootstrap import Bootstrap, RestartLog, RestartRequest, pending_beginning
 from kourou.broker.storage.open_store import open_store
 from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState, encode_state, evolve
@@ -73,7 +73,7 @@ class Member:
         try:
             assert pending_beginning(store_settings_of(self.settings), self.disk) is None
             start, end = found.store.log_range()
-            control = found.booted.control
+            control = found.recovered.control
             if start == 0:
                 assert end == self.old_end
                 assert readable(found.store) == self.old
@@ -191,11 +191,11 @@ class Others:
         return list(self.answers)
 
 
-async def told_by(others: Others, wanted: Wanted) -> RestartLog:
+async def answered_by(others: Others, wanted: RestartRequest) -> RestartLog:
     done: asyncio.Future[RestartLog] = asyncio.get_running_loop().create_future()
     late = Bootstrap("broker-a", ManualClock(), others.addresses, done.set_result, pause_s=0)
-    late.want(wanted)
-    late.want(wanted)
+    late.request(wanted)
+    late.request(wanted)
     try:
         return await done
     finally:
@@ -206,7 +206,7 @@ async def test_one_after_the_other_is_asked_until_one_tells(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = Others(monkeypatch, a=Unavailable("gone"), b=beginning(POSITION - SIZE), c=beginning())
-    found = await told_by(others, Wanted(POSITION, 77, 64))
+    found = await answered_by(others, RestartRequest(POSITION, 77, 64))
     assert found == RestartLog(POSITION, 64, 77, BODY)
     assert others.asked == ["a", "b", "c"]
     assert "gone" in caplog.text
@@ -217,7 +217,7 @@ async def test_who_has_deleted_more_is_believed_and_another_history_is_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = Others(monkeypatch, a=beginning(), b=beginning(POSITION + SIZE))
-    found = await told_by(others, Wanted(POSITION, 77, epoch=65))
+    found = await answered_by(others, RestartRequest(POSITION, 77, epoch=65))
     assert (found.position, found.epoch) == (POSITION + SIZE, 64)
     assert "belongs to epoch 64 there, but to epoch 65 at the leader" in caplog.text
 
@@ -226,15 +226,15 @@ async def test_what_nobody_wants_any_more_is_not_told(monkeypatch: pytest.Monkey
     """Another leader had meanwhile what the last one lacked."""
     others = Others(monkeypatch, a=beginning())
     wanted = iter([True, False, True, True])
-    told: list[RestartLog] = []
+    answered: list[RestartLog] = []
     late = Bootstrap(
-        "broker-a", ManualClock(), others.addresses, told.append, still=lambda: next(wanted)
+        "broker-a", ManualClock(), others.addresses, answered.append, still=lambda: next(wanted)
     )
     for count in (0, 1):
-        late.want(Wanted(POSITION, 77))
+        late.request(RestartRequest(POSITION, 77))
         assert late._task is not None
         await late._task
-        assert len(told) == count
+        assert len(answered) == count
     assert others.asked == ["a", "a"]
 
 

@@ -100,7 +100,7 @@ async def test_our_own_files_are_not_foreign(site) -> None:
     one = mirror(site)
     one.start()
     await one.stop()
-    again = mirror(site).foreign()
+    again = mirror(site).external()
     assert (again.topics, again.groups, again.offsets) == (None, None, None)
     everything = mirror(site).everything()
     assert set(everything.topics) == {"orders"}
@@ -113,12 +113,12 @@ async def test_what_another_broker_wrote_is_seen_once(site) -> None:
     table = {"orders@g": {"0": 3}, "no group": {"0": 1}}
     write(site, OFFSETS, json.dumps({"offsetTable": table}).encode())
     changed = mirror(site)
-    tables = changed.foreign()
+    tables = changed.external()
     assert tables.topics is None
     assert tables.offsets == {"g": {"orders": {0: 3}}}
     changed.start()
     await changed.stop()
-    assert mirror(site).foreign().offsets is None, "written anew, so it is ours again"
+    assert mirror(site).external().offsets is None, "written anew, so it is ours again"
 
 
 async def test_a_missing_file_changes_nothing_and_a_damaged_one_stops_the_start(site) -> None:
@@ -127,10 +127,10 @@ async def test_a_missing_file_changes_nothing_and_a_damaged_one_stops_the_start(
     one.start()
     await one.stop()
     site.disk.unlink(site.store.paths.config / TOPICS)
-    assert mirror(site).foreign().topics is None
+    assert mirror(site).external().topics is None
     write(site, TOPICS, b"{")
     with pytest.raises(Corrupt, match=r"topics\.json"):
-        mirror(site).foreign()
+        mirror(site).external()
 
 
 @pytest.mark.feature("F061")

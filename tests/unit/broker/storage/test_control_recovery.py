@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.broker.storage.config_mirror import Tables
-from kourou.broker.storage.control_recovery import boot_control, read_control_events
+from kourou.broker.storage.config_mirror import ConfigTables
+from kourou.broker.storage.control_recovery import read_control_events, recover_control
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import Filters, taken
@@ -29,20 +29,22 @@ from kourou.protocol.record.message_record import encode_draft
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter
 
-NOTHING = Tables(None, None, None)
+NOTHING = ConfigTables(None, None, None)
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")
 
 
 class Files:
     """The configuration files, as a test wants them."""
 
-    def __init__(self, foreign: Tables = NOTHING, everything: Tables = NOTHING) -> None:
-        self._foreign, self._everything = foreign, everything
+    def __init__(
+        self, external: ConfigTables = NOTHING, everything: ConfigTables = NOTHING
+    ) -> None:
+        self._external, self._everything = external, everything
 
-    def foreign(self) -> Tables:
-        return self._foreign
+    def external(self) -> ConfigTables:
+        return self._external
 
-    def everything(self) -> Tables:
+    def everything(self) -> ConfigTables:
         return self._everything
 
 
@@ -65,9 +67,9 @@ class Gone:
 
 
 def boot(site, events=None, files=None):
-    booted = boot_control(site.store, events, files or Files(), site.rules)
-    site.control = booted.control
-    return booted
+    recovered = recover_control(site.store, events, files or Files(), site.rules)
+    site.control = recovered.control
+    return recovered
 
 
 def project(site, events) -> None:
@@ -90,9 +92,9 @@ def hide_log_below(site, low: int):
 
 @pytest.mark.parametrize("with_events", [True, False])
 def test_an_empty_store_gives_an_empty_state(site, event_store, with_events) -> None:
-    booted = boot(site, event_store if with_events else None)
-    assert booted.control == ControlState()
-    assert booted.imported == []
+    recovered = boot(site, event_store if with_events else None)
+    assert recovered.control == ControlState()
+    assert recovered.imported == []
 
 
 @pytest.mark.parametrize("with_events", [True, False])
@@ -102,9 +104,9 @@ def test_the_log_alone_gives_the_state_and_fills_the_event_store(
     site.record(TopicPut(TOPIC), GroupPut(GROUP), SettingChanged("hours", 1, None))
     before = encode_state(site.control)
     site.reopen()
-    booted = boot(site, event_store if with_events else None)
-    assert encode_state(booted.control) == before
-    assert booted.imported == []
+    recovered = boot(site, event_store if with_events else None)
+    assert encode_state(recovered.control) == before
+    assert recovered.imported == []
     if with_events:
         assert event_store.info().next_offset == 3
         assert encode_state(event_store.load(CONTROL)[0]) == before
@@ -181,16 +183,18 @@ def test_a_database_that_goes_away_at_any_moment_stops_nothing(site, event_store
 
 def test_a_lost_event_store_is_made_up_for_by_the_files(site, event_store) -> None:
     site.record(TopicPut(TOPIC), GroupPut(GROUP), GroupPut(GroupConfig("h")))
-    files = Files(everything=Tables({"orders": TOPIC}, {"g": GROUP}, {"g": {"orders": {0: 7}}}))
-    booted = boot_control(hide_log_below(site, 2), event_store, files, site.rules)
-    assert booted.control.topics.get("orders") == TOPIC
-    assert set(booted.control.groups.table) == {"g", "h"}
-    assert booted.control.progress.offset("g", "orders", 0) == 7
-    assert booted.control.next_offset == 3
+    files = Files(
+        everything=ConfigTables({"orders": TOPIC}, {"g": GROUP}, {"g": {"orders": {0: 7}}})
+    )
+    recovered = recover_control(hide_log_below(site, 2), event_store, files, site.rules)
+    assert recovered.control.topics.get("orders") == TOPIC
+    assert set(recovered.control.groups.table) == {"g", "h"}
+    assert recovered.control.progress.offset("g", "orders", 0) == 7
+    assert recovered.control.next_offset == 3
     info = event_store.info()
     assert (info.lost_before, info.next_offset) == (2, 3)
     state, _ = event_store.load(CONTROL)
-    assert encode_state(state) == encode_state(booted.control)
+    assert encode_state(state) == encode_state(recovered.control)
 
 
 @pytest.mark.feature("F240")
@@ -208,12 +212,12 @@ def test_filters_outlive_the_log_and_the_event_store(site, event_store, at: int)
     ):
         site.record(event)
         mirrored.append(taken(site.control.filters))
-    tables = Tables({"orders": TOPIC}, {}, {}, mirrored[at])
+    tables = ConfigTables({"orders": TOPIC}, {}, {}, mirrored[at])
     low = 1 + min(at, 3)
-    booted = boot_control(
+    recovered = recover_control(
         hide_log_below(site, low), event_store, Files(everything=tables), site.rules
     )
-    assert booted.control.filters == site.control.filters
+    assert recovered.control.filters == site.control.filters
     state, _ = event_store.load(CONTROL)
     assert state.filters == site.control.filters
 
@@ -225,20 +229,20 @@ def test_a_file_of_filters_that_is_ahead_of_the_log_does_not_hide_what_comes(
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
     ahead = Filters()
     filters.evolve(ahead, FilterUploaded("g", "f", 1, "one", "00"), 7, 100)
-    tables = Tables({"orders": TOPIC}, {}, {}, taken(ahead))
+    tables = ConfigTables({"orders": TOPIC}, {}, {}, taken(ahead))
     view = hide_log_below(site, 1)
-    booted = boot_control(view, event_store, Files(everything=tables), site.rules)
-    assert booted.control.filters.get("g", "f") is not None
-    assert booted.control.filters.next_offset == 2
-    evolve(booted.control, Recorded(2, -1, 9, "t", "", "", FilterEnabled("g", "f", 1)))
-    assert booted.control.filters.table["g", "f"].active == 1
+    recovered = recover_control(view, event_store, Files(everything=tables), site.rules)
+    assert recovered.control.filters.get("g", "f") is not None
+    assert recovered.control.filters.next_offset == 2
+    evolve(recovered.control, Recorded(2, -1, 9, "t", "", "", FilterEnabled("g", "f", 1)))
+    assert recovered.control.filters.table["g", "f"].active == 1
 
 
 def test_without_event_store_and_files_the_broker_does_not_guess(site, event_store) -> None:
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
     for events in (None, event_store):
         with pytest.raises(Corrupt, match="below offset 1"):
-            boot_control(hide_log_below(site, 1), events, Files(), site.rules)
+            recover_control(hide_log_below(site, 1), events, Files(), site.rules)
 
 
 def test_an_unreachable_database_is_not_begun_anew_over_its_history(site, event_store) -> None:
@@ -246,7 +250,7 @@ def test_an_unreachable_database_is_not_begun_anew_over_its_history(site, event_
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
     project(site, event_store)
     back_soon = Gone(event_store, 0)
-    files = Files(everything=Tables({"orders": TOPIC}, {}, {}))
+    files = Files(everything=ConfigTables({"orders": TOPIC}, {}, {}))
 
     class View:
         """When the log is asked for events, the database is back."""
@@ -261,7 +265,7 @@ def test_an_unreachable_database_is_not_begun_anew_over_its_history(site, event_
         def queue_range(self, topic, queue_id):
             return self._inner.queue_range(topic, queue_id)
 
-    boot_control(View(hide_log_below(site, 1)), back_soon, files, site.rules)
+    recover_control(View(hide_log_below(site, 1)), back_soon, files, site.rules)
     assert event_store.info().lost_before == 0
 
 
@@ -269,16 +273,16 @@ def test_what_another_broker_wrote_is_imported_as_events(site) -> None:
     site.record(TopicPut(TOPIC), GroupPut(GROUP), TopicPut(TopicConfig("dropped", 1, 1)))
     changed = replace(TOPIC, perm=4)
     files = Files(
-        foreign=Tables(
+        external=ConfigTables(
             {"orders": changed, "new": TopicConfig("new", 2, 2)}, None, {"g": {"orders": {1: 5}}}
         )
     )
     site.reopen()
-    booted = boot(site, None, files)
-    assert TopicPut(changed, TOPIC) in booted.imported
-    assert TopicDeleted(TopicConfig("dropped", 1, 1)) in booted.imported
-    assert not any(isinstance(event, GroupPut) for event in booted.imported)
-    site.record(*booted.imported)
+    recovered = boot(site, None, files)
+    assert TopicPut(changed, TOPIC) in recovered.imported
+    assert TopicDeleted(TopicConfig("dropped", 1, 1)) in recovered.imported
+    assert not any(isinstance(event, GroupPut) for event in recovered.imported)
+    site.record(*recovered.imported)
     assert boot(site, None, files).imported == [], "the same files a second time change nothing"
 
 
@@ -287,8 +291,8 @@ def test_a_topic_that_another_broker_deleted_goes_on_counting(site) -> None:
     site.record(TopicPut(TOPIC))
     StoreWriter(site.store).write([Draft("orders", number % 2) for number in range(5)])
     site.reopen()
-    booted = boot(site, None, Files(foreign=Tables({}, None, None)))
-    (deleted,) = (one for one in booted.imported if isinstance(one, TopicDeleted))
+    recovered = boot(site, None, Files(external=ConfigTables({}, None, None)))
+    (deleted,) = (one for one in recovered.imported if isinstance(one, TopicDeleted))
     assert deleted == TopicDeleted(TOPIC, {0: 3, 1: 2})
 
 
@@ -307,9 +311,9 @@ def test_a_record_that_is_no_event_costs_itself_only(site, event_store) -> None:
     site.perform(parts.appends.take_done())
     site.record(GroupPut(GROUP))
     site.reopen()
-    booted = boot(site, event_store)
-    assert booted.control.next_offset == 3
-    assert "g" in booted.control.groups
+    recovered = boot(site, event_store)
+    assert recovered.control.next_offset == 3
+    assert "g" in recovered.control.groups
     assert [each.event.type for each in event_store.events()] == [
         "TopicPut",
         "EventLost",

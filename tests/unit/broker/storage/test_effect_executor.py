@@ -41,7 +41,7 @@ class Rig:
         self.protocols = KeptCarriers()
         self.failures: list[BaseException] = []
         self.changed: list[str] = []
-        self.announced = 0
+        self.completed = 0
         self.failed = asyncio.Event()
         self.executor = EffectExecutor(
             site.store,
@@ -52,7 +52,7 @@ class Rig:
             protocols=self.protocols,
             post=self._post,
             config_changed=self.changed.append,
-            announce=self._announce,
+            register_now=self._announce,
             failed=self._fail,
         )
         self.parts = site.parts(sync_flush=sync_flush)
@@ -73,7 +73,7 @@ class Rig:
             self.loop.post(item)
 
     def _announce(self, number: int) -> None:
-        self.announced += number
+        self.completed += number
         if number:
             self._post(Announced(number))
 
@@ -468,7 +468,7 @@ async def test_the_other_effects_go_where_they_belong(rig, caplog) -> None:
     assert one.protocols.notices == [Notify(PEER, notice)]
     assert one.protocols.questions == [question]
     assert one.changed == ["topics"]
-    assert one.announced == 1
+    assert one.completed == 1
     assert "look at this" in caplog.text
 
 

@@ -53,7 +53,7 @@ class Broker:
             protocols=KeptCarriers(),
             post=self._post,
             config_changed=lambda _table: None,
-            announce=lambda number: self._post(Announced(number)) if number else None,
+            register_now=lambda number: self._post(Announced(number)) if number else None,
             failed=self.failures.append,
         )
         self.performers = {**self.executor.performers(), Reply: self.replies.append}

@@ -44,7 +44,7 @@ class Rig:
             protocols=KeptCarriers(),
             post=self._post,
             config_changed=lambda _table: None,
-            announce=lambda number: self._post(Announced(number)) if number else None,
+            register_now=lambda number: self._post(Announced(number)) if number else None,
             failed=self.failures.append,
         )
         self.parts = site.parts()

@@ -7,11 +7,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from kourou.broker.telemetry.exporter_page import (
     EXPORTER_METRICS,
     PUT_TIMES,
-    Asked,
-    Member,
+    ReportedConsumer,
+    RequestedValues,
     exporter_page,
 )
-from kourou.broker.telemetry.metrics import Figures
+from kourou.broker.telemetry.metrics import BrokerReport
 from kourou.errors import Rejected
 from kourou.events.control_events import TopicPut
 from kourou.model.queue import MessageQueue
@@ -23,14 +23,14 @@ from kourou.telemetry.metrics import expose
 ADDRESS = "10.0.0.7:20911"
 
 
-def page(site, parts, asked: Asked | None = None) -> dict[tuple[str, ...], float]:
-    made = Figures(site.store, site.clock)
+def page(site, parts, asked: RequestedValues | None = None) -> dict[tuple[str, ...], float]:
+    made = BrokerReport(site.store, site.clock)
     made.attach(parts, ProtocolServers())
     text = exporter_page(
         parts,
         site.store,
         made.table(),
-        asked or Asked((), 0.0, None),
+        asked or RequestedValues((), 0.0, None),
         address=ADDRESS,
         wall_ms=site.clock.now_ms(),
     ).decode()
@@ -130,7 +130,7 @@ class Ranges:
 def test_what_members_told_has_their_labels(site) -> None:
     rates = {"orders": ConsumeStatus(consume_ok_tps=3.5, consume_failed_msgs=2, pull_rt=1.25)}
     info = ConsumerRunningInfo(queues={MessageQueue("orders", "b", 0): None}, rates=rates)
-    asked = Asked([Member("g", "c@1", "10.0.0.9:4711", info)], 0.25, range(13))
+    asked = RequestedValues([ReportedConsumer("g", "c@1", "10.0.0.9:4711", info)], 0.25, range(13))
     found = page(site, site.parts(), asked)
     who = ("10.0.0.9:4711", "c@1", "g", "orders")
     assert found["rocketmq_client_consume_ok_msg_tps", *who] == 3.5
@@ -143,7 +143,7 @@ def test_the_runtime_figures(site) -> None:
     parts = site.parts()
     parts.traffic.taken("orders", 50)
     parts.traffic.taken("orders", 150)
-    rows = page(site, parts, Asked((), 0.25, range(13)))
+    rows = page(site, parts, RequestedValues((), 0.25, range(13)))
     found = {
         name.removeprefix("rocketmq_brokeruntime_"): value for (name, *_), value in rows.items()
     }

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from kourou.broker.telemetry.measurements import Measures, TimedReplyTo
+from kourou.broker.telemetry.measurements import Measurements, TimedReplyTo
 from kourou.broker.telemetry.metrics import broker_metrics
 from kourou.engine.delays.delivery import DELAY_GROUP
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
@@ -30,10 +30,10 @@ from kourou.transport.zmq_server import ZmqServer
 from kourou_rigs.records import delayed_draft
 
 
-def page(site, broker_parts, measures=None) -> dict[str, float]:
+def page(site, broker_parts, measurements=None) -> dict[str, float]:
     carrier = ZmqProtocol(Answerer.BROKER, TransportCallbacks(print, print), site.clock)
     carrier._servers["lan"] = ZmqServer("127.0.0.1:0", print, print)  # none that listens is needed
-    parts = (broker_parts, site.store, ProtocolServers(carrier), measures or Measures())
+    parts = (broker_parts, site.store, ProtocolServers(carrier), measurements or Measurements())
     clock = site.clock
     text = broker_metrics(*parts, wall_ms=clock.now_ms(), now_ms=clock.monotonic_ms()).decode()
     found = {}
@@ -288,15 +288,15 @@ def test_the_next_process_tells_that_the_disk_failed(site) -> None:
 
 def test_what_a_broker_measures_of_itself(site) -> None:
     times = iter(range(0, 1 << 40, 4_000_000))
-    measures = Measures(lambda: next(times))
-    assert measures.flush(lambda: 7) == 7
-    assert measures.checkpoint(lambda: None) is None
+    measurements = Measurements(lambda: next(times))
+    assert measurements.flush(lambda: 7) == 7
+    assert measurements.checkpoint(lambda: None) is None
     with pytest.raises(OSError, match="no"):
-        measures.flush(fails)
-    measures.loop = lambda: {"turns": 5, "inputs": 9, "largest_batch": 3, "waiting": 0}
+        measurements.flush(fails)
+    measurements.loop = lambda: {"turns": 5, "inputs": 9, "largest_batch": 3, "waiting": 0}
     peer = Peer(1, "zmq", ("127.0.0.1", 5))
-    measures.rpc.answered(TimedReplyTo(peer, 1, False, b"", SendRecords.code, 0), Code.SUCCESS)
-    found = page(site, site.parts(), measures)
+    measurements.rpc.answered(TimedReplyTo(peer, 1, False, b"", SendRecords.code, 0), Code.SUCCESS)
+    found = page(site, site.parts(), measurements)
     for name in ("kourou_store_flush_latency", "kourou_store_checkpoint_latency"):
         assert value(found, f"{name}_bucket", le="3") == 0
         assert value(found, f"{name}_bucket", le="5") == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.broker.telemetry.metrics import Figures
+from kourou.broker.telemetry.metrics import BrokerReport
 from kourou.engine.inputs import Fenced
 from kourou.events.control_events import TopicPut
 from kourou.model.topic import TopicConfig
@@ -10,8 +10,8 @@ from kourou.service.protocol_server import ProtocolServers
 from kourou_rigs.pair import Pair
 
 
-def figures(site) -> Figures:
-    made = Figures(site.store, site.clock)
+def figures(site) -> BrokerReport:
+    made = BrokerReport(site.store, site.clock)
     parts = site.parts()
     made.attach(parts, ProtocolServers())
     for size in (50, 150, 100):
@@ -62,7 +62,7 @@ def test_the_metrics_page_is_that_of_these_parts(site) -> None:
 
 
 def test_a_broker_with_followers_tells_of_them(site) -> None:
-    made = Figures(site.store, site.clock)
+    made = BrokerReport(site.store, site.clock)
     made.attach(site.parts(), ProtocolServers())
     assert not [key for key in made.table() if key.startswith("replication")]
     assert made.statistics()["replication"]["epoch"] == 0

@@ -59,7 +59,7 @@ class Rig:
             protocols=self.protocols,
             post=self._post,
             config_changed=lambda table: None,
-            announce=lambda number: self._post(Announced(number)) if number else None,
+            register_now=lambda number: self._post(Announced(number)) if number else None,
             failed=pytest.fail,
         )
         core = BrokerCore(site.parts(sync_flush=sync_flush, role=role))
@@ -189,7 +189,7 @@ async def test_a_follower_tells_of_traced_messages_among_its_leaders_bytes(site)
         protocols=KeptCarriers(lambda: None),
         post=lambda item: None,
         config_changed=lambda table: None,
-        announce=lambda number: None,
+        register_now=lambda number: None,
         failed=pytest.fail,
     )
     copy = executor.performers()[CopyChunk]
