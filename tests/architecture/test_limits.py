@@ -28,7 +28,7 @@ OWN_AFFAIRS = {
     "libs/kourou/client/filters/servers.py": "where chance is even enough",
     "libs/kourou/client/introspection/running_info.py": "how much of our own waiting we tell",
     "libs/kourou/client/session/io_thread.py": "how long we wait for our own thread",
-    "libs/kourou/service/cores.py": "the kernel's own bound",
+    "libs/kourou/service/os_processes.py": "the kernel's own bound",
     "libs/kourou/broker/raft/raft_group.py": "how long our own timer sleeps",
     "libs/kourou/broker/telemetry/spans.py": "spans kept open",
     "libs/kourou/broker/store_keys.py": "the largest value of a Java int",

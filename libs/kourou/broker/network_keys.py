@@ -12,7 +12,7 @@ from enum import StrEnum
 from kourou.broker.network.registration import REMOTING, list_url
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.errors import ConfigError
-from kourou.service.advertised import advertised
+from kourou.service.protocol_server import advertised
 from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.remoting_protocol import VIP
 from kourou.service.setting import SAME, setting

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kourou.telemetry.metric_spec import MetricSpec, Service, counter, gauge, histogram
+from kourou.telemetry.metric_spec import MetricSpec, ServiceKind, counter, gauge, histogram
 
-_CONSOLE = (Service.CONSOLE,)
+_CONSOLE = (ServiceKind.CONSOLE,)
 
 CONSOLE_METRICS: tuple[MetricSpec, ...] = (
     counter(

@@ -15,7 +15,7 @@ class MetricKind(Enum):
     HISTOGRAM = "histogram"  # counts observations in buckets
 
 
-class Service(StrEnum):
+class ServiceKind(StrEnum):
     """The service that exports a metric."""
 
     BROKER = "broker"
@@ -25,12 +25,12 @@ class Service(StrEnum):
     CONSOLE = "console"
 
 
-BASE_LABELS: Mapping[Service, tuple[str, ...]] = {
-    Service.BROKER: ("cluster", "node_type", "node_id"),
-    Service.NAMESRV: ("node_type",),
-    Service.FILTER_SERVER: ("node_type", "node_id"),
-    Service.SPARK_ETL: ("node_type",),
-    Service.CONSOLE: ("node_type",),
+BASE_LABELS: Mapping[ServiceKind, tuple[str, ...]] = {
+    ServiceKind.BROKER: ("cluster", "node_type", "node_id"),
+    ServiceKind.NAMESRV: ("node_type",),
+    ServiceKind.FILTER_SERVER: ("node_type", "node_id"),
+    ServiceKind.SPARK_ETL: ("node_type",),
+    ServiceKind.CONSOLE: ("node_type",),
 }
 """The labels of every sample of a service, in addition to those of the metric."""
 
@@ -44,7 +44,7 @@ class MetricSpec:
     about: str
     labels: tuple[str, ...] = ()
     unit: str = ""
-    services: tuple[Service, ...] = (Service.BROKER,)
+    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,)
     when: str = ""
 
 
@@ -53,7 +53,7 @@ def counter(
     about: str,
     *labels: str,
     unit: str = "",
-    services: tuple[Service, ...] = (Service.BROKER,),
+    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
     when: str = "",
 ) -> MetricSpec:
     """Describe a counter."""
@@ -65,7 +65,7 @@ def gauge(
     about: str,
     *labels: str,
     unit: str = "",
-    services: tuple[Service, ...] = (Service.BROKER,),
+    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
     when: str = "",
 ) -> MetricSpec:
     """Describe a gauge."""
@@ -77,7 +77,7 @@ def histogram(
     about: str,
     *labels: str,
     unit: str,
-    services: tuple[Service, ...] = (Service.BROKER,),
+    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
 ) -> MetricSpec:
     """Describe a histogram."""
     return MetricSpec(name, MetricKind.HISTOGRAM, about, labels, unit, services)

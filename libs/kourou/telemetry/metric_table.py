@@ -11,7 +11,7 @@ from kourou.telemetry.console_metrics import CONSOLE_METRICS
 from kourou.telemetry.metric_spec import BASE_LABELS as BASE_LABELS
 from kourou.telemetry.metric_spec import MetricKind as MetricKind
 from kourou.telemetry.metric_spec import MetricSpec as MetricSpec
-from kourou.telemetry.metric_spec import Service as Service
+from kourou.telemetry.metric_spec import ServiceKind as ServiceKind
 from kourou.telemetry.metric_spec import counter as _counter
 from kourou.telemetry.metric_spec import gauge as _gauge
 from kourou.telemetry.metric_spec import histogram as _histogram
@@ -35,13 +35,18 @@ FILTER_BOUNDS_US = (1, 2, 3, 5, 7, 10, 20, 50, 100, 1_000)
 """A filter that reads a property takes 1 µs; one that reads a large body takes 100 µs."""
 
 
-_BOTH = (Service.BROKER, Service.NAMESRV, Service.FILTER_SERVER)
-_NAMESRV = (Service.NAMESRV,)
-_FILTER_SERVER = (Service.FILTER_SERVER,)
+_BOTH = (ServiceKind.BROKER, ServiceKind.NAMESRV, ServiceKind.FILTER_SERVER)
+_NAMESRV = (ServiceKind.NAMESRV,)
+_FILTER_SERVER = (ServiceKind.FILTER_SERVER,)
 _BY_FILTER = ("consumer_group", "filter", "version")
-_SPARK_ETL = (Service.SPARK_ETL,)
+_SPARK_ETL = (ServiceKind.SPARK_ETL,)
 _BY_QUERY = ("query", "job")
-_TRACERS = (Service.BROKER, Service.FILTER_SERVER, Service.SPARK_ETL, Service.CONSOLE)
+_TRACERS = (
+    ServiceKind.BROKER,
+    ServiceKind.FILTER_SERVER,
+    ServiceKind.SPARK_ETL,
+    ServiceKind.CONSOLE,
+)
 _BY_TOPIC = ("topic", "message_type", "is_system")
 _BY_GROUP = ("topic", "consumer_group", "is_retry", "is_system")
 _BY_CLIENT = ("language", "version", "protocol_type")

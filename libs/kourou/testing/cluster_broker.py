@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kourou.broker.config import BrokerSettings
 from kourou.errors import BadRequest, ConfigError, Unavailable
-from kourou.service.kept_ports import free_port
+from kourou.service.processes import free_port
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
 from kourou.store.disk import Disk

@@ -31,7 +31,7 @@ from kourou.protocol.wire.frames import (
     encode_request,
 )
 from kourou.runtime.peer import Peer
-from kourou.service import clear_text
+from kourou.service import admin_http as clear_text
 from kourou.service.admin_http import AdminHttp
 from kourou.store.config.config_files import TOPICS
 from kourou.store.config.config_json import TopicTable, encode_topics
@@ -182,7 +182,7 @@ async def test_open_to_the_network_it_says_so_again_and_again(
     tmp_path, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr(tcp_server, "CLEAR_TEXT_WARNING_S", 0.0)
-    monkeypatch.setattr(clear_text, "PERIOD_S", 0.0)
+    monkeypatch.setattr(clear_text, "WARNING_PERIOD_S", 0.0)
     given = settings(
         tmp_path,
         bind_address="0.0.0.0",

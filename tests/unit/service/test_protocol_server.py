@@ -11,7 +11,12 @@ from kourou.protocol.messages.membership import HeartBeat, NotifyConsumerIdsChan
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer
-from kourou.service.protocol_server import BUSY, ProtocolServers, Watch, connection_families
+from kourou.service.protocol_server import (
+    BUSY,
+    ProtocolServers,
+    RequestObserver,
+    connection_families,
+)
 from kourou.telemetry.metrics import Family
 
 NOTICE = NotifyConsumerIdsChanged(consumer_group="g")
@@ -113,7 +118,7 @@ def test_figures_are_put_together() -> None:
 
 
 def test_who_looks_away_costs_nothing() -> None:
-    watch = Watch()
-    assert watch.arrived() == 0
-    watch.handled()
-    watch.answered(ReplyTo(peer("zmq"), 1), 0)
+    observer = RequestObserver()
+    assert observer.arrived() == 0
+    observer.handled()
+    observer.answered(ReplyTo(peer("zmq"), 1), 0)

@@ -321,11 +321,7 @@ def _dial(address: str, curve: ClientCurve | None) -> ZmqConnection | RemotingCo
 
 
 ADDRESS_SERVER_PORT = 8080
-
-
 LIST_REFRESH_S = LIST_REFRESH_MS / 1_000
-
-
 LIST_RETRY_S = 10.0
 """Retry interval until the first list: without a list, clients cannot find this broker."""
 

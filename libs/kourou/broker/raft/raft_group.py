@@ -520,7 +520,6 @@ class RaftGroup:
 UNKNOWN = Vote(0, "", joining=True, lived=False)
 """The assumed vote if there is no vote file."""
 
-
 WARN_MS = 10_000
 """Interval of the warning that a replica cannot vote, and what it waits for."""
 

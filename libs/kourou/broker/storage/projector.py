@@ -240,7 +240,6 @@ class Projector:
 THREADS = 2
 """Two, so that a slow query does not block the next one."""
 
-
 FLUSH_PAUSE_S = 0.02
 """Interval of the check whether the log was flushed as far as the query needs."""
 

@@ -448,23 +448,11 @@ def _runtime(
 
 
 _BROKER = ("cluster", "brokerIP", "broker")
-
-
 _TOPIC = ("cluster", "broker", "topic")
-
-
 _GROUP = ("cluster", "broker", "topic", "group")
-
-
 _LAG = ("group", "topic", "countOfOnlineConsumers", "msgModel")
-
-
 _MEMBER = ("clientAddr", "clientId", "group", "topic")
-
-
 _RUNTIME = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
-
-
 PUT_TIMES = (
     *("0ms", "0to10ms", "10to50ms", "50to100ms", "100to200ms", "200to500ms", "500to1s"),
     *("1to2s", "2to3s", "3to4s", "4to5s", "5to10s", "10stomore"),
@@ -486,8 +474,6 @@ The value of the key holds three time spans.
 
 
 SPANS = {"10": "10 s", "60": "minute", "600": "ten minutes or more"}
-
-
 TOTALS = {
     "msg_put_total_today_now": ("msgPutTotalTodayNow", "Messages stored since the start"),
     "msg_gettotal_today_now": ("msgGetTotalTodayNow", "Messages delivered since the start"),

@@ -23,7 +23,7 @@ from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import ReplyTo
-from kourou.service.protocol_server import TimedReplyTo, Watch
+from kourou.service.protocol_server import RequestObserver, TimedReplyTo
 from kourou.telemetry.metric_table import DISK_BOUNDS_MS, RPC_BOUNDS_MS
 from kourou.telemetry.metrics import NS_PER_MS, Durations, Histogram, Labels
 
@@ -61,7 +61,7 @@ _Key = tuple[str, int, int, bool]
 """Transport, request code, response code, and whether it was parked (long poll)."""
 
 
-class RpcLatency(Watch):
+class RpcLatency(RequestObserver):
     """Counts answered requests. Single-threaded; `now_ns` is monotonic."""
 
     __slots__ = ("_burst_ns", "_now_ns", "_rows")

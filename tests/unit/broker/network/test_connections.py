@@ -12,7 +12,7 @@ from kourou.broker.config import BrokerSettings
 from kourou.broker.network.connections import Listeners
 from kourou.clock import SystemClock
 from kourou.errors import ConfigError
-from kourou.service.kept_ports import free_port
+from kourou.service.processes import free_port
 from kourou.service.protocol_server import TransportCallbacks
 
 

@@ -34,7 +34,7 @@ from kourou.replication.raft import inputs as happened
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import MEMBERS, Peer
-from kourou.service.kept_ports import free_port
+from kourou.service.processes import free_port
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import METRICS
 from kourou.transport.zmq_context import process_context

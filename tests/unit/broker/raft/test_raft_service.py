@@ -19,7 +19,7 @@ from kourou.engine.core import BrokerCore
 from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC
 from kourou.replication.raft.effects import CutLog, Role, RoleChanged
-from kourou.service.local_group import GroupPorts
+from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
 from kourou.transport.zmq_client import Reply
 from kourou_rigs.served_here import ServedHere
@@ -80,7 +80,7 @@ class Living(ServedHere):
 
 
 def _with(callbacks, arrived):
-    return type(callbacks)(arrived, callbacks.disconnected, callbacks.answered, callbacks.watch)
+    return type(callbacks)(arrived, callbacks.disconnected, callbacks.answered, callbacks.observer)
 
 
 class Group:

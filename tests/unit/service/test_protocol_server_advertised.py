@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.advertised import advertised
+from kourou.service.protocol_server import advertised
 
 DIAL = {"zmq": "127.0.0.1:20911", "tcp": "127.0.0.1:10911"}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kourou.service.standard_streams import as_output_sentence
+from kourou.service.process_setup import as_output_sentence
 
 HOLD = (
     "import os, sys\n"
-    "from kourou.service.standard_streams import hold_standard_streams, output_trouble\n"
+    "from kourou.service.process_setup import hold_standard_streams, output_trouble\n"
     "hold_standard_streams()\n"
 )
 

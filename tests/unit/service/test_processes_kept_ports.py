@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.service.kept_ports import LOOPBACK, KeptPorts, free_port
+from kourou.service.processes import LOOPBACK, KeptPorts, free_port
 
 
 def listening(port: int, *, reuse: bool) -> socket.socket:
@@ -39,7 +39,7 @@ def test_no_port_is_one_that_the_system_gives_to_a_connection() -> None:
 
 
 def test_no_port_is_chosen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kourou.service.kept_ports.PORTS", range(12_000, 12_004))
+    monkeypatch.setattr("kourou.service.processes.PORTS", range(12_000, 12_004))
     one, other = KeptPorts(), KeptPorts()
     try:
         assert len({one["a"], other["a"], free_port()}) == 3

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from kourou.service import collector
+from kourou.service import process_setup as collector
 
 IMPORTS = """
 import gc, sys
@@ -30,7 +30,7 @@ PROGRAM = """
 import gc
 from kourou.service import collector
 kept = [[number] for number in range(100_000)]
-collector.settle()
+collector.freeze_gc()
 assert gc.get_freeze_count() > len(kept), gc.get_freeze_count()
 looks = sum(each["collections"] for each in gc.get_stats())
 for turn in range(100):

@@ -7,8 +7,8 @@ from importlib import metadata
 import pytest
 
 from kourou.errors import MissingPackages
-from kourou.service import packages
-from kourou.service.packages import missing_packages, require_group
+from kourou.service import process_setup as packages
+from kourou.service.process_setup import missing_packages, require_group
 
 DECLARED = [
     "aiohttp>=3.11",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.service import process_families as families
-from kourou.service.process_families import (
+from kourou.service import os_processes as families
+from kourou.service.os_processes import (
     CpuReading,
     family,
     hold_descendants,

@@ -11,7 +11,7 @@ from kourou.errors import TimedOut
 from kourou.protocol.all_bodies import ClusterInfo, encode_cluster_info
 from kourou.protocol.bodies.route_bodies import BrokerData
 from kourou.protocol.wire.frames import encode_reply
-from kourou.service.local_group import GroupPorts, leader_address
+from kourou.service.local_cluster import GroupPorts, leader_address
 from kourou.testing.cluster_thread import ClusterThread
 from kourou.transport.zmq_server import Inbound, ZmqServer
 

@@ -7,7 +7,13 @@ import os
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.cores import CORE_MAX, cores_left, cores_named, keep_process_to, read_cores
+from kourou.service.os_processes import (
+    CORE_MAX,
+    cores_left,
+    cores_named,
+    keep_process_to,
+    read_cores,
+)
 from kourou_rigs.forked import in_child
 
 

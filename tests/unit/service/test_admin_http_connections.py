@@ -7,17 +7,17 @@ from http import HTTPStatus
 
 import pytest
 
-from kourou.service import http_connections
-from kourou.service.http_connections import Answer, GuardedServer, Request, read_request
+from kourou.service import admin_http as http_connections
+from kourou.service.admin_http import GuardedServer, HttpRequest, HttpResponse, read_request
 from kourou.service.lifecycle import new_event_loop
 
 
-async def answer(request: Request) -> Answer:
+async def answer(request: HttpRequest) -> HttpResponse:
     if request.path == "/hang":
         await asyncio.Event().wait()
     if request.path == "/bug":
         raise ValueError("a bug")
-    return Answer(HTTPStatus.OK, "text/plain", b"here")
+    return HttpResponse(HTTPStatus.OK, "text/plain", b"here")
 
 
 class Listener:
@@ -134,8 +134,8 @@ async def test_only_the_first_request_is_answered() -> None:
 
 
 def test_what_is_asked() -> None:
-    assert read_request(b"GET /a%20b?x=1&x=%C3%BC&y= HTTP/1.1\r\nHost: h") == Request(
+    assert read_request(b"GET /a%20b?x=1&x=%C3%BC&y= HTTP/1.1\r\nHost: h") == HttpRequest(
         "GET", "/a b", {"x": "\u00fc", "y": ""}
     )
     through_a_proxy = read_request(b"GET http://h:1/metrics HTTP/1.1")
-    assert through_a_proxy == Request("GET", "/metrics", {})
+    assert through_a_proxy == HttpRequest("GET", "/metrics", {})

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Unavailable
-from kourou.service import process_names
-from kourou.service.process_names import find_running
+from kourou.service import os_processes as process_names
+from kourou.service.os_processes import find_running
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
 NAMED = """
 import sys
-from kourou.service.process_names import take_name
+from kourou.service.os_processes import take_name
 take_name(sys.argv[1])
 print("named", flush=True)
 sys.stdin.read()

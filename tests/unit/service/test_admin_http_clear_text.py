@@ -7,12 +7,12 @@ import logging
 
 import pytest
 
-from kourou.service import clear_text
-from kourou.service.clear_text import ClearTextWarning
+from kourou.service import admin_http as clear_text
+from kourou.service.admin_http import ClearTextWarning
 
 
 async def test_it_is_said_at_once_and_every_minute(monkeypatch, caplog) -> None:
-    assert clear_text.PERIOD_S == 60.0
+    assert clear_text.WARNING_PERIOD_S == 60.0
     loop, waits = asyncio.get_running_loop(), []
     later = loop.call_later
 
