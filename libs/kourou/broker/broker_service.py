@@ -88,12 +88,12 @@ class BrokerService:
         self._listening = Listeners(
             settings, callbacks, self._clock, self.server_type, self._link, questions
         )
-        self._late = Bootstrap(
+        self._bootstrap = Bootstrap(
             settings.broker_name,
             self._clock,
             self._leaders,
             self._restart_log,
-            still=self._is_late,
+            still=self._must_restart_log,
             curve=self._curve,
         )
         self._fail: Callable[[BaseException], None] = _raise
@@ -126,12 +126,12 @@ class BrokerService:
 
     async def _open(self) -> None:
         """Open the store and create everything that works on it."""
-        found = await asyncio.to_thread(open_store, self.settings, self._disk)
+        opened = await asyncio.to_thread(open_store, self.settings, self._disk)
         protocols, callbacks = self._listening.protocols, self._runtime_callbacks()
         try:
             self._store_runtime = StoreRuntime(
                 self.settings,
-                found,
+                opened,
                 self._clock,
                 protocols,
                 callbacks,
@@ -139,9 +139,9 @@ class BrokerService:
                 self._measurements,
             )
             self._opened(self._store_runtime)
-            self._session = self._connected(found.recovered.control, None)
+            self._session = self._connected(opened.recovered.control, None)
         except BaseException:
-            found.close()
+            opened.close()
             raise
 
     def _runtime_callbacks(self) -> RuntimeCallbacks:
@@ -154,18 +154,20 @@ class BrokerService:
     def _connected(self, control: ControlState, change: ChangeRole | None) -> RoleSession:
         """Create a core on the open store; `change` is its new role, or None at a start."""
         assert self._store_runtime is not None
-        around = SessionContext(
+        context = SessionContext(
             clock=self._clock,
             listening=self._listening,
             measurements=self._measurements,
             refuse=self._refuse,
             failed=self._fail,
             renew=self._renew,
-            begin=lambda effect: self._late.request(RestartRequest(effect.position, effect.common)),
+            begin=lambda effect: self._bootstrap.request(
+                RestartRequest(effect.position, effect.common)
+            ),
             performers=self._performers(),
         )
         role = self._role(self._store_runtime.store, control, change)
-        return RoleSession(self.settings, self._store_runtime, control, around, role)
+        return RoleSession(self.settings, self._store_runtime, control, context, role)
 
     def _performers(self) -> Mapping[type[Effect], Callable[[Any], None]]:
         """Executors for effects that only some roles have."""
@@ -189,7 +191,7 @@ class BrokerService:
     async def drain(self) -> None:
         """Unregister from the name servers, finish pending requests, accept no new ones."""
         self._ready, self._stopping = False, True
-        await self._late.stop()
+        await self._bootstrap.stop()
         await self._renewed()
         await self._leave_name_servers()
         self._listening.pause_clients()
@@ -202,7 +204,7 @@ class BrokerService:
     async def stop(self) -> None:
         """Record consumer progress, flush and close everything."""
         self._stopping = True
-        await self._late.stop()
+        await self._bootstrap.stop()
         await self._renewed()
         if self._admin is not None:
             await self._admin.stop()
@@ -227,9 +229,9 @@ class BrokerService:
             session.cease()
             self._renew(known)
 
-    def _is_late(self) -> bool:
+    def _must_restart_log(self) -> bool:
         """Must the log still restart? Not if the current leader has the bytes that it lacks."""
-        return not self._follows_somebody
+        return not self._is_following
 
     def _leaders(self) -> Sequence[str]:
         return [self._link.address] if self._link.address else []
@@ -318,7 +320,7 @@ class BrokerService:
         return self._session is None or self._session.leads
 
     @property
-    def _follows_somebody(self) -> bool:
+    def _is_following(self) -> bool:
         """Is no search for a leader needed?
 
         True on a leader, and on a follower that is connected and copies.
@@ -342,7 +344,7 @@ class BrokerService:
         self._link.leader = answer.master_addr or self._link.leader
         if self.settings.leader_endpoint or not answer.ha_server_addr:
             return
-        if not self._follows_somebody:
+        if not self._is_following:
             self._link.follow(answer.ha_server_addr)
 
     def _found_leader(self, peer: Peer, address: str) -> None:
@@ -399,7 +401,7 @@ class BrokerService:
             promotion=lambda: self._parts().control.replicas.promotion,
             fenced=lambda epoch: self._post(Fenced(epoch)),
             answered=self._registered,
-            hurry=lambda: not self._follows_somebody,
+            hurry=lambda: not self._is_following,
             curve=self._curve,
         )
 

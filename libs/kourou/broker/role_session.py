@@ -78,10 +78,10 @@ class RoleSession:
         settings: BrokerSettings,
         store_runtime: StoreRuntime,
         control: ControlState,
-        around: SessionContext,
+        context: SessionContext,
         role: Role | None,
     ) -> None:
-        self._clock, self._around, self._store_runtime = around.clock, around, store_runtime
+        self._clock, self._context, self._store_runtime = context.clock, context, store_runtime
         self.leads = not isinstance(role, FollowerRole | QuorumFollowerRole)
         self._elected = isinstance(role, QuorumLeaderRole)
         self.over = False
@@ -100,25 +100,25 @@ class RoleSession:
         self._performers: dict[type[Effect], Callable[[Any], None]] = {
             **performers,
             **self.history.performers(),
-            Reply: around.measurements.rpc.watching(performers[Reply]),
-            BeginLog: around.begin,
+            Reply: context.measurements.rpc.watching(performers[Reply]),
+            BeginLog: context.begin,
             CutLog: self._ended_by,
             ChangeRole: self._ended_by,
-            **around.performers,
+            **context.performers,
         }
         self.loop: SingleWriterLoop[Input, Any] = SingleWriterLoop(
             self.core,
             self._performers,
             self._clock,
-            on_failure=around.failed,
-            refuse=around.refuse,
+            on_failure=context.failed,
+            refuse=context.refuse,
             inbox_inputs_max=settings.inbox_inputs_max,
         )
-        around.measurements.loop = self.loop.statistics
+        context.measurements.loop = self.loop.statistics
 
     def _start(self, settings: BrokerSettings, control: ControlState, role: Role | None) -> Start:
-        found = self._store_runtime.found
-        store = found.store
+        opened = self._store_runtime.opened
+        store = opened.store
         return Start(
             view=store,
             control=control,
@@ -126,15 +126,15 @@ class RoleSession:
                 store.end, store.space.allocated_end, settings.segment_size_bytes, store.store_ms
             ),
             flushed=store.flushed,
-            store_host=(settings.broker_ip, self._around.listening.store_port),
+            store_host=(settings.broker_ip, self._context.listening.store_port),
             policy=policy_of(settings),
-            rules=found.rules,
+            rules=opened.rules,
             registry=registry_of(settings),
             sync_flush=settings.sync_flush,
             flush_timeout_ms=settings.sync_flush_timeout_ms,
             figures=self._store_runtime.report.table,
             staged=store.staged,
-            delays=found.delays,
+            delays=opened.delays,
             role=role,
         )
 
@@ -273,7 +273,7 @@ class RoleSession:
         if self.over:
             return  # already requested; the next session sees what is left to do
         self.cease()
-        self._around.renew(effect)
+        self._context.renew(effect)
 
     def cease(self) -> None:
         """Stop handling inputs."""
@@ -330,7 +330,7 @@ class RoleSession:
             "loop": self.loop.statistics(),
             "event_store": {
                 "behind": projector.behind if projector else 0,
-                "trouble": projector.trouble if projector else self._store_runtime.found.trouble,
+                "trouble": projector.trouble if projector else self._store_runtime.opened.trouble,
             },
             "history": self.history.statistics(),
         }

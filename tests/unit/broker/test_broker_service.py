@@ -310,7 +310,7 @@ async def test_requests_that_are_not_a_brokers_are_answered_so(tmp_path) -> None
         assert (await connection.request(GetBrokerConfig(), timeout_ms=60_000)).code == 0
 
 
-async def test_who_comes_when_too_many_wait_is_told_so(tmp_path, monkeypatch) -> None:
+async def test_a_request_beyond_the_inbox_limit_is_refused(tmp_path, monkeypatch) -> None:
     async with running(settings(tmp_path, inbox_inputs_max=2)) as (service, connection):
         await connection.request(GetBrokerConfig(), timeout_ms=60_000)
         sent: list[int] = []
@@ -332,7 +332,7 @@ async def test_who_comes_when_too_many_wait_is_told_so(tmp_path, monkeypatch) ->
         assert sent == []
 
 
-async def test_who_asks_the_past_of_a_database_that_hangs_is_told_of_the_stop(tmp_path) -> None:
+async def test_a_stop_answers_history_queries_of_a_database_that_hangs(tmp_path) -> None:
     entered, released = threading.Event(), threading.Event()
 
     class Hanging:

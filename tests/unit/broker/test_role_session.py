@@ -130,7 +130,9 @@ async def test_a_promotion_outlives_the_process(tmp_path: Path) -> None:
     assert failures == []
 
 
-async def test_who_asks_meanwhile_is_told_so(tmp_path: Path, monkeypatch) -> None:
+async def test_a_request_during_a_change_of_role_gets_its_reply(
+    tmp_path: Path, monkeypatch
+) -> None:
     may_go_on, opening = threading.Event(), broker_service.open_store
 
     def slow(*given: object):
@@ -154,7 +156,7 @@ async def test_who_asks_meanwhile_is_told_so(tmp_path: Path, monkeypatch) -> Non
 
 
 @pytest.mark.feature("F134", "F137")
-async def test_whoever_is_refused_as_it_begins_to_lead_follows(tmp_path: Path) -> None:
+async def test_a_leader_that_is_fenced_at_its_start_follows(tmp_path: Path) -> None:
     """The refusal comes while the change of role is under way: it is another one."""
 
     def answer(frames: list[Inbound]) -> None:

@@ -162,7 +162,7 @@ class RaftGroup:
 
         Raises Corrupt if the log is not as requested.
         """
-        found = store_runtime.found.recovered.control.replicas.epochs
+        found = store_runtime.opened.recovered.control.replicas.epochs
         if isinstance(done, happened.LogCut):
             wanted, end = self._member.log.epochs, store_runtime.store.end
             pairs = [pair for pair in wanted.opened() if pair[1] < end]

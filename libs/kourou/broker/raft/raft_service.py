@@ -74,7 +74,7 @@ class RaftService(BrokerService):
         callbacks = GroupCallbacks(
             role=self._role_changed,
             cut=self._change_log,
-            begin=self._begins_late,
+            begin=self._request_restart,
             post=self._post,
             failed=self._failed,
         )
@@ -111,7 +111,7 @@ class RaftService(BrokerService):
                 "its majority is two. Use three replicas, which can lose one, or a "
                 "leader with a follower (brokerRole), which continues without one of them"
             )
-        recovered = store_runtime.found.recovered
+        recovered = store_runtime.opened.recovered
         if recovered.imported:
             raise ConfigError(
                 f"another broker made {len(recovered.imported)} changes to config/*.json of "
@@ -135,10 +135,10 @@ class RaftService(BrokerService):
 
     async def drain(self) -> None:
         """Transfer leadership to another replica, then drain like any broker."""
-        await self._give_lead_away()
+        await self._transfer_leadership()
         await super().drain()
 
-    async def _give_lead_away(self) -> None:
+    async def _transfer_leadership(self) -> None:
         """Transfer leadership, so that others need not wait for a timeout. It may fail."""
         session = self._session
         if not self._led or session is None or session.over:
@@ -200,16 +200,16 @@ class RaftService(BrokerService):
             self._session.cease()
         self._settle()
 
-    def _begins_late(self, effect: wants.BeginLog) -> None:
+    def _request_restart(self, effect: wants.BeginLog) -> None:
         confirmed = self._parts().confirmations.confirmed
-        self._late.request(RestartRequest(effect.position, confirmed, effect.epoch))
+        self._bootstrap.request(RestartRequest(effect.position, confirmed, effect.epoch))
 
     def _restart_log(self, known: RestartLog) -> None:
         """Restart the log, unless another leader has made that unnecessary in the meantime."""
         if self._group.may_begin(known.position, known.epoch):
             self._change_log(known)
 
-    def _is_late(self) -> bool:
+    def _must_restart_log(self) -> bool:
         """Does it lack bytes that the current leader lacks, too?"""
         return self._group.wants_to_begin
 
@@ -303,7 +303,7 @@ class RaftService(BrokerService):
     # -- name servers ------------------------------------------------------------------------------
 
     @property
-    def _follows_somebody(self) -> bool:
+    def _is_following(self) -> bool:
         """Always true: the leader announces itself, so name servers are not queried."""
         return True
 

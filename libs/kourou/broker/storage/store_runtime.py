@@ -69,30 +69,30 @@ class StoreRuntime:
     def __init__(
         self,
         settings: BrokerSettings,
-        found: OpenStore,
+        opened: OpenStore,
         clock: Clock,
         protocols: ProtocolServers,
         callbacks: RuntimeCallbacks,
         spans: BrokerSpans | None,
         measurements: Measurements,
     ) -> None:
-        self.found = found
+        self.opened = opened
         self.post = callbacks.post
-        self._opened_at = found.recovered.control.next_offset
-        self.store, self.events, self.mirror = found.store, found.events, found.mirror
-        self.report = BrokerReport(found.store, clock)
+        self._opened_at = opened.recovered.control.next_offset
+        self.store, self.events, self.mirror = opened.store, opened.events, opened.mirror
+        self.report = BrokerReport(opened.store, clock)
         self.projector: Projector | None = None
         self.closed = False
         self._protocols, self._spans, self._measurements = protocols, spans, measurements
         self.executor = executor_of(spans)(
-            found.store,
+            opened.store,
             clock,
             log_flush=log_flush_of(settings),
             queue_flush=queue_flush_of(settings),
             write_out=write_out_of(settings),
             protocols=protocols,
             post=callbacks.post,
-            config_changed=found.mirror.changed,
+            config_changed=opened.mirror.changed,
             register_now=callbacks.register_now,
             failed=callbacks.failed,
             events_projected=lambda: self.projector.projected if self.projector else 0,
@@ -111,7 +111,7 @@ class StoreRuntime:
 
         The first leader records it, unless something was decided since.
         """
-        return self.found.recovered.imported if control.next_offset == self._opened_at else ()
+        return self.opened.recovered.imported if control.next_offset == self._opened_at else ()
 
     def attach(self, parts: BrokerParts) -> None:
         """Attach a new core, whose state is used for metrics and files."""

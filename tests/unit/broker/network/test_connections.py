@@ -1,4 +1,4 @@
-"""A broker's listeners: all or none, and what is told of them."""
+"""A broker's listeners: all or none, and the addresses that are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-async def test_free_ports_are_told(tmp_path: Path) -> None:
+async def test_free_ports_are_reported(tmp_path: Path) -> None:
     made = listening(tmp_path)
     made.listen()
     assert set(made.addresses) == {"zmq", "tcp", "replication"}
@@ -43,7 +43,7 @@ async def test_free_ports_are_told(tmp_path: Path) -> None:
     made.protocols.close()
 
 
-async def test_beside_a_port_that_was_named_the_other_is_taken_where_it_is_looked_for(
+async def test_the_other_port_has_its_usual_distance_to_a_configured_one(
     tmp_path: Path,
 ) -> None:
     """A broker that was started again with its former port keeps the host of its message ids."""

@@ -51,7 +51,9 @@ class Bench:
         self.lost: list[Peer] = []
         self.found: list[tuple[Peer, str]] = []
         callbacks = TransportCallbacks(self.received.extend, self.lost.append)
-        self.link = LeaderLink(callbacks, lambda *told: self.found.append(told), SystemClock())
+        self.link = LeaderLink(
+            callbacks, lambda *connected: self.found.append(connected), SystemClock()
+        )
 
     async def connected(self, times: int) -> Peer:
         await until(lambda: len(self.found) == times)

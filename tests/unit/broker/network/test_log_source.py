@@ -49,9 +49,9 @@ def source(monkeypatch: pytest.MonkeyPatch, answer: Answer, group: str = "broker
 
 def piece(request: Request, body: bytes = BODY, size: int = 50, **header: int) -> Reply:
     assert isinstance(request, GetLogBeginning)
-    told = {"position": 400, "size": len(body), "crc": zlib.crc32(body), **header}
+    fields = {"position": 400, "size": len(body), "crc": zlib.crc32(body), **header}
     at = request.from_byte
-    return Reply(Code.SUCCESS, "", GetLogBeginningResponse(**told), [body[at : at + size]])
+    return Reply(Code.SUCCESS, "", GetLogBeginningResponse(**fields), [body[at : at + size]])
 
 
 async def test_a_beginning_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

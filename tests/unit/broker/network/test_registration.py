@@ -104,7 +104,7 @@ def make(monkeypatch):
 
 
 @pytest.mark.feature("F022", "F024", "F025")
-async def test_every_name_server_is_told_everything(make) -> None:
+async def test_every_name_server_receives_the_whole_registration(make) -> None:
     one = make("a", "b")
     one.start()
     for server in NameServer.servers.values():
@@ -112,9 +112,9 @@ async def test_every_name_server_is_told_everything(make) -> None:
         (request,) = server.heard
         assert isinstance(request, RegisterBroker)
         assert (request.broker_name, request.listeners) == ("b", ME.listeners)
-        told = decode_registration(server.bodies[0])
-        assert [topic.name for topic in told.topics] == ["orders"]
-        assert told.version == DataVersion(1, 2)
+        registered = decode_registration(server.bodies[0])
+        assert [topic.name for topic in registered.topics] == ["orders"]
+        assert registered.version == DataVersion(1, 2)
         assert server.timeouts == [123]
     await one.first(1)
     assert one.registered == {"a": True, "b": True}
@@ -142,7 +142,7 @@ async def test_it_registers_again_in_time_and_at_once_when_topics_change(make) -
     assert len(server.heard) == 3, "both announcements travelled together; then it left"
 
 
-async def test_one_that_does_not_answer_holds_up_nobody(make, caplog) -> None:
+async def test_a_name_server_that_does_not_answer_delays_no_other(make, caplog) -> None:
     one = make("a", "b")
     one.start()
     dead = NameServer.servers["a"]
@@ -248,7 +248,7 @@ async def test_a_list_may_come_later_and_its_name_servers_may_be_dead(make, capl
 
 
 @pytest.mark.feature("F052", "F034")
-async def test_an_announcement_is_known_when_all_that_can_be_reached_know_it(make) -> None:
+async def test_a_registration_is_complete_when_all_reachable_name_servers_have_it(make) -> None:
     known: asyncio.Queue[int] = asyncio.Queue()
     both = make("a:1", "b:1", completed=known.put_nowait)
     both.start()
@@ -265,7 +265,7 @@ async def test_an_announcement_is_known_when_all_that_can_be_reached_know_it(mak
     await both.stop()
 
 
-async def test_before_any_name_server_is_known_nobody_waits(make) -> None:
+async def test_without_name_servers_a_registration_is_complete_at_once(make) -> None:
     known: list[int] = []
     none = make(completed=known.append)
     none.start()
@@ -278,7 +278,7 @@ async def test_before_any_name_server_is_known_nobody_waits(make) -> None:
     await dead.stop()
 
 
-async def test_topics_that_come_while_one_is_told_count_with_the_next_telling(make) -> None:
+async def test_topics_created_during_a_registration_go_with_the_next_one(make) -> None:
     known: asyncio.Queue[int] = asyncio.Queue()
     one = make("a:1", completed=known.put_nowait)
     one.start()
@@ -322,7 +322,7 @@ def test_no_topic_allows_more_than_the_broker() -> None:
 
 
 @pytest.mark.feature("F239")
-async def test_filter_servers_are_told_as_they_are_at_the_time(make) -> None:
+async def test_filter_servers_are_registered_as_they_are_at_the_time(make) -> None:
     table: list[dict[str, str]] = []
     made = make("a:1", filter_listeners=lambda: table)
     made.start()
@@ -347,7 +347,7 @@ def test_rocketmq_hears_of_those_that_its_clients_can_dial() -> None:
 
 
 @pytest.mark.feature("F137")
-async def test_every_registration_tells_the_epoch_of_that_moment(make) -> None:
+async def test_every_registration_has_the_epoch_of_that_moment(make) -> None:
     epochs = iter([0, 64])
     one = make("a", epoch=lambda: next(epochs), promotion=lambda: 5)
     one.start()
@@ -361,7 +361,7 @@ async def test_every_registration_tells_the_epoch_of_that_moment(make) -> None:
 
 
 @pytest.mark.feature("F137")
-async def test_a_leader_that_was_outdone_is_told_so_and_counts_as_unregistered(make) -> None:
+async def test_a_leader_with_an_old_epoch_is_fenced_and_counts_as_unregistered(make) -> None:
     heard: asyncio.Queue[int] = asyncio.Queue()
     one = make("a", fenced=heard.put_nowait)
     one.start()
@@ -390,7 +390,7 @@ async def test_who_was_outdone_waits_for_no_name_server(make) -> None:
 
 
 @pytest.mark.feature("F137")
-async def test_a_follower_is_told_what_its_promotion_must_outdo(make) -> None:
+async def test_a_follower_learns_the_epoch_that_its_promotion_must_exceed(make) -> None:
     heard: asyncio.Queue[int] = asyncio.Queue()
     one = make("a", fenced=heard.put_nowait)
     one.start()

@@ -247,7 +247,7 @@ async def test_who_stops_says_nothing_more(bench: Bench) -> None:
     await until(lambda: len(other.heard) == 1)
 
 
-async def test_the_name_of_a_host_is_looked_up_until_somebody_answers_there(
+async def test_a_host_name_is_resolved_until_a_connection_is_established(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not in the thread of the library, where a slow look would silence everybody."""
@@ -281,7 +281,9 @@ async def test_the_name_of_a_host_is_looked_up_until_somebody_answers_there(
 
 async def fetched(links: PeerLinks, member: str = "n1") -> tuple[object, bytes]:
     answer: asyncio.Future[tuple[object, bytes]] = asyncio.get_running_loop().create_future()
-    links.fetch(member, FETCH, lambda told, body: answer.set_result((told, bytes(body))), FETCH_MS)
+    links.fetch(
+        member, FETCH, lambda answered, body: answer.set_result((answered, bytes(body))), FETCH_MS
+    )
     return await answer
 
 
@@ -304,13 +306,13 @@ async def test_an_answer_that_makes_no_sense_is_none(bench: Bench) -> None:
     assert isinstance(wrong, KourouError)
 
 
-async def test_nobody_waits_long_for_one_that_is_not_there(bench: Bench) -> None:
+async def test_a_request_to_an_absent_replica_fails_soon(bench: Bench) -> None:
     links = bench.dial(n1=nobody())
     waiting = asyncio.ensure_future(fetched(links))
     await asyncio.sleep(0)
     bench.clock.advance(peer_links.CONNECT_WAIT_MS)
-    told, _ = await waiting
-    assert isinstance(told, Unavailable)
+    answered, _ = await waiting
+    assert isinstance(answered, Unavailable)
     links.close()
     assert isinstance((await fetched(links))[0], Unavailable)
 
@@ -438,7 +440,7 @@ def test_a_client_says_nothing_as_a_member() -> None:
     assert raft_messages([]) == ((), [])
 
 
-async def test_the_figures_stand_beside_those_of_listeners(bench: Bench) -> None:
+async def test_the_statistics_are_reported_with_those_of_listeners(bench: Bench) -> None:
     one = bench.other()
     links = bench.dial(n1=one.address, n2=nobody())
     await until(lambda: links.connected("n1"))
@@ -457,7 +459,7 @@ async def test_the_figures_stand_beside_those_of_listeners(bench: Bench) -> None
         "kourou_raft_forwarding": [(here, 0), (there, 0)],
     }
     assert set(shown) <= set(METRICS)
-    told = protocols.statistics()["raft"]["n1"]
-    assert (told["connected"], told["sent"], told["talking"]["sent"]) == (True, 1, 1)
+    answered = protocols.statistics()["raft"]["n1"]
+    assert (answered["connected"], answered["sent"], answered["talking"]["sent"]) == (True, 1, 1)
     protocols.close()
     assert not links.connected("n1")

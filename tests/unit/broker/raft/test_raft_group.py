@@ -1,4 +1,4 @@
-"""What the member of a group is told, in which order, and how its wants are met."""
+"""The inputs of the Raft core, their order, and how its effects are executed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_leaders_bytes_are_written_told_and_flushed() -> None:
+async def test_a_leaders_bytes_are_written_reported_and_flushed() -> None:
     bench = Bench()
     bench.chunk(b"12345678")
     assert bench.log.end == 8
@@ -119,24 +119,24 @@ async def test_bytes_that_were_not_written_are_asked_for_again() -> None:
     assert bench.group.epochs.end == bench.log.end == 8
 
 
-async def test_what_the_engine_appended_is_told_before_a_later_message(
+async def test_appends_of_the_broker_core_are_handled_before_a_later_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()
-    told: list[happened.Input] = []
+    handled: list[happened.Input] = []
     monkeypatch.setattr(
-        bench.group._member, "handle", lambda now_ms, inputs: told.extend(inputs) or []
+        bench.group._member, "handle", lambda now_ms, inputs: handled.extend(inputs) or []
     )
     bench.group.appended(10)
     bench.group.appended(20)
     bench.group.hand_over("n1")
-    assert told == [], "not within a turn of the engine"
+    assert handled == [], "not within a turn of the engine"
     await turn()
-    assert told == [happened.Appended(0, 20), happened.HandOver("n1")]
+    assert handled == [happened.Appended(0, 20), happened.HandOver("n1")]
     assert bench.flushes == 1, "its own disk counts for the majority"
 
 
-async def test_a_flush_that_a_cut_has_overtaken_is_not_told() -> None:
+async def test_a_flush_that_a_truncation_has_overtaken_is_not_reported() -> None:
     bench = Bench()
     bench.chunk(b"12345678")
     bench.group.detach()
@@ -145,11 +145,11 @@ async def test_a_flush_that_a_cut_has_overtaken_is_not_told() -> None:
     assert bench.group._member.log.flushed == 0
 
 
-async def test_a_log_that_was_not_cut_as_wanted_goes_on_for_nobody() -> None:
+async def test_a_log_that_was_not_truncated_as_requested_is_refused() -> None:
     bench = Bench()
     bench.chunk(b"12345678")
     recovered = SimpleNamespace(control=SimpleNamespace(replicas=SimpleNamespace(epochs=[])))
-    bench.store_runtime.found = SimpleNamespace(recovered=recovered)
+    bench.store_runtime.opened = SimpleNamespace(recovered=recovered)
     bench.group.detach()
     with pytest.raises(Exception, match="should have been truncated to"):
         bench.group.attach(bench.store_runtime, happened.LogCut())
@@ -176,7 +176,7 @@ async def test_it_stands_by_its_own_clock() -> None:
     assert asked == {"n1", "n2"}
 
 
-async def test_whoever_has_stopped_says_nothing_more() -> None:
+async def test_a_stopped_replica_sends_nothing_more() -> None:
     bench = Bench()
     bench.group._vote = None
     await bench.group.stop()

@@ -1,4 +1,4 @@
-"""Votes are written in order, and told when they are on disk; the disk is a make-believe one."""
+"""Votes are written in order, and reported when they are on disk. The disk is simulated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Bench:
         disk = self.disk.crash()
         return VoteWriter(disk, PATHS, saved=lambda: None, failed=lambda _error: None).read()
 
-    async def until_told(self, times: int) -> None:
+    async def until_saved(self, times: int) -> None:
         while self.saved + len(self.failures) < times:
             self._changed.clear()
             await self._changed.wait()
@@ -55,14 +55,14 @@ async def bench() -> AsyncIterator[Bench]:
     await made.hand.stop()
 
 
-async def test_when_it_is_told_no_power_loss_takes_it(bench: Bench) -> None:
+async def test_a_reported_vote_survives_a_power_loss(bench: Bench) -> None:
     assert bench.hand.read() is None
     bench.hand.save(Vote(3, "n1"))
-    await bench.until_told(1)
+    await bench.until_saved(1)
     assert bench.after_power_loss() == Vote(3, "n1")
 
 
-async def test_each_save_is_told_once_and_none_before_its_turn(
+async def test_each_save_is_reported_once_and_in_order(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -78,22 +78,22 @@ async def test_each_save_is_told_once_and_none_before_its_turn(
     assert bench.saved == 0, "who asks goes on at once"
     for place in (1, 2, 3):
         may_write.release()
-        await bench.until_told(place)
+        await bench.until_saved(place)
         assert (bench.saved, written) == (place, [4, 5, 6][:place])
 
 
-async def test_a_disk_that_fails_is_told_once_and_nothing_after_it(bench: Bench) -> None:
+async def test_a_disk_failure_is_reported_once_and_nothing_after_it(bench: Bench) -> None:
     bench.disk.fail_sync(1)
     for epoch in (1, 2, 3):
         bench.hand.save(Vote(epoch, "n0"))
-    await bench.until_told(1)
+    await bench.until_saved(1)
     bench.hand.save(Vote(4, "n0"))
     await bench.hand.stop()
     assert bench.saved == 0, "nobody knows what the disk has"
     assert [type(error) for error in bench.failures] == [OSError]
 
 
-async def test_after_a_stop_nothing_is_told(bench: Bench) -> None:
+async def test_after_a_stop_nothing_is_reported(bench: Bench) -> None:
     bench.hand.save(Vote(1, "n0"))
     await bench.hand.stop()
     bench.hand.save(Vote(2, "n0"))
@@ -103,7 +103,7 @@ async def test_after_a_stop_nothing_is_told(bench: Bench) -> None:
 
 async def test_a_vote_that_cannot_be_known_keeps_the_member_shut(bench: Bench) -> None:
     bench.hand.save(Vote(1, "n0"))
-    await bench.until_told(1)
+    await bench.until_saved(1)
     for copy in SealedFile(bench.disk, PATHS.vote, MAGIC).copies:
         bench.disk.overwrite(copy, b"X", 0)
     with pytest.raises(Corrupt, match="must not vote twice"):

@@ -47,8 +47,8 @@ class MemberSettings(BrokerSettings):
 class Living(ServedHere):
     """One member, a client of it, and whether its links are cut."""
 
-    def __init__(self, service: RaftService, told: Mapping[str, str]) -> None:
-        super().__init__(service, told)
+    def __init__(self, service: RaftService, addresses: Mapping[str, str]) -> None:
+        super().__init__(service, addresses)
         self.cut = False
         send, arrived = service._links.send, service._arrived
 
@@ -373,7 +373,7 @@ async def test_a_change_of_the_log_that_failed_is_not_tried_on_a_closed_store(
         ports.release()
 
 
-def test_traces_tell_no_more_of_what_a_deposed_leader_wrote(tmp_path: Path) -> None:
+def test_spans_of_a_deposed_leaders_appends_are_dropped(tmp_path: Path) -> None:
     """It may be cut away; what is confirmed at its place later is another leader's."""
     ports = GroupPorts(3)
     peers = ";".join(f"{name}-{address}" for name, address in ports.addresses.items())
@@ -411,7 +411,7 @@ async def test_what_a_member_lost_is_repaired_by_another(tmp_path: Path) -> None
         assert log.read_bytes() == good
 
 
-async def test_a_group_of_two_is_told_what_it_lacks(
+async def test_a_group_of_two_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ports = GroupPorts(2)

@@ -124,7 +124,7 @@ async def test_what_does_not_fit_is_not_taken_and_the_next_member_is_asked(unfit
     assert bench.store.damaged_regions == []
 
 
-async def test_what_nobody_can_mend_does_not_keep_others_from_being_mended(
+async def test_a_region_that_cannot_be_repaired_does_not_block_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "kourou.raft")
@@ -181,7 +181,7 @@ async def test_who_is_damaged_more_than_the_others_asks_behind_their_damage() ->
     ],
     ids=["all of it", "of another epoch", "without an end"],
 )
-async def test_what_nobody_has_a_good_end_of_is_passed_over(damaged) -> None:
+async def test_a_region_damaged_at_every_replica_is_passed_over(damaged) -> None:
     bench = Bench(Region(100, 150, "rot"), Region(600, 604, "rot"))
     bench.repairs.look()
     damaged(bench)
@@ -201,7 +201,7 @@ def test_a_disk_that_fails_ends_the_process() -> None:
     assert len(bench.asked) == 1, "nobody is asked any more"
 
 
-def test_what_no_majority_has_is_nobodys_to_repair() -> None:
+def test_uncommitted_damage_is_not_repaired() -> None:
     bench = Bench(Region(100, 104, "rot"), confirmed=100)
     bench.repairs.look()
     assert bench.asked == []

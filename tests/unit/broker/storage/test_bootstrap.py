@@ -202,7 +202,7 @@ async def answered_by(others: Others, wanted: RestartRequest) -> RestartLog:
         await late.stop()
 
 
-async def test_one_after_the_other_is_asked_until_one_tells(
+async def test_one_after_the_other_is_asked_until_one_answers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = Others(monkeypatch, a=Unavailable("gone"), b=beginning(POSITION - SIZE), c=beginning())
@@ -222,7 +222,9 @@ async def test_who_has_deleted_more_is_believed_and_another_history_is_not(
     assert "belongs to epoch 64 there, but to epoch 65 at the leader" in caplog.text
 
 
-async def test_what_nobody_wants_any_more_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_state_that_is_no_longer_needed_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Another leader had meanwhile what the last one lacked."""
     others = Others(monkeypatch, a=beginning())
     wanted = iter([True, False, True, True])

@@ -95,7 +95,7 @@ async def test_a_disk_that_does_not_take_them_is_asked_again(site, monkeypatch, 
     assert caplog.text.count("cannot be written") == 1
 
 
-async def test_our_own_files_are_not_foreign(site) -> None:
+async def test_our_own_files_are_not_external(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 4, 4)))
     one = mirror(site)
     one.start()

@@ -141,7 +141,7 @@ def test_an_event_store_ahead_of_the_log_is_taken_back(site, event_store) -> Non
     ]
 
 
-def test_an_event_store_that_tells_another_story_is_rebuilt(site, event_store) -> None:
+def test_an_event_store_with_another_history_is_rebuilt(site, event_store) -> None:
     """It is another store's, or of a log that was cut back and has grown again since."""
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
     before = encode_state(site.control)
@@ -245,7 +245,7 @@ def test_without_event_store_and_files_the_broker_does_not_guess(site, event_sto
             recover_control(hide_log_below(site, 1), events, Files(), site.rules)
 
 
-def test_an_unreachable_database_is_not_begun_anew_over_its_history(site, event_store) -> None:
+def test_an_unreachable_database_keeps_its_history(site, event_store) -> None:
     """It comes back in the middle of the start: its history must not be thrown away."""
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
     project(site, event_store)

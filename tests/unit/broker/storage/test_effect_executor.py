@@ -37,7 +37,7 @@ class Rig:
     def __init__(self, site, *, log_flush=RARELY, queue_flush=RARELY, sync_flush=False) -> None:
         self.site = site
         self.posted: list[Any] = []
-        self.told: Callable[[], object] = lambda: None
+        self.posted: Callable[[], object] = lambda: None
         self.protocols = KeptCarriers()
         self.failures: list[BaseException] = []
         self.changed: list[str] = []
@@ -68,7 +68,7 @@ class Rig:
 
     def _post(self, item) -> None:
         self.posted.append(item)
-        self.told()
+        self.posted()
         if self.loop is not None:
             self.loop.post(item)
 
@@ -148,7 +148,7 @@ def make_topic(rig: Rig) -> None:
     rig.do(*rig.core.start(0, 1, decide_start(rig.parts.control, rig.site.rules), "start"))
 
 
-async def test_appends_are_projected_behind_the_turn_if_somebody_waits(rig) -> None:
+async def test_appends_are_projected_after_the_iteration_if_consumers_wait(rig) -> None:
     one = rig()
     one.append(3)
     one.do(Project())
@@ -160,20 +160,20 @@ async def test_appends_are_projected_behind_the_turn_if_somebody_waits(rig) -> N
     assert one.site.store.dispatch_behind_bytes == 0
 
 
-async def test_appends_that_nobody_waits_for_are_projected_together(rig) -> None:
+async def test_appends_without_waiting_consumers_are_projected_together(rig) -> None:
     one = rig()
-    told = asyncio.Event()
-    one.told = lambda: one.seen(Dispatched) and told.set()
+    posted = asyncio.Event()
+    one.posted = lambda: one.seen(Dispatched) and posted.set()
     one.append(2)
     await asyncio.sleep(0)
     one.append()
     assert one.seen(Dispatched) == []
-    await told.wait()
+    await posted.wait()
     (grown,) = one.seen(Dispatched)
     assert grown.queues[-1] == ("orders", 0, 3)
 
 
-async def test_before_somebody_looks_what_was_appended_is_projected(rig) -> None:
+async def test_appends_are_projected_before_they_are_read(rig) -> None:
     one = rig()
     one.executor.dispatch_written()
     assert one.seen(Dispatched) == [], "nothing was appended"
@@ -182,7 +182,7 @@ async def test_before_somebody_looks_what_was_appended_is_projected(rig) -> None
     assert len(one.seen(Dispatched)) == 1
 
 
-async def test_much_is_projected_although_nobody_waits(rig, monkeypatch) -> None:
+async def test_many_bytes_are_projected_without_waiting_consumers(rig, monkeypatch) -> None:
     monkeypatch.setattr(executor, "PROJECT_BYTES_MAX", 10_000)
     one = rig()
     one.append(body=bytes(9_000))
@@ -244,7 +244,7 @@ async def test_a_flush_asked_for_during_a_flush_follows_it(rig) -> None:
 
 
 @pytest.mark.feature("F096", "F097")
-async def test_the_clock_flushes_what_nobody_waits_for(rig) -> None:
+async def test_the_timer_flushes_what_no_reply_waits_for(rig) -> None:
     one = rig(log_flush=FlushPolicy(interval_ms=500, least_pages=0, thorough_ms=10_000))
     one.append()
     one.executor.tick()
@@ -294,7 +294,7 @@ async def test_what_comes_during_a_woken_flush_is_flushed_behind_it(rig) -> None
 
 @pytest.mark.fault
 @pytest.mark.feature("F094")
-async def test_after_a_failed_flush_nobody_is_acknowledged_and_the_process_ends_once(rig) -> None:
+async def test_after_a_failed_flush_nothing_is_acknowledged_and_the_process_ends_once(rig) -> None:
     one = rig(sync_flush=True, log_flush=OFTEN)
     make_topic(one)
     one.serve()
@@ -365,7 +365,9 @@ async def test_any_failure_of_the_store_ends_the_process(rig, monkeypatch, step,
 
 
 @pytest.mark.fault
-async def test_a_full_disk_is_told_and_tried_again_without_haste(rig, monkeypatch, caplog) -> None:
+async def test_a_full_disk_is_reported_and_allocation_is_retried_later(
+    rig, monkeypatch, caplog
+) -> None:
     from kourou.store.store import Space
 
     one = rig()

@@ -25,9 +25,9 @@ class Rig:
         self.leader = Store.open(settings, SimDisk())
         StoreWriter(self.leader).write([Draft("TopicA", 0, b"x" * 90) for _ in range(5)])
         self.store = site.store
-        self.told: list[Any] = []
+        self.posted: list[Any] = []
         self.projected = 0
-        executor = CopyExecutor(self.store, post=self.told.append, copied=self._copied)
+        executor = CopyExecutor(self.store, post=self.posted.append, copied=self._copied)
         self.copy = executor.performers()[CopyChunk]
 
     def _copied(self) -> None:
@@ -43,15 +43,15 @@ def rig(site) -> Rig:
     return Rig(site)
 
 
-def test_what_is_copied_is_told_and_projected(rig) -> None:
+def test_copied_bytes_are_reported_and_projected(rig) -> None:
     rig.copy(rig.chunk())
-    assert rig.told == [Copied(rig.leader.end)]
+    assert rig.posted == [Copied(rig.leader.end)]
     assert (rig.store.end, rig.projected) == (rig.leader.end, 1)
 
 
 def test_damage_is_copied_as_what_it_is(rig) -> None:
     rig.copy(CopyChunk(0, 64, b"\xff" * 64, "cannot be read"))
-    assert rig.told == [Copied(64)]
+    assert rig.posted == [Copied(64)]
     assert [(one.start, one.end) for one in rig.store.damaged_regions] == [(0, 64)]
 
 
@@ -61,9 +61,9 @@ def test_what_does_not_fit_is_asked_for_once_more(rig) -> None:
     broken[100] ^= 1
     rig.copy(CopyChunk(0, good.end, bytes(broken)))
     rig.copy(CopyChunk(99, good.end + 99, good.data))
-    assert [type(one) for one in rig.told] == [NotCopied, NotCopied]
-    assert "fails its check" in rig.told[0].reason
-    assert "the log ends at 0" in rig.told[1].reason
+    assert [type(one) for one in rig.posted] == [NotCopied, NotCopied]
+    assert "fails its check" in rig.posted[0].reason
+    assert "the log ends at 0" in rig.posted[1].reason
     assert (rig.store.end, rig.projected) == (0, 0)
 
 
@@ -74,4 +74,4 @@ def test_a_disk_that_fails_ends_the_process(rig, monkeypatch) -> None:
     monkeypatch.setattr(rig.store, "append_chunk", failing)
     with pytest.raises(StoreFaulted):
         rig.copy(rig.chunk())
-    assert rig.told == []
+    assert rig.posted == []

@@ -54,7 +54,7 @@ class Database:
         self.released.set()
 
 
-class Desk:
+class Bench:
     """Hands over a real projection, without a core; what comes back is kept."""
 
     def __init__(self, site: Any, database: Database) -> None:
@@ -97,9 +97,9 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(site: Any, event_store: Any) -> AsyncIterator[Desk]:
+async def bench(site: Any, event_store: Any) -> AsyncIterator[Bench]:
     site.record(TopicPut(TopicConfig("a", 1, 1)))
-    made = Desk(site, Database(event_store))
+    made = Bench(site, Database(event_store))
     made.projector.start()
     yield made
     made.executor.stop()
@@ -107,86 +107,90 @@ async def desk(site: Any, event_store: Any) -> AsyncIterator[Desk]:
     await made.projector.stop()
 
 
-async def test_what_was_decided_just_now_is_flushed_projected_and_told(desk: Desk) -> None:
-    await desk.projector.step()
-    desk.site.record(TopicPut(TopicConfig("b", 1, 1)))
-    upto = desk.site.control.next_offset
-    found = (await desk.answer(question=EventQuestion(upto - 1), upto=upto)).found
+async def test_what_was_decided_just_now_is_flushed_projected_and_returned(bench: Bench) -> None:
+    await bench.projector.step()
+    bench.site.record(TopicPut(TopicConfig("b", 1, 1)))
+    upto = bench.site.control.next_offset
+    found = (await bench.answer(question=EventQuestion(upto - 1), upto=upto)).found
     assert isinstance(found, EventFound)
     assert found.recorded.event == TopicPut(TopicConfig("b", 1, 1))
-    assert desk.flushes == 1
-    assert (await desk.answer(upto=upto)).error is None
-    assert desk.flushes == 1, "nothing is flushed for what is projected"
-    assert desk.executor.statistics() == {"asked": 2, "unavailable": 0, "waiting": 0}
+    assert bench.flushes == 1
+    assert (await bench.answer(upto=upto)).error is None
+    assert bench.flushes == 1, "nothing is flushed for what is projected"
+    assert bench.executor.statistics() == {"asked": 2, "unavailable": 0, "waiting": 0}
 
 
-async def test_a_database_that_is_away_is_said_to_be_and_asked_anew_each_time(desk: Desk) -> None:
-    desk.database.error = MetadataUnavailable("it is gone")
-    desk.site.record(TopicPut(TopicConfig("b", 1, 1)))
-    upto = desk.site.control.next_offset
+async def test_an_unreachable_database_is_reported_and_queried_again_each_time(
+    bench: Bench,
+) -> None:
+    bench.database.error = MetadataUnavailable("it is gone")
+    bench.site.record(TopicPut(TopicConfig("b", 1, 1)))
+    upto = bench.site.control.next_offset
     for _ in range(2):
-        assert str((await desk.answer(upto=upto)).error) == "it is gone"
-    desk.database.error = None
-    found = (await desk.answer(upto=upto)).found
+        assert str((await bench.answer(upto=upto)).error) == "it is gone"
+    bench.database.error = None
+    found = (await bench.answer(upto=upto)).found
     assert isinstance(found, HistoryFound)
     assert found.end == upto
-    assert desk.executor.statistics()["unavailable"] == 2
+    assert bench.executor.statistics()["unavailable"] == 2
 
 
-async def test_one_that_goes_away_after_it_had_everything(desk: Desk) -> None:
-    assert (await desk.answer(upto=1)).error is None
-    desk.database.error = MetadataUnavailable("it is gone")
-    assert isinstance((await desk.answer(upto=1)).error, MetadataUnavailable)
+async def test_one_that_goes_away_after_it_had_everything(bench: Bench) -> None:
+    assert (await bench.answer(upto=1)).error is None
+    bench.database.error = MetadataUnavailable("it is gone")
+    assert isinstance((await bench.answer(upto=1)).error, MetadataUnavailable)
 
 
 @pytest.mark.parametrize("lagging", [False, True])
-async def test_one_that_hangs_is_not_waited_for_beyond_the_time(desk: Desk, lagging: bool) -> None:
+async def test_one_that_hangs_is_not_waited_for_beyond_the_time(
+    bench: Bench, lagging: bool
+) -> None:
     """Whether it hangs while it is brought along, or while it is asked."""
-    assert (await desk.answer(upto=1)).error is None
+    assert (await bench.answer(upto=1)).error is None
     if lagging:
-        desk.site.record(TopicPut(TopicConfig("b", 1, 1)))
-    desk.database.hangs = True
-    error = (await desk.answer(upto=1 + lagging, wait_ms=30)).error
+        bench.site.record(TopicPut(TopicConfig("b", 1, 1)))
+    bench.database.hangs = True
+    error = (await bench.answer(upto=1 + lagging, wait_ms=30)).error
     assert isinstance(error, MetadataUnavailable)
     assert "did not respond within 30 ms" in str(error)
-    desk.database.hangs = False
-    desk.database.released.set()
-    assert (await desk.answer(upto=1 + lagging)).error is None
+    bench.database.hangs = False
+    bench.database.released.set()
+    assert (await bench.answer(upto=1 + lagging)).error is None
 
 
-async def test_too_many_questions_are_refused_and_not_queued(desk: Desk) -> None:
-    assert (await desk.answer(upto=1)).error is None
-    desk.database.hangs = True
+async def test_too_many_questions_are_refused_and_not_queued(bench: Bench) -> None:
+    assert (await bench.answer(upto=1)).error is None
+    bench.database.hangs = True
     for _ in range(HISTORY_QUESTIONS_MAX):
-        desk.ask(upto=1)
-    assert len(desk.answers) == 1
-    error = (await desk.answer(upto=1)).error
+        bench.ask(upto=1)
+    assert len(bench.answers) == 1
+    error = (await bench.answer(upto=1)).error
     assert isinstance(error, Throttled)
-    assert desk.executor.statistics()["waiting"] == HISTORY_QUESTIONS_MAX
-    desk.database.released.set()
+    assert bench.executor.statistics()["waiting"] == HISTORY_QUESTIONS_MAX
+    bench.database.released.set()
 
 
-async def test_a_bug_answers_and_is_logged(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    assert (await desk.answer(upto=1)).error is None
-    desk.database.error = ZeroDivisionError("of ours")
-    error = (await desk.answer(upto=1)).error
+async def test_a_bug_answers_and_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    assert (await bench.answer(upto=1)).error is None
+    bench.database.error = ZeroDivisionError("of ours")
+    error = (await bench.answer(upto=1)).error
     assert type(error) is KourouError
     assert "ZeroDivisionError" in str(error)
     assert "reading the history failed" in caplog.text
 
 
-async def test_a_stop_leaves_nobody_waiting(desk: Desk) -> None:
-    assert (await desk.answer(upto=1)).error is None
-    desk.database.hangs = True
-    waiting = [desk.ask(upto=1) for _ in range(4)]
-    await asyncio.to_thread(desk.database.entered.wait, 20)
-    assert desk.executor.stop() == waiting
+async def test_a_stop_leaves_no_query_waiting(bench: Bench) -> None:
+    assert (await bench.answer(upto=1)).error is None
+    bench.database.hangs = True
+    waiting = [bench.ask(upto=1) for _ in range(4)]
+    await asyncio.to_thread(bench.database.entered.wait, 20)
+    assert bench.executor.stop() == waiting
     await asyncio.sleep(0)
-    assert len(desk.answers) == 1
-    assert desk.executor.statistics()["waiting"] == 0
+    assert len(bench.answers) == 1
+    assert bench.executor.statistics()["waiting"] == 0
 
 
-async def test_before_the_broker_serves_there_is_nobody_to_ask(site: Any, event_store: Any) -> None:
+async def test_before_the_broker_serves_history_is_unavailable(site: Any, event_store: Any) -> None:
     answer: asyncio.Future[HistoryAnswered] = asyncio.get_running_loop().create_future()
     executor = HistoryExecutor(
         event_store, lambda: None, flush=lambda: None, post=answer.set_result

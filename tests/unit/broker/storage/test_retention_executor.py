@@ -137,7 +137,7 @@ async def test_a_full_disk_is_looked_at_at_once(rig) -> None:
 
 
 @pytest.mark.feature("F120", "F121")
-async def test_what_the_core_decides_is_deleted_and_told(rig) -> None:
+async def test_what_the_core_decides_is_deleted_and_reported(rig) -> None:
     await rig.fill(4)
     rig.do(DeleteLogBefore(2 * SEGMENT + 5))
     await rig.settled()
@@ -167,7 +167,7 @@ async def test_what_is_recorded_of_a_deletion_is_on_disk_before_the_first_file_g
 
 @pytest.mark.feature("F121")
 @pytest.mark.parametrize("step", [DAY, -DAY])
-async def test_a_step_of_the_wall_clock_ages_nothing_and_is_told(rig, step, caplog) -> None:
+async def test_a_step_of_the_wall_clock_ages_nothing_and_is_logged(rig, step, caplog) -> None:
     await rig.fill(3)
     await rig.tick()
     before = [segment.age_ms for segment in rig.looks()[-1].segments]

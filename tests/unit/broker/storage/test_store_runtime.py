@@ -1,4 +1,4 @@
-"""What is told of a core to whoever works on the open store."""
+"""What the projections of an open store learn from a new core."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kourou_rigs.quorum import GivenQuorum
 def test_history_has_nothing_that_another_leader_may_take_back() -> None:
     quorum = GivenQuorum(leader="n0")
     engine = Engine(role=QuorumLeaderRole(7, quorum))
-    told: list[Callable[[], int]] = []
+    attached: list[Callable[[], int]] = []
     store_runtime = StoreRuntime.__new__(StoreRuntime)
-    store_runtime.projector = SimpleNamespace(attach=lambda _control, safe: told.append(safe))  # type: ignore[assignment]  # as much of one as is asked
+    store_runtime.projector = SimpleNamespace(attach=lambda _control, safe: attached.append(safe))  # type: ignore[assignment]  # as much of one as is asked
     store_runtime.mirror = SimpleNamespace(renew=lambda: None)  # type: ignore[assignment]  # likewise
     flushed = engine.core.parts.confirmations.flushed
     store_runtime.store = SimpleNamespace(flushed=flushed)  # type: ignore[assignment]  # likewise
     store_runtime.serve(engine.core.parts)
-    (safe,) = told
+    (safe,) = attached
     assert flushed > 0 == safe()
     quorum.confirm(engine)
     assert safe() == flushed

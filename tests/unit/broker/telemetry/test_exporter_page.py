@@ -22,7 +22,7 @@ from kourou.testing.cluster import Cluster
 from kourou_rigs.clock import ManualClock
 
 
-def test_the_last_minute_is_told_from_what_was_before() -> None:
+def test_the_last_minute_is_the_increase_since_a_snapshot() -> None:
     minute = LastMinute(0)
     assert minute.look(30_000, [5, 0]) == [5, 0], "the process is younger than a minute"
     assert minute.look(60_000, [7, 1]) == [7, 1]

@@ -87,7 +87,7 @@ def test_offsets_lag_and_age_are_read_of_the_queues(site) -> None:
     assert found["rocketmq_group_get_latency_by_storetime", *here, "done", topic] == 0
 
 
-def test_dead_letters_are_told_from_the_first_one_on(site) -> None:
+def test_dead_letters_are_reported_from_the_first_one_on(site) -> None:
     """A group that nobody has dealt with the letters of has committed nothing there."""
     names = {name for name, *_ in page(site, site.parts())}
     dead = {"rocketmq_group_dlqdiff", "rocketmq_topic_dlq_offset"}
@@ -127,7 +127,7 @@ class Ranges:
         raise Rejected("there is none")
 
 
-def test_what_members_told_has_their_labels(site) -> None:
+def test_what_consumers_report_has_their_labels(site) -> None:
     rates = {"orders": ConsumeStatus(consume_ok_tps=3.5, consume_failed_msgs=2, pull_rt=1.25)}
     info = ConsumerRunningInfo(queues={MessageQueue("orders", "b", 0): None}, rates=rates)
     asked = RequestedValues([ReportedConsumer("g", "c@1", "10.0.0.9:4711", info)], 0.25, range(13))
@@ -138,7 +138,7 @@ def test_what_members_told_has_their_labels(site) -> None:
     assert found["rocketmq_client_consumer_pull_rt", *who] == 1.25
 
 
-def test_the_runtime_figures(site) -> None:
+def test_the_runtime_metrics(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 1, 1)))
     parts = site.parts()
     parts.traffic.taken("orders", 50)

@@ -1,4 +1,4 @@
-"""A broker's measures of itself, under a clock that is told what time it is."""
+"""A broker's measurements of itself, under a manual clock."""
 
 from __future__ import annotations
 

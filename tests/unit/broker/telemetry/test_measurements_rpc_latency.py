@@ -65,7 +65,7 @@ def test_answers_are_counted_by_request_response_and_time(bench: Bench) -> None:
     assert total_ms == pytest.approx(5_102.000001)
 
 
-def test_a_pull_that_had_to_wait_is_told_from_one_that_had_not(bench: Bench) -> None:
+def test_long_polls_are_counted_apart_from_other_pulls(bench: Bench) -> None:
     held = bench.to(PullMessage.code)
     at_once = bench.to(PullMessage.code)
     send = bench.to(SendRecords.code)
@@ -100,7 +100,7 @@ def test_who_wants_no_answer_is_not_counted(bench: Bench) -> None:
     assert not bench.found("request_code")
 
 
-def test_rocketmqs_carrier_has_rocketmqs_name(bench: Bench) -> None:
+def test_the_remoting_protocol_has_rocketmqs_name(bench: Bench) -> None:
     tcp = Peer(2, "tcp", ("127.0.0.1", 6))
     bench.latency.answered(bench.to(SendRecords.code, peer=tcp), 0)
     assert set(bench.found("protocol_type")) == {("remoting",)}

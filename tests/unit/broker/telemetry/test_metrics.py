@@ -170,10 +170,10 @@ def test_who_is_connected(site) -> None:
     found = page(site, broker_parts)
     java = {"language": "java", "version": "401", "protocol_type": "remoting"}
     assert value(found, "rocketmq_producer_connections", **java) == 1, "once, in two groups"
-    told = {"consumer_group": "g", "consume_mode": "pull", "is_system": "false"}
-    assert value(found, "rocketmq_consumer_connections", **java, **told) == 1
-    told = {"consume_mode": "push", "is_system": "true", "protocol_type": "zmq"}
-    assert value(found, "rocketmq_consumer_connections", **told) == 1
+    labels = {"consumer_group": "g", "consume_mode": "pull", "is_system": "false"}
+    assert value(found, "rocketmq_consumer_connections", **java, **labels) == 1
+    labels = {"consume_mode": "push", "is_system": "true", "protocol_type": "zmq"}
+    assert value(found, "rocketmq_consumer_connections", **labels) == 1
 
 
 def test_how_transactions_ended_by_topic(site) -> None:
@@ -249,7 +249,7 @@ def test_every_name_is_in_the_table(site) -> None:
         assert name in METRICS
 
 
-def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
+def test_retention_reports_deleted_and_expiring_messages(site) -> None:
     broker_parts = site.parts()
     broker_parts.pressure.measured(1 << 40, 1 << 30, full=False)
     broker_parts.retention.deleted["forced"] = 3
@@ -267,7 +267,7 @@ def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
 
 
 @pytest.mark.fault
-def test_the_next_process_tells_that_the_disk_failed(site) -> None:
+def test_the_next_process_reports_that_the_disk_failed(site) -> None:
     """Nobody sees the one that it failed: it ends within moments."""
     last = "kourou_store_last_fault_timestamp_seconds"
     assert not [sample for sample in page(site, site.parts()) if sample.startswith(last)]

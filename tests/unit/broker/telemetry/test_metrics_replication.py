@@ -21,9 +21,9 @@ BASE = {"cluster": "C", "node_type": "broker", "node_id": "broker-a"}
 
 def shown(engine: Engine) -> dict[str, float]:
     """Samples by name and brokerId."""
-    told = engine.core.parts.replica_handler.told(engine.now_ms)
+    view = engine.core.parts.replica_handler.told(engine.now_ms)
     found = {}
-    for line in expose(list(replication_families(BASE, told))).decode().splitlines():
+    for line in expose(list(replication_families(BASE, view))).decode().splitlines():
         if not line.startswith("#"):
             sample, amount = line.rsplit(" ", 1)
             name, labels = sample.split("{")
@@ -59,7 +59,7 @@ def test_leader_and_follower_show_the_same_lag() -> None:
     assert pair.follower.store.end == pair.leader.store.end > end
 
 
-def test_nobody_keeps_a_set_of_copies_that_count_where_senders_wait_for_none() -> None:
+def test_no_in_sync_set_is_reported_where_senders_wait_for_no_replica() -> None:
     """A figure of 0 would look as if one of the followers were too far behind."""
     pair = Pair(sync=False)
     pair.connect()
@@ -71,8 +71,8 @@ def test_nobody_keeps_a_set_of_copies_that_count_where_senders_wait_for_none() -
 
 
 def test_a_raft_group_counts_by_majority_and_keeps_no_such_set() -> None:
-    told = Engine().core.parts.replica_handler.told(0)
-    member = replace(told, broker_role=SYNC_MASTER, member="n0")
+    view = Engine().core.parts.replica_handler.told(0)
+    member = replace(view, broker_role=SYNC_MASTER, member="n0")
     names = [family.name for family in replication_families(BASE, member)]
     assert "kourou_replication_followers" in names
     assert "kourou_replication_in_sync" not in names

@@ -1,4 +1,4 @@
-"""What a broker tells of itself."""
+"""What a broker reports about itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kourou.service.protocol_server import ProtocolServers
 from kourou_rigs.pair import Pair
 
 
-def figures(site) -> BrokerReport:
+def report(site) -> BrokerReport:
     made = BrokerReport(site.store, site.clock)
     parts = site.parts()
     made.attach(parts, ProtocolServers())
@@ -22,7 +22,7 @@ def figures(site) -> BrokerReport:
 
 def test_the_runtime_table_has_texts_only_and_counts(site) -> None:
     site.clock.advance(0)
-    one = figures(site)
+    one = report(site)
     site.clock.advance(((1 * 24 + 2) * 60 + 3) * 60_000 + 4_999)
     table = one.table()
     assert all(isinstance(value, str) for value in table.values())
@@ -34,7 +34,7 @@ def test_the_runtime_table_has_texts_only_and_counts(site) -> None:
 
 
 def test_the_runtime_table_has_what_rocketmqs_list_of_a_cluster_reads(site) -> None:
-    table = figures(site).table()
+    table = report(site).table()
     assert [float(rate) for rate in table["putTps"].split()] == [0, 0, 0]
     for what in ("Transfered", "Found", "Miss", "Total"):
         assert [float(rate) for rate in table[f"get{what}Tps"].split()] == [0, 0, 0]
@@ -49,19 +49,19 @@ def test_the_runtime_table_has_what_rocketmqs_list_of_a_cluster_reads(site) -> N
 
 def test_statistics_are_those_of_the_parts(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 1, 1)))
-    told = figures(site).statistics()
-    assert told["topics"] == 1
-    assert told["store"]["log"]["end"] == site.store.end
-    assert told["replies_owed"] == 0
+    reported = report(site).statistics()
+    assert reported["topics"] == 1
+    assert reported["store"]["log"]["end"] == site.store.end
+    assert reported["replies_owed"] == 0
 
 
 def test_the_metrics_page_is_that_of_these_parts(site) -> None:
-    page = figures(site).metrics().decode()
+    page = report(site).metrics().decode()
     assert "rocketmq_messages_in_total{" in page
     assert 'topic="orders"' in page
 
 
-def test_a_broker_with_followers_tells_of_them(site) -> None:
+def test_a_broker_with_followers_reports_them(site) -> None:
     made = BrokerReport(site.store, site.clock)
     made.attach(site.parts(), ProtocolServers())
     assert not [key for key in made.table() if key.startswith("replication")]
@@ -73,8 +73,8 @@ def test_a_broker_with_followers_tells_of_them(site) -> None:
         pair.flush()
         pair.advance(1_000)
     made.attach(pair.leader.core.parts, ProtocolServers())
-    told = {key: text for key, text in made.table().items() if key.startswith("replication")}
-    assert told == {
+    reported = {key: text for key, text in made.table().items() if key.startswith("replication")}
+    assert reported == {
         "replicationRole": "leader", "replicationEpoch": "64", "replicationLeader": "broker-a/0",
         "replicationInSync": "1", "replicationLagBytes_1": "0",
     }  # fmt: skip
@@ -87,8 +87,8 @@ def test_a_broker_with_followers_tells_of_them(site) -> None:
     assert made.table()["replicationRole"] == "fenced"
 
 
-def test_latencies_and_room_are_told_as_numbers(site) -> None:
-    table = figures(site).table()
+def test_latencies_and_disk_space_are_reported_as_numbers(site) -> None:
+    table = report(site).table()
     assert table["sendLatencyCounts"].startswith("1:0 3:0 ")
     assert table["pullLatencyCounts"].endswith(" more:0")
     assert int(table["commitLogDiskFree"]) <= int(table["commitLogDiskTotal"])

@@ -240,16 +240,18 @@ def test_everything_is_bounded_and_counted(site: Site, monkeypatch) -> None:
     for _ in range(2):
         site.append(first)
     page = expose(site.spans.families({"node_id": "a"})).decode()
-    told = {line.split()[0]: float(line.split()[1]) for line in page.splitlines() if line[0] != "#"}
+    counts = {
+        line.split()[0]: float(line.split()[1]) for line in page.splitlines() if line[0] != "#"
+    }
     total = 'kourou_trace_spans_dropped_total{node_id="a",reason="%s"}'
-    assert told['kourou_trace_spans_total{node_id="a"}'] == 5
-    assert (told[total % "queue_full"], told[total % "export_failed"]) == (3, 1)
-    assert told[total % "too_many_open"] == 3
+    assert counts['kourou_trace_spans_total{node_id="a"}'] == 5
+    assert (counts[total % "queue_full"], counts[total % "export_failed"]) == (3, 1)
+    assert counts[total % "too_many_open"] == 3
     site.spans.close()
     assert site.closed == 1
 
 
-def test_an_answer_tells_how_many_had_it(site: Site) -> None:
+def test_a_reply_states_how_many_replicas_had_it(site: Site) -> None:
     """A follower's word comes in as a request, and is no request of a trace."""
     chunk = LogChunk(
         group="b", epoch=1, leader="b/0", position=0, end=0, previous_epoch=1, data_epoch=1,

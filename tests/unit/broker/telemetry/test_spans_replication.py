@@ -44,7 +44,7 @@ class Site:
         self.now_ns += 1
         return self.now_ns
 
-    def told(self) -> list[tuple[str, dict]]:
+    def finished(self) -> list[tuple[str, dict]]:
         found = [
             (span.name, {key.split(".")[-1]: value for key, value in span.attributes.items()})
             for span in self.exporter.get_finished_spans()
@@ -61,7 +61,7 @@ def site() -> Iterator[Site]:
     made.provider.shutdown()
 
 
-def test_a_log_that_nobody_copies_costs_nothing() -> None:
+def test_a_log_without_replicas_costs_nothing() -> None:
     site = Site()
     assert site.copies.appended(100, CONTEXT) is None
     assert not site.copies
@@ -72,25 +72,25 @@ def test_a_send_is_shipped_copied_and_confirmed(site: Site) -> None:
     site.copies.shipped("n1", chunk(100, 200))
     site.copies.shipped("n1", chunk(0, 99))
     site.copies.acknowledged("n1", ack("n1", 100))
-    assert site.told() == [], "none of that is this send's"
+    assert site.finished() == [], "none of that is this send's"
     for member in ("n1", "n2", "n1"):
         site.copies.shipped(member, chunk(0, 100))
-    assert site.told() == [
+    assert site.finished() == [
         ("ship", {"position": 100, "member": "n1"}),
         ("ship", {"position": 100, "member": "n2"}),
     ]
     site.copies.acknowledged("n1", ack("n1", 100, accepted=False))
     site.copies.acknowledged("n1", ack("n1", 99))
-    assert (site.told(), one.copies) == ([], 1)
+    assert (site.finished(), one.copies) == ([], 1)
     site.copies.acknowledged("n1", ack("n1", 100, 99))
     site.copies.acknowledged("n1", ack("n1", 150, 150))
     site.copies.confirmed(99)
-    assert site.told() == [("copy", {"position": 100, "member": "n1", "on_disk": False})]
+    assert site.finished() == [("copy", {"position": 100, "member": "n1", "on_disk": False})]
     site.copies.confirmed(100)
     site.copies.confirmed(200)
-    assert site.told() == [("confirm", {"position": 100, "copies": 2})]
+    assert site.finished() == [("confirm", {"position": 100, "copies": 2})]
     site.copies.acknowledged("n2", ack("n2", 100, 100))
-    assert site.told() == [("copy", {"position": 100, "member": "n2", "on_disk": True})]
+    assert site.finished() == [("copy", {"position": 100, "member": "n2", "on_disk": True})]
     assert one.copies == 3
 
 
@@ -121,17 +121,17 @@ def test_what_was_answered_and_not_shipped_yet_is_kept(site: Site) -> None:
     assert len(site.copies) == 2
 
 
-def test_of_what_a_former_leader_wrote_nothing_more_is_told(site: Site) -> None:
+def test_spans_of_a_former_leaders_appends_are_dropped(site: Site) -> None:
     site.copies.appended(1_200, CONTEXT)
     site.copies.shipped("n1", chunk(1_000, 1_200))
-    site.told()
+    site.finished()
     site.copies.abandon()
     site.copies.acknowledged("n1", ack("n1", 1_200))
     site.copies.confirmed(1_500)
-    assert (site.told(), len(site.copies)) == ([], 0)
+    assert (site.finished(), len(site.copies)) == ([], 0)
     site.copies.appended(1_600, CONTEXT)
     site.copies.confirmed(1_600)
-    assert site.told() == [("confirm", {"position": 1_600, "copies": 1})], "it leads again"
+    assert site.finished() == [("confirm", {"position": 1_600, "copies": 1})], "it leads again"
 
 
 def test_the_oldest_go_while_a_member_is_gone(site: Site) -> None:
@@ -139,4 +139,4 @@ def test_the_oldest_go_while_a_member_is_gone(site: Site) -> None:
         site.copies.appended(number * 100, CONTEXT)
     assert len(site.copies) == COPIED_SPANS_MAX
     site.copies.shipped("n1", chunk(0, 10**6))
-    assert len(site.told()) == COPIED_SPANS_MAX
+    assert len(site.finished()) == COPIED_SPANS_MAX

@@ -167,7 +167,7 @@ async def until(rig: Rig, holds: Callable[[], bool]) -> None:
             await rig.answered.wait()
 
 
-async def test_a_follower_tells_of_traced_messages_among_its_leaders_bytes(site) -> None:
+async def test_a_follower_records_spans_of_traced_messages_in_its_leaders_bytes(site) -> None:
     rig = Rig(site, sync_flush=False)
     started = site.store.end
     rig.send(b"", f"traceparent\x01{traceparent_of(TRACE)}\x02")
