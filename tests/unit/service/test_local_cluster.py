@@ -84,7 +84,7 @@ def test_after_a_start_that_failed_the_folder_is_free(tmp_path: Path) -> None:
     ("free_ports", "ports", "pages"),
     [(True, ["0", "0"], []), (False, ["10911"] * 2, ["18181", "18182"])],
 )
-def test_filter_servers_are_beside_their_broker_and_know_which_they_are(
+def test_each_filter_server_has_its_broker_and_index(
     free_ports: bool, ports: list[str], pages: list[str], tmp_path: Path
 ) -> None:
     settings = ClusterSettings(

@@ -18,9 +18,9 @@ from kourou.transport.zmq_server import Inbound, ZmqServer
 
 def test_free_ports_are_kept_for_the_members_and_they_alone_may_listen_there() -> None:
     ports = GroupPorts(3)
-    told = ports.settings(1)
-    assert told["dLegerSelfId"] == "n1"
-    assert told["dLegerPeers"] == ";".join(f"n{i}-{ports.addresses[f'n{i}']}" for i in range(3))
+    settings = ports.settings(1)
+    assert settings["dLegerSelfId"] == "n1"
+    assert settings["dLegerPeers"] == ";".join(f"n{i}-{ports.addresses[f'n{i}']}" for i in range(3))
     port = int(ports.addresses["n1"].rpartition(":")[2])
     assert len(set(ports.addresses.values())) == 3
     for _ in range(2):  # started, and started again
@@ -48,15 +48,15 @@ def test_usual_ports_are_derived() -> None:
 class NameServer:
     """Tells, one after another, which brokers there are."""
 
-    def __init__(self, *told: ClusterInfo) -> None:
-        self.told = list(told)
+    def __init__(self, *replies: ClusterInfo) -> None:
+        self.replies = list(replies)
         self.asked = 0
         self.server = ZmqServer("127.0.0.1:0", self._asked, lambda _peer: None)
 
     def _asked(self, frames: list[Inbound]) -> None:
         for one in frames:
             self.asked += 1
-            info = self.told.pop(0) if len(self.told) > 1 else self.told[0]
+            info = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
             head = encode_reply(one.frame.correlation, 0)
             self.server.send(one.peer, (head, encode_cluster_info(info)))
 

@@ -32,14 +32,14 @@ def run(source: str, streams: str = "", **environment: str) -> subprocess.Comple
 def test_closed_ones_are_taken_so_that_nothing_else_gets_their_numbers(
     streams: str, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
+    written = tmp_path / "written"
     source = (
         "print('out'); print('err', file=sys.stderr)\n"
-        f"with open({str(told)!r}, 'w') as out: out.write(str(out.fileno()))\n"
+        f"with open({str(written)!r}, 'w') as out: out.write(str(out.fileno()))\n"
     )
     done = run(source, streams)
     assert done.returncode == 0, done.stderr
-    assert int(told.read_text()) > 2
+    assert int(written.read_text()) > 2
     assert done.stdout == (b"" if ">&-" in streams.replace("2>&-", "") else b"out\n")
 
 

@@ -8,7 +8,7 @@ from kourou.service.protocol_server import advertised
 DIAL = {"zmq": "127.0.0.1:20911", "tcp": "127.0.0.1:10911"}
 
 
-def test_named_listeners_stand_beside_what_listens() -> None:
+def test_named_listeners_are_advertised_with_the_bound_ones() -> None:
     assert advertised(DIAL, " host=h:1 ; tcp:host=h:2; ") == {
         "zmq:internal": "127.0.0.1:20911",
         "tcp:internal": "127.0.0.1:10911",
@@ -17,7 +17,7 @@ def test_named_listeners_stand_beside_what_listens() -> None:
     }
 
 
-def test_of_a_carrier_that_does_not_listen_nothing_is_told() -> None:
+def test_a_transport_that_does_not_listen_is_not_advertised() -> None:
     assert advertised({"zmq": "a:1"}, "tcp:host=h:2") == {"zmq:internal": "a:1"}
 
 

@@ -207,7 +207,7 @@ async def test_what_this_service_does_not_answer(setup: Setup, code: int, why: s
     assert setup.received == []
 
 
-async def test_from_the_second_port_nobody_pulls(setup: Setup) -> None:
+async def test_the_second_port_refuses_pulls(setup: Setup) -> None:
     fields = {
         "consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1",
     }  # fmt: skip
@@ -245,8 +245,8 @@ async def test_even_a_refused_send_has_the_fields_that_java_clients_break_withou
 
 async def test_an_accepted_send_has_them_too(setup: Setup) -> None:
     wire = await setup.connect()
-    letters = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
-    wire.say(ask(310, ext_fields=letters, body=b"x"))
+    fields = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+    wire.say(ask(310, ext_fields=fields, body=b"x"))
     (it,) = await setup.arrives()
     assert isinstance(it.request, SendMessage)
     header = SendResponse(msg_id="A", queue_id=0, queue_offset=5)
@@ -366,7 +366,7 @@ async def test_a_client_is_asked_and_its_answer_is_matched_by_number(setup: Setu
     assert (await wire.hear()).flag == 1
 
 
-async def test_whoever_left_is_told_nothing(setup: Setup) -> None:
+async def test_nothing_is_sent_to_a_closed_connection(setup: Setup) -> None:
     gone = Peer(10**9, "tcp", ("127.0.0.1", 1))
     elsewhere = Peer(10**9, "tcp", ("127.0.0.1", 1), "nowhere")
     notice = NotifyConsumerIdsChanged(consumer_group="g")
@@ -382,7 +382,7 @@ async def test_whoever_left_is_told_nothing(setup: Setup) -> None:
 @pytest.mark.parametrize(
     "header", [b"", b"{", b"[]", b"null", b'{"code":30,"opaque":"x"}', b"\xff\xfe", b'{"opaque":}']
 )
-async def test_a_header_that_nobody_can_answer_closes_the_connection(
+async def test_a_header_without_an_opaque_number_closes_the_connection(
     setup: Setup, header: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = await setup.connect()
@@ -406,9 +406,9 @@ async def test_damaged_requests_are_served_refused_or_their_connection_is_closed
     """Whatever is changed in a request: nothing but these three can come of it."""
     chance = random.Random(int(header_type))
     good = await setup.connect()
-    letters = {"a": "p", "b": "t", "e": "0", "g": "1", "i": "KEYS\x01k\x02", "m": "false"}
+    fields = {"a": "p", "b": "t", "e": "0", "g": "1", "i": "KEYS\x01k\x02", "m": "false"}
     templates = [
-        ask(310, ext_fields=letters, body=b"body", header_type=header_type),
+        ask(310, ext_fields=fields, body=b"body", header_type=header_type),
         ask(34, ext_fields=None, body=b'{"clientID":"c"}', header_type=header_type),
         ask(header_type=header_type, remark="r"),
         RemotingCommand(0, flag=1, opaque=3, ext_fields={"k": "v"}, header_type=header_type),
@@ -431,7 +431,7 @@ async def test_damaged_requests_are_served_refused_or_their_connection_is_closed
 # -- life
 
 
-async def test_where_it_listens_is_told(setup: Setup) -> None:
+async def test_the_listening_addresses_are_reported(setup: Setup) -> None:
     port = setup.protocol.port
     assert setup.listening == {
         "tcp": f"127.0.0.1:{port('internal')}",

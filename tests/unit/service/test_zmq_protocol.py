@@ -162,7 +162,7 @@ async def test_what_cannot_be_answered_is_answered_so(
     assert setup.received == []
 
 
-async def test_the_busy_are_told_so(setup: Setup) -> None:
+async def test_a_request_beyond_the_inbox_limit_is_refused(setup: Setup) -> None:
     asked = asyncio.ensure_future(setup.connect().request(ASK, timeout_ms=TIMEOUT_MS))
     await until(lambda: bool(setup.received))
     protocols = ProtocolServers(setup.protocol)
@@ -185,7 +185,7 @@ async def test_the_lost_are_reported_and_counted(setup: Setup) -> None:
     assert setup.lost == [setup.received[0].to.peer]
 
 
-async def test_a_paused_carrier_still_answers(setup: Setup) -> None:
+async def test_a_paused_server_still_replies(setup: Setup) -> None:
     asked = asyncio.ensure_future(setup.connect().request(ASK, timeout_ms=TIMEOUT_MS))
     await until(lambda: bool(setup.received))
     setup.protocol.pause()

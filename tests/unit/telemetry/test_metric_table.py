@@ -21,7 +21,7 @@ def test_no_metric_repeats_a_label_of_its_service() -> None:
             assert not set(BASE_LABELS[service]) & set(spec.labels), spec.name
 
 
-def test_every_metric_is_shown_by_somebody() -> None:
+def test_every_metric_is_exported_by_a_service() -> None:
     assert set(BASE_LABELS) == set(ServiceKind)
     assert [spec.name for spec in METRICS.values() if not spec.services] == []
 

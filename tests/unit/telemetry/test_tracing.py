@@ -61,7 +61,7 @@ def site() -> Iterator[Site]:
     made.provider.shutdown()
 
 
-def test_nobody_above_and_the_chance_decides(site: Site) -> None:
+def test_without_a_parent_chance_decides(site: Site) -> None:
     tracing = site.tracing(0.01)
     site.draws = [0.5, 0.009]
     assert tracing.decide() is None
