@@ -1,4 +1,4 @@
-"""A core is made anew in a living process: a cut, a change of role, and what goes wrong with them.
+"""Another core in a running process: a truncation, a change of role, and their failures.
 
 A leader and a replica in this process; listeners and stores are real.
 """
@@ -91,7 +91,7 @@ def promoted(replica: Running) -> ChangeRole:
 
 @pytest.mark.feature("F134")
 async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> None:
-    """The same process, the same listeners, the same connections; whoever waits is answered."""
+    """The same process, the same listeners, the same connections; waiting requests get replies."""
     failures: list[BaseException] = []
     async with pair(tmp_path, failures) as (leader, replica):
         refused = await replica.send(b"two")
@@ -146,7 +146,7 @@ async def test_a_request_during_a_change_of_role_gets_its_reply(
         reply = await replica.send(b"two")
         assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, CHANGING)
         assert replica.service._unready() == "not serving"
-        assert replica.service._is_healthy(), "nobody shall kill it for that"
+        assert replica.service._is_healthy(), "a supervisor must not kill it for that"
         may_go_on.set()
         await until(lambda: replica.service._renewing is None)
         following = replica.session.parts.following

@@ -355,7 +355,7 @@ def test_a_group_that_finds_no_leader_is_ended(
             LocalCluster(tmp_path, ClusterSettings(raft=3))
 
 
-@pytest.mark.parametrize("beside", [{"replicas": 1}, {"filter_servers": 1}])
-def test_a_group_has_no_other_copies_and_no_filter_servers(beside: dict[str, int]) -> None:
+@pytest.mark.parametrize("others", [{"replicas": 1}, {"filter_servers": 1}])
+def test_a_group_has_no_other_copies_and_no_filter_servers(others: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="replicates among its members"):
-        ClusterSettings(raft=3, **beside)  # type: ignore[arg-type]  # a shorthand
+        ClusterSettings(raft=3, **others)  # type: ignore[arg-type]  # a shorthand

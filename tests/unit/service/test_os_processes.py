@@ -53,7 +53,7 @@ def test_a_process_is_found_by_its_name_asked_and_waited_for(named) -> None:
         assert found.wait_for_end(30)
         assert found.describe(Path("/proc/none")) == "has just ended"
         found.ask_to_end()  # it is no more: nothing happens
-    assert find_running("zoo") == [], "nobody has waited for it yet, but it has ended"
+    assert find_running("zoo") == [], "it has ended, although its parent has not waited for it yet"
     assert named.wait() == -15
 
 

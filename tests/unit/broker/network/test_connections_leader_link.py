@@ -159,4 +159,4 @@ async def test_another_leader_takes_the_place_of_the_first(leaders) -> None:
     await bench.connected(3)
     bench.link.pause()
     bench.link.follow(one.address)
-    assert not bench.link.statistics(), "who was told to hear nothing more dials nobody"
+    assert not bench.link.statistics(), "a paused link does not connect"

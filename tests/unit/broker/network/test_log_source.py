@@ -1,4 +1,4 @@
-"""Asking for somebody else's log: pieces of what came before it, and its bytes."""
+"""Fetches of another broker's log: the state before its start, and its bytes."""
 
 from __future__ import annotations
 

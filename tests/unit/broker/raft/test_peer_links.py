@@ -133,8 +133,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         other.server.close()
 
 
-def nobody() -> str:
-    """An address that nobody listens on, and that the system gives to no connection meanwhile."""
+def unused_address() -> str:
+    """An address without a listener, which the system gives to no connection in the meantime."""
     return f"127.0.0.1:{free_port()}"
 
 
@@ -169,7 +169,7 @@ async def test_what_is_said_arrives_in_order_and_at_that_member_only(bench: Benc
 
 async def test_what_cannot_be_said_at_once_is_not_said_later(bench: Bench) -> None:
     """Raft repeats; a vote of long ago would only disturb."""
-    address = nobody()
+    address = unused_address()
     links = bench.dial(n1=address)
     for _ in range(1_000):
         assert not links.send("n1", chunk(b"abc"), b"abc")
@@ -307,7 +307,7 @@ async def test_an_answer_that_makes_no_sense_is_none(bench: Bench) -> None:
 
 
 async def test_a_request_to_an_absent_replica_fails_soon(bench: Bench) -> None:
-    links = bench.dial(n1=nobody())
+    links = bench.dial(n1=unused_address())
     waiting = asyncio.ensure_future(fetched(links))
     await asyncio.sleep(0)
     bench.clock.advance(peer_links.CONNECT_WAIT_MS)
@@ -361,7 +361,7 @@ async def test_a_client_that_waits_for_nothing_gets_nothing(bench: Bench) -> Non
 
 
 async def test_what_never_left_was_not_done(bench: Bench) -> None:
-    bench.dial(n1=nobody())
+    bench.dial(n1=unused_address())
     bench.forward()
     assert bench.replies == []
     bench.clock.advance(peer_links.CONNECT_WAIT_MS)
@@ -442,7 +442,7 @@ def test_a_client_says_nothing_as_a_member() -> None:
 
 async def test_the_statistics_are_reported_with_those_of_listeners(bench: Bench) -> None:
     one = bench.other()
-    links = bench.dial(n1=one.address, n2=nobody())
+    links = bench.dial(n1=one.address, n2=unused_address())
     await until(lambda: links.connected("n1"))
     links.send("n1", VOTE)
     links.send("n2", VOTE)

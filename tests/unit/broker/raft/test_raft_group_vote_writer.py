@@ -89,7 +89,7 @@ async def test_a_disk_failure_is_reported_once_and_nothing_after_it(bench: Bench
     await bench.until_saved(1)
     bench.hand.save(Vote(4, "n0"))
     await bench.hand.stop()
-    assert bench.saved == 0, "nobody knows what the disk has"
+    assert bench.saved == 0, "the content of the disk is unknown"
     assert [type(error) for error in bench.failures] == [OSError]
 
 

@@ -34,7 +34,7 @@ GIVEN = {
     "raft_enabled": True,
 }
 PATIENT = {"raft_election_ms": 3_000, "raft_lease_ms": 2_700}
-"""Nobody stands because a busy machine holds this process up; who is to stand is told."""
+"""Long timeouts: a busy machine starts no election; tests start elections themselves."""
 
 
 class MemberSettings(BrokerSettings):
@@ -110,14 +110,14 @@ class Group:
         await self.members.pop(name).end()
 
     def stand(self, name: str) -> None:
-        """Let a member find that nobody leads."""
+        """Let a replica detect that there is no leader."""
         for one in self.members.values():
             one.group._member.heard_ms = -(1 << 60)
         self.members[name].group._member.part.deadline_ms = 0
         self.members[name].group._turn_soon()
 
     def is_free(self, name: str) -> bool:
-        """Whether nobody listens where that member does; the library closes in its own time."""
+        """Is nothing listening at that replica's address? The library closes asynchronously."""
         host, _, port = self.ports.addresses[name].rpartition(":")
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -132,7 +132,7 @@ class Group:
         return all(one.group._member.joining is None for one in self.members.values())
 
     async def leader(self, among: Sequence[str] = ("n0", "n1", "n2")) -> Living:
-        """Whoever leads among these, once one does."""
+        """Return the leader among these, once there is one."""
 
         def found() -> list[Living]:
             some = [one for name, one in self.members.items() if name in among and one.leads]
@@ -230,7 +230,7 @@ async def test_a_leader_alone_acknowledges_nothing_and_its_tail_is_cut(tmp_path:
         assert (await new.send(b"instead")).code == Code.SUCCESS
         assert (await sending).code == Code.OUTCOME_UNKNOWN
         assert old.group.state != Role.LEADER.value
-        assert old.store.end > old.group.confirmed, "it has what nobody else has"
+        assert old.store.end > old.group.confirmed, "it has bytes that no other replica has"
         old.cut = False
         await group.same_logs()
         assert b"instead" in bodies(await new.pull(1))
@@ -419,7 +419,7 @@ async def test_a_group_of_two_logs_a_warning(
     try:
         one = await group.start("n0", **PATIENT)
         assert "a Raft group of two replicas stops when one of them is offline" in caplog.text
-        assert one.group.state == "joining", "nobody has said yet that the group is new"
+        assert one.group.state == "joining", "no replica has reported yet that the group is new"
         await one.end()
     finally:
         ports.release()

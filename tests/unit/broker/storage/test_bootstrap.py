@@ -43,7 +43,7 @@ BODY = encode_beginning(beginning())
 
 
 class Member:
-    """A follower's store on a disk that may lose power, and its event store beside it."""
+    """A follower's store on a disk that may lose power, and its event store."""
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.disk = SimDisk(seed)

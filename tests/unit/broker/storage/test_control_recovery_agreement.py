@@ -52,7 +52,7 @@ def test_another_logs_history_is_refused_and_nothing_is_taken_back(site, event_s
 
 
 def test_a_new_log_does_not_cost_the_history_of_the_old_one(site, event_store, caplog) -> None:
-    """Somebody mistyped the store's folder, or lost it: who decided what is still known."""
+    """The store's folder was mistyped or lost: the history of decisions is still kept."""
     theirs = [Recorded(n, n, n, "", "", "", TopicPut(TopicConfig("t"))) for n in range(8)]
     event_store.append(theirs)
     assert meet(site, event_store) == 0

@@ -32,12 +32,12 @@ RARELY = FlushPolicy(interval_ms=10**9, least_pages=10**9, thorough_ms=10**9)
 
 
 class Rig:
-    """Hands over a store on a simulated disk; `posted` and `failures` keep what they say."""
+    """An executor over a store on a simulated disk; keeps what it posts and its failures."""
 
     def __init__(self, site, *, log_flush=RARELY, queue_flush=RARELY, sync_flush=False) -> None:
         self.site = site
         self.posted: list[Any] = []
-        self.posted: Callable[[], object] = lambda: None
+        self.on_posted: Callable[[], object] = lambda: None
         self.protocols = KeptCarriers()
         self.failures: list[BaseException] = []
         self.changed: list[str] = []
@@ -60,7 +60,7 @@ class Rig:
         self.loop: SingleWriterLoop[Any, Any] | None = None
 
     def serve(self) -> None:
-        """Connect core and hands by the real loop."""
+        """Connect core and executor by the real loop."""
         self.loop = SingleWriterLoop(
             self.core, self.executor.performers(), self.site.clock, on_failure=self._fail
         )
@@ -68,7 +68,7 @@ class Rig:
 
     def _post(self, item) -> None:
         self.posted.append(item)
-        self.posted()
+        self.on_posted()
         if self.loop is not None:
             self.loop.post(item)
 
@@ -163,7 +163,7 @@ async def test_appends_are_projected_after_the_iteration_if_consumers_wait(rig) 
 async def test_appends_without_waiting_consumers_are_projected_together(rig) -> None:
     one = rig()
     posted = asyncio.Event()
-    one.posted = lambda: one.seen(Dispatched) and posted.set()
+    one.on_posted = lambda: one.seen(Dispatched) and posted.set()
     one.append(2)
     await asyncio.sleep(0)
     one.append()

@@ -18,7 +18,7 @@ from kourou_rigs.store import Draft, StoreWriter, small_settings
 
 
 class Rig:
-    """A leader's store with a few records, and a follower's with hands."""
+    """A leader's store with a few records, and a follower's with its executor."""
 
     def __init__(self, site) -> None:
         settings = small_settings(Path("/store"), segment_size_bytes=64 * 1024)

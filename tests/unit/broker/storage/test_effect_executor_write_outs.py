@@ -32,7 +32,7 @@ PAGE = 4_096
 
 
 class Broker:
-    """Core and hands on one disk; effects are done at once, posted inputs come in again."""
+    """Core and executor on one disk; effects are done at once, posted inputs come in again."""
 
     def __init__(self, site, *, sync: bool = False, pool: int = 0, flush=FLUSH, commit=COMMIT):
         site.reopen(staging_buffers=pool)
@@ -107,7 +107,7 @@ class Broker:
     @property
     def readable(self) -> int:
         """How many messages a consumer can get."""
-        self.executor.dispatch_written()  # as whoever asks for them makes it do
+        self.executor.dispatch_written()  # as a request for them causes
         low, high = self.store.queue_range("orders", 0) or (0, 0)
         if low == high:
             return 0

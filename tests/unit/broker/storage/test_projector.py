@@ -50,7 +50,7 @@ class Database:
 
 
 class Forbidden(ThreadPoolExecutor):
-    """Threads that nobody may use."""
+    """Threads that must not be used."""
 
     def submit(self, *arguments, **named):
         raise AssertionError("this thread is not for the event store")
@@ -295,7 +295,7 @@ async def test_a_history_begins_anew_with_what_is_confirmed_only(site, event_sto
 
 
 async def test_a_step_can_be_had_at_once(site, event_store) -> None:
-    """Whoever asks for history does not wait for the pause between two looks."""
+    """A history query does not wait for the pause between two steps."""
     one = Projector(
         site.store, event_store, site.control, lambda: site.store.end, idle_s=600, retry_s=600
     )

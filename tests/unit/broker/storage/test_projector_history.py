@@ -55,7 +55,7 @@ class Database:
 
 
 class Bench:
-    """Hands over a real projection, without a core; what comes back is kept."""
+    """An executor over a real projection, without a core; keeps the results."""
 
     def __init__(self, site: Any, database: Database) -> None:
         self.site = site

@@ -29,7 +29,7 @@ SEGMENT = 64 * 1024
 
 
 class Rig:
-    """A broker's core and hands on a simulated disk, driven by a clock that stands still."""
+    """A broker's core and executor on a simulated disk, with a clock that stands still."""
 
     def __init__(self, site) -> None:
         self.site = site
@@ -182,7 +182,7 @@ async def test_a_step_of_the_wall_clock_ages_nothing_and_is_logged(rig, step, ca
 
 @pytest.mark.feature("F121", "F122", "F123", "F126", "F341")
 async def test_three_days_in_the_life_of_a_log(rig, caplog) -> None:
-    """Loop, core, hands and store together, by the hour; with the clock set back and forth."""
+    """Loop, core, executor and store together, by the hour; with the clock set back and forth."""
     await rig.fill(4)
     rig.serve()
     await rig.tick()
@@ -198,7 +198,7 @@ async def test_three_days_in_the_life_of_a_log(rig, caplog) -> None:
 
 @pytest.mark.feature("F125", "F351")
 async def test_a_small_disk_goes_on_taking_messages(rig) -> None:
-    """The disk holds 40 segments; 200 are written, and nobody is refused for good."""
+    """The disk holds 40 segments; 200 are written, and no send is refused for good."""
     rig.site.disk.capacity_bytes = 40 * SEGMENT
     rig.serve()
     group = [TopicPut(TopicConfig("orders", 1, 1)), GroupPut(GroupConfig("slow"))]

@@ -88,7 +88,7 @@ def test_offsets_lag_and_age_are_read_of_the_queues(site) -> None:
 
 
 def test_dead_letters_are_reported_from_the_first_one_on(site) -> None:
-    """A group that nobody has dealt with the letters of has committed nothing there."""
+    """A group whose dead letters were never handled has committed nothing there."""
     names = {name for name, *_ in page(site, site.parts())}
     dead = {"rocketmq_group_dlqdiff", "rocketmq_topic_dlq_offset"}
     assert not names & dead

@@ -268,7 +268,7 @@ def test_retention_reports_deleted_and_expiring_messages(site) -> None:
 
 @pytest.mark.fault
 def test_the_next_process_reports_that_the_disk_failed(site) -> None:
-    """Nobody sees the one that it failed: it ends within moments."""
+    """The failed process ends within moments, so its page is hardly ever read."""
     last = "kourou_store_last_fault_timestamp_seconds"
     assert not [sample for sample in page(site, site.parts()) if sample.startswith(last)]
     site.record(TopicPut(TopicConfig("orders")))

@@ -1,4 +1,4 @@
-"""Hands that are watched do the same, and say what they did."""
+"""A traced effect executor does what the plain one does, and records spans."""
 
 from __future__ import annotations
 
