@@ -28,7 +28,7 @@ def test_it_does_not_look_while_a_service_is_imported():
 
 PROGRAM = """
 import gc
-from kourou.service import collector
+from kourou.service import process_setup as collector
 kept = [[number] for number in range(100_000)]
 collector.freeze_gc()
 assert gc.get_freeze_count() > len(kept), gc.get_freeze_count()

@@ -47,11 +47,11 @@ def test_the_address_is_rocketmqs(domain: str, group: str, url: str) -> None:
 
 @pytest.mark.feature("F334")
 async def test_every_list_that_can_be_read_is_followed() -> None:
-    sleeps, lists = Sleeps(), []
+    sleeps, followed = Sleeps(), []
     lists = [answer_of(b"n1:9876;n1:19876;n2:20001\n"), answer_of(b"n2:20001")]
     bad = [*BAD_ANSWERS.values(), *PAGES]
     async with ListServer([lists[0], *bad, lists[1]]).running() as http:
-        server = AddressServer(list_url(http.address, "nsaddr"), lists.append, sleep=sleeps)
+        server = AddressServer(list_url(http.address, "nsaddr"), followed.append, sleep=sleeps)
         server.start()
         await server.first(20)
         for _ in bad:
@@ -59,16 +59,16 @@ async def test_every_list_that_can_be_read_is_followed() -> None:
         assert await sleeps.next() == LIST_REFRESH_S
         await sleeps.next(then_wake=False)
         await server.stop()
-    assert lists == [["n1:19876", "n2:20001"], ["n2:20001"]], "what is no list is passed over"
+    assert followed == [["n1:19876", "n2:20001"], ["n2:20001"]], "what is no list is passed over"
     assert set(http.paths) == {"/rocketmq/nsaddr"}
     assert len(http.paths) == len(bad) + 2
 
 
 @pytest.mark.feature("F334")
 async def test_while_there_was_no_list_it_asks_more_often(caplog) -> None:
-    sleeps, lists = Sleeps(), []
+    sleeps, followed = Sleeps(), []
     async with ListServer([BAD_ANSWERS["500"]] * 2 + [answer_of(b"n1:9876")]).running() as http:
-        server = AddressServer(http.url, lists.append, sleep=sleeps)
+        server = AddressServer(http.url, followed.append, sleep=sleeps)
         server.start()
         await server.first(20)
         assert "is unreadable; keeping none" in caplog.text
@@ -76,11 +76,11 @@ async def test_while_there_was_no_list_it_asks_more_often(caplog) -> None:
         assert [await sleeps.next() for _ in range(2)] == [LIST_RETRY_S, LIST_RETRY_S]
         assert await sleeps.next(then_wake=False) == LIST_REFRESH_S
         await server.stop()
-    assert lists == [["n1:19876"]]
+    assert followed == [["n1:19876"]]
 
 
 async def test_who_starts_waits_only_so_long(caplog) -> None:
-    answered, lists = asyncio.Event(), []
+    answered, followed = asyncio.Event(), []
     loop = asyncio.get_running_loop()
 
     def fetch(_url: str) -> str:
@@ -88,7 +88,7 @@ async def test_who_starts_waits_only_so_long(caplog) -> None:
         return "n1:9876"
 
     def follow(addresses: Sequence[str]) -> None:
-        lists.append(addresses)
+        followed.append(addresses)
         followed.set()
 
     followed = asyncio.Event()
@@ -96,9 +96,9 @@ async def test_who_starts_waits_only_so_long(caplog) -> None:
     server.start()
     await server.first(0)
     assert "has not returned the name server list yet" in caplog.text
-    assert lists == []
+    assert followed == []
     answered.set()
     await followed.wait()
-    assert lists == [["n1:19876"]]
+    assert followed == [["n1:19876"]]
     await server.stop()
     await server.stop()
