@@ -28,9 +28,8 @@ import msgspec
 
 from kourou.cli.checkout import find_checkout
 from kourou.protocol import kernel
-from kourou.service.kept_ports import free_port
-from kourou.service.process_families import CpuReading
-from kourou.service.processes import Children
+from kourou.service.os_processes import CpuReading
+from kourou.service.processes import Children, free_port
 from kourou_bench.flames import module_of
 from kourou_bench.gateway_run import LINES
 from kourou_bench.measure import Scale

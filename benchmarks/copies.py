@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 import uvloop
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
 from kourou.engine.ports import QueueRead
 from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.sends.appends import Appends
@@ -38,8 +40,6 @@ from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.remoting_link import RemotingLink
 from kourou.transport.tcp_link import Buffer

@@ -29,10 +29,9 @@ from statistics import median
 
 from kourou.client.client import Client
 from kourou.protocol import kernel
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.service.process_families import resident_bytes
-from kourou.service.processes import Children
+from kourou.service.os_processes import resident_bytes
+from kourou.service.processes import Children, free_port
 from kourou_bench.measure import Scale, warmed
 from kourou_bench.rows import Work
 from kourou_bench.session import Driver, ready_driver

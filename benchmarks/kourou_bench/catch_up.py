@@ -27,7 +27,7 @@ from pathlib import Path
 from kourou.client.client import Client
 from kourou.errors import ConfigError, KourouError, TimedOut, Unavailable
 from kourou.service.local_cluster import LocalCluster
-from kourou.service.process_families import CpuReading
+from kourou.service.os_processes import CpuReading
 from kourou.service.processes import Child
 from kourou_bench.comparison import turns
 from kourou_bench.driving import DriverOptions

@@ -13,10 +13,9 @@ from pathlib import Path
 from kourou.client.client import Client
 from kourou.client.filters.expressions import Wanted
 from kourou.errors import ConfigError
-from kourou.service.cores import cores_left
 from kourou.service.lifecycle import new_event_loop
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.service.process_families import keep_to
+from kourou.service.os_processes import cores_left, keep_to
 from kourou.service.processes import Children
 from kourou_bench.driving import DriverOptions, Outcome
 from kourou_bench.features import FILTER, PASSES

@@ -21,7 +21,7 @@ from kourou.client.filters.python_filter import Filter
 from kourou.client.settings.client_settings import PullConsumerSettings
 from kourou.errors import Unavailable
 from kourou.model.message import Message
-from kourou.service.process_families import CpuReading
+from kourou.service.os_processes import CpuReading
 from kourou_bench.driving import Drain
 from kourou_bench.features import FILTER, PASSES, from_the_first
 from kourou_bench.filter_costs import Cost

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import Unavailable
-from kourou.service.packages import require_group
+from kourou.service.process_setup import require_group
 
 RATE_HZ = 500
 WAIT_S = 60.0

@@ -16,9 +16,8 @@ from functools import cached_property
 from pathlib import Path
 
 from kourou.errors import Unavailable
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST
-from kourou.service.processes import Children
+from kourou.service.processes import Children, free_port
 from kourou_bench.driving import DriverOptions
 from kourou_bench.jars import Jar, fetched, read_list
 from kourou_bench.rocketmq import lacking, version_in

@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from kourou.service.kept_ports import free_port
-from kourou.service.process_families import CpuReading, resident_bytes
-from kourou.service.processes import Children
+from kourou.service.os_processes import CpuReading, resident_bytes
+from kourou.service.processes import Children, free_port
 from kourou_bench.driving import DriverOptions, Outcome
 from kourou_bench.flames import Flames
 from kourou_bench.rows import BACKLOG, COLD, RECORD_OVERHEAD_BYTES, Work

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kourou.errors import ConfigError
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.service.process_families import family, resident_bytes
+from kourou.service.os_processes import family, resident_bytes
 from kourou.service.processes import Child
 
 MEGABYTE = 1_000_000

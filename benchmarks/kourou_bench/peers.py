@@ -20,7 +20,7 @@ from kourou.cli.checkout import find_checkout
 from kourou.cli.doctor import file_system_of
 from kourou.errors import ConfigError
 from kourou.protocol import kernel
-from kourou.service.packages import require_group
+from kourou.service.process_setup import require_group
 from kourou_bench.comparison import Comparison, Result
 from kourou_bench.flames import Flames
 from kourou_bench.kafka import Kafka

@@ -19,9 +19,8 @@ from pathlib import Path
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
 from kourou.protocol.bodies.replicas_body import ReplicasView
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
-from kourou.service.processes import Child, Children
+from kourou.service.processes import Child, Children, free_port
 from kourou_bench.driving import DriverOptions
 from kourou_bench.replication import SYNC, Lag, Setup, lag_of
 from kourou_bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, RocketMq, started

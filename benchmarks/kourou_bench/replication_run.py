@@ -21,7 +21,7 @@ from kourou import __version__
 from kourou.cli.checkout import find_checkout
 from kourou.cli.doctor import file_system_of
 from kourou.errors import ConfigError, KourouError
-from kourou.service.process_families import CpuReading
+from kourou.service.os_processes import CpuReading
 from kourou.service.processes import Children
 from kourou_bench.comparison import turns
 from kourou_bench.driving import DriverOptions, Outcome

@@ -18,9 +18,8 @@ from functools import cached_property
 from pathlib import Path
 
 from kourou.errors import ConfigError, Unavailable
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST
-from kourou.service.processes import Child, Children
+from kourou.service.processes import Child, Children, free_port
 from kourou_bench.driving import DriverOptions
 from kourou_bench.jars import Jar, fetched, have, read_list
 from kourou_bench.rows import Name, Work

@@ -19,7 +19,7 @@ from kourou.client.client import Client
 from kourou.errors import ConfigError
 from kourou.service.lifecycle import new_event_loop
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.service.process_families import peak_bytes, resident_bytes
+from kourou.service.os_processes import peak_bytes, resident_bytes
 from kourou_bench.figures import Figure
 from kourou_bench.spark_costs import (
     memory_figures,

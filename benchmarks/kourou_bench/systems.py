@@ -26,9 +26,8 @@ from typing import Protocol
 
 from kourou import __version__
 from kourou.errors import MissingPackages, TimedOut, Unavailable
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
-from kourou.service.processes import READY_TIMEOUT_MS, Child, Children
+from kourou.service.processes import READY_TIMEOUT_MS, Child, Children, free_port
 from kourou_bench.driving import DriverOptions
 from kourou_bench.rows import Name, Work
 

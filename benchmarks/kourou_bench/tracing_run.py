@@ -28,7 +28,7 @@ from kourou.errors import ConfigError
 from kourou.model.message import Message
 from kourou.service.lifecycle import new_event_loop
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.service.process_families import CpuReading
+from kourou.service.os_processes import CpuReading
 
 TOPIC = "bench-tracing"
 QUEUES = 8

@@ -32,7 +32,7 @@ PLACES = (
     "libs/kourou/runtime",
     "libs/kourou/store",
     "libs/kourou/eventstore",
-    "libs/kourou/serving",
+    "libs/kourou/broker",
     "services",
 )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from generators.tables import code, document, head, table
 
-from kourou.telemetry.exporter_table import EXPORTER_METRICS, LEFT_OUT
-from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricSpec, Service
+from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS, LEFT_OUT
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricSpec, ServiceKind
 
 ABOUT = """\
 Metrics of `/metrics` on a service's admin page, in the text format of Prometheus. A counter
@@ -33,7 +33,7 @@ def page(_root: Path) -> str:
         ("service", "labels of every sample"),
         [
             (service.value, ", ".join(code(name) for name in BASE_LABELS[service]))
-            for service in Service
+            for service in ServiceKind
         ],
     )
     theirs = [spec for spec in METRICS.values() if spec.name.startswith("rocketmq_")]

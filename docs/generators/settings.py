@@ -13,6 +13,7 @@ from typing import Any
 
 from generators.tables import code, document, head, link, paragraph, sentence, table
 
+from kourou.broker.config import BrokerSettings
 from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
@@ -23,7 +24,6 @@ from kourou.client.settings.declaration import Settings, key_of
 from kourou.model.refused_settings import REFUSED
 from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
 from kourou.service.setting import SAME, Setting, settings_of
-from kourou.serving.config import BrokerSettings
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
@@ -44,7 +44,7 @@ CLIENTS: tuple[type[Settings], ...] = (
 )
 DEFAULTS = "docs/client_defaults.toml"
 SOURCES = (
-    "libs/kourou/serving",
+    "libs/kourou/broker",
     "services/namesrv/kourou_namesrv/config.py",
     "services/filter-server/kourou_filter_server/config.py",
     "services/spark-etl/kourou_spark_etl/config.py",

@@ -11,7 +11,7 @@ import typer
 
 from kourou.cli.commands import app
 from kourou.cli.shutdown import SERVICES
-from kourou.service.process_names import PREFIX
+from kourou.service.os_processes import PREFIX
 
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_TEXT = re.compile(r"`((?:\./)?kourou [^`]+)`")

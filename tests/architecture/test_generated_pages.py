@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from kourou import errors
+from kourou.broker.config import BrokerSettings
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import KnownEvent
 from kourou.model import limits
 from kourou.protocol.table import REQUESTS
 from kourou.service.lifecycle import STEPS, ExitCode
 from kourou.service.setting import settings_of
-from kourou.serving.config import BrokerSettings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl.config import EtlSettings
@@ -35,7 +35,7 @@ from generators.marks import Mark  # noqa: E402 - after the path to it
 LINE_LENGTH_MAX = 500
 """Of a row: longer ones scroll sideways where they are rendered."""
 
-ANSWERERS = ("libs/kourou/engine", "libs/kourou/service", "libs/kourou/serving", "services")
+ANSWERERS = ("libs/kourou/engine", "libs/kourou/service", "libs/kourou/broker", "services")
 """Where an answer's number is chosen by its name."""
 
 RAISERS = ("libs/kourou", "services")
@@ -248,7 +248,7 @@ def given(root: Path) -> set[Code]:
     """Numbers that our servers choose by name, or by raising an error that has them."""
     found: set[Code] = {Code.SUCCESS}
     for name, tree in trees(root, *ANSWERERS):
-        if name.endswith(("kourou/serving/spans.py", "kourou_console/problems.py")):
+        if name.endswith(("kourou/broker/telemetry/spans.py", "kourou_console/problems.py")):
             continue  # they look at answers
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Code":

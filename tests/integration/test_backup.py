@@ -17,6 +17,10 @@ from typing import Any
 
 import pytest
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
+from kourou.broker.network.log_source import LogSource
+from kourou.broker.part_settings import store_settings_of
 from kourou.cli.backup.folder import BackupFolder
 from kourou.cli.main import main
 from kourou.engine.control import encode_state
@@ -25,10 +29,6 @@ from kourou.model.message import Message
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
-from kourou.serving.log_source import LogSource
-from kourou.serving.part_settings import store_settings_of
 from kourou.store.disk import as_store_error
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from kourou.broker.config import BrokerSettings
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.model.message import SendStatus
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ZMQ_PORT_SHIFT, ClusterSettings, LocalCluster
-from kourou.service.processes import Child
-from kourou.serving.config import BrokerSettings
+from kourou.service.processes import Child, free_port
 from kourou.sync import Client
 
 Start = Callable[..., Child]

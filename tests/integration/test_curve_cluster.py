@@ -20,13 +20,12 @@ from kourou import (
     Filter,
     ProducerSettings,
 )
+from kourou.broker.network.log_source import LogSource
 from kourou.cli.main import main
 from kourou.errors import KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.message import SendStatus
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import zmq_address
-from kourou.service.processes import Child, Children
-from kourou.serving.log_source import LogSource
+from kourou.service.processes import Child, Children, free_port
 from kourou.transport.curve import ClientCurve
 from kourou.transport.curve_keys import ServerKeys, make_pair, read_pair, write_public
 

@@ -18,6 +18,10 @@ from typing import Any
 import pytest
 
 from kourou import Message, ProducerSettings
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
+from kourou.broker.network_keys import BrokerRole
+from kourou.broker.part_settings import store_settings_of
 from kourou.cli.main import main
 from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
 from kourou.engine.control import CONTROL, encode_state
@@ -28,10 +32,6 @@ from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.replication.copying import Step
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
-from kourou.serving.network_keys import BrokerRole
-from kourou.serving.part_settings import store_settings_of
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.sync import Client

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kourou.broker.config import BrokerSettings
 from kourou.clock import SystemClock
 from kourou.engine.control import ControlState, evolve
 from kourou.events.control_events import (
@@ -24,7 +25,6 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
-from kourou.serving.config import BrokerSettings
 from kourou.store.config.config_files import GROUPS, TOPICS
 from kourou.store.config.config_json import GroupTable, TopicTable, encode_groups, encode_topics
 from kourou.store.real_disk import RealDisk, RealFile

@@ -21,13 +21,13 @@ import pytest
 import yaml
 
 from kourou import ClientSettings, ConsumerSettings, Filter
+from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.sync import Client
-from kourou.telemetry.exporter_table import EXPORTER_METRICS
 from kourou.telemetry.metric_table import METRICS
 from kourou_filter_server import layers
 from kourou_rigs.otlp import OtlpReceiver, SeenSpan

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
 from kourou.errors import Code
 from kourou.model.topic import TopicConfig
 from kourou.protocol.all_bodies import decode_topic_route
@@ -22,8 +24,6 @@ from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.wire.remoting import HeaderType, Language, RemotingCommand
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_namesrv.app import NamesrvService

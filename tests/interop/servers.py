@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import (
     HOST,
     ZMQ_PORT_SHIFT,
     ClusterSettings,
     LocalCluster,
 )
-from kourou.service.processes import Child
+from kourou.service.processes import Child, free_port
 from kourou_bench.jars import fetched, read_list
 from kourou_bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, started
 

@@ -25,8 +25,7 @@ import msgspec
 
 from kourou.errors import Unavailable
 from kourou.service.local_cluster import LocalCluster
-from kourou.service.process_families import hold_descendants
-from kourou.service.process_names import Running
+from kourou.service.os_processes import RunningProcess, hold_descendants
 from kourou.service.processes import Child
 from kourou_demo.patience import Patience
 from kourou_demo.terms import TOPIC
@@ -91,7 +90,7 @@ class SparkService:
 
     def __init__(self, child: Child, folder: Path) -> None:
         self._child = child
-        self._held: list[Running] = []
+        self._held: list[RunningProcess] = []
         self.lake_folder = folder / "lake" / LAKE
 
     @classmethod

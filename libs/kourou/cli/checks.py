@@ -22,7 +22,7 @@ from kourou.cli.check_processes import CheckProcesses
 from kourou.cli.check_stages import PLACES, SLOW_TEST_TIMEOUT_S, STAGES, Stage, may_skip
 from kourou.cli.checkout import find_checkout
 from kourou.errors import ConfigError
-from kourou.service.packages import require_group
+from kourou.service.process_setup import require_group
 
 NOTHING_COLLECTED = 5
 """pytest's exit code when a selection matched no test."""

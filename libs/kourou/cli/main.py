@@ -21,7 +21,7 @@ from kourou.cli.ending_signals import EndingSignals
 from kourou.cli.health import run_health
 from kourou.cli.services import SERVICES, run_service
 from kourou.errors import BadRequest, ConfigError, KourouError, MissingPackages, StoreFaulted
-from kourou.service.standard_streams import (
+from kourou.service.process_setup import (
     as_output_sentence,
     hold_standard_streams,
     output_trouble,

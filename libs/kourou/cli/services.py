@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kourou.service.collector import relax
+from kourou.service.process_setup import relax_gc
 
 SERVICES = ("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console")
 
@@ -15,7 +15,7 @@ PRINTS = {"-h", "--help", "-m", "-p"}
 
 def run_service(name: str, arguments: Sequence[str], called_as: str = "kourou") -> int:
     """Run a service until it is stopped; returns its exit code. Its help shows `called_as`."""
-    relax()
+    relax_gc()
     if name == "namesrv":
         from kourou_namesrv.app import run as run_namesrv
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from kourou.service.packages import require_group
+from kourou.service.process_setup import require_group
 
 LOCAL_COLLECTOR = "http://127.0.0.1:4318"
 """The default endpoint of a local collector or Jaeger."""

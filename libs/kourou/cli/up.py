@@ -217,7 +217,7 @@ class Watch:
             if child.name not in self.down and not child.running:
                 self._ended(child)
         for child in [one for one in self._starting if one.running]:
-            if child.check_ready(self._cluster.patience_ms(child)):
+            if child.check_ready(self._cluster.ready_timeout_ms(child)):
                 self._starting.remove(child)
                 _print(line_of(child))
         return any(child.name not in self.down for child in self._cluster.all)

@@ -3,8 +3,9 @@
 A service may add its own read-only JSON pages (`Questions`).
 
 All pages are GET and read-only. A connection serves one request: its header must be complete within
-3 s, its response must be received within 10 s, and at most 64 connections are open at once. /config
-shows no secrets: settings contain the names of the files that hold them.
+3 s, its response must be received within 10 s, and at most 64 connections are open at once; a
+request's body is not read. aiohttp would cost every service 20 MB of memory and a quarter of its
+startup time. /config shows no secrets: settings contain the names of the files that hold them.
 
 State: soft.
 """
@@ -12,16 +13,25 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from kourou.errors import BadRequest, ConfigError, KourouError
-from kourou.service.clear_text import ClearTextWarning
-from kourou.service.http_connections import Answer, GuardedServer, Request
+from kourou.model.limits import (
+    ADMIN_ANSWER_S_MAX,
+    ADMIN_CONNECTIONS_MAX,
+    ADMIN_HEAD_BYTES_MAX,
+    ADMIN_HEADER_S_MAX,
+)
+from kourou.transport.addresses import bindable, is_loopback
+
+_log = logging.getLogger("kourou.service")
 
 Questions = Callable[[str, Mapping[str, str]], Awaitable[Any]]
 """Path and query (the last value of each name) -> JSON data, or None if there is no such page.
@@ -88,9 +98,9 @@ class AdminHttp:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
-            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"only GET\n")
+            return HttpResponse(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"only GET\n")
         if request.path == "/metrics" and "names" in request.query:
             return await self._under_names(request.query["names"])
         answer = self._page(request.path)
@@ -98,7 +108,7 @@ class AdminHttp:
             return await self._asked(self._pages.questions, request)
         return answer
 
-    def _page(self, path: str) -> Answer:
+    def _page(self, path: str) -> HttpResponse:
         pages = self._pages
         match path:
             case "/healthz":
@@ -106,25 +116,29 @@ class AdminHttp:
             case "/readyz":
                 return _state(pages.ready())
             case "/metrics":
-                return Answer(HTTPStatus.OK, "text/plain", pages.metrics())
+                return HttpResponse(HTTPStatus.OK, "text/plain", pages.metrics())
             case "/config":
-                return Answer(HTTPStatus.OK, "text/plain", pages.config().encode())
+                return HttpResponse(HTTPStatus.OK, "text/plain", pages.config().encode())
             case "/statistics":
                 content = msgspec.json.encode(pages.statistics(), enc_hook=str)
-                return Answer(HTTPStatus.OK, "application/json", content)
+                return HttpResponse(HTTPStatus.OK, "application/json", content)
             case "/":
-                return Answer(HTTPStatus.OK, "text/plain", _THERE_ARE)
+                return HttpResponse(HTTPStatus.OK, "text/plain", _THERE_ARE)
             case _:
-                return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"no such page; " + _THERE_ARE)
+                return HttpResponse(
+                    HTTPStatus.NOT_FOUND, "text/plain", b"no such page; " + _THERE_ARE
+                )
 
-    async def _under_names(self, names: str) -> Answer:
+    async def _under_names(self, names: str) -> HttpResponse:
         exporter = self._pages.exporter
         if names != "exporter" or exporter is None:
             known = "names=exporter" if exporter is not None else "the page without `names`"
-            return Answer(HTTPStatus.BAD_REQUEST, "text/plain", f"there is only {known}\n".encode())
-        return Answer(HTTPStatus.OK, "text/plain", await exporter())
+            return HttpResponse(
+                HTTPStatus.BAD_REQUEST, "text/plain", f"there is only {known}\n".encode()
+            )
+        return HttpResponse(HTTPStatus.OK, "text/plain", await exporter())
 
-    async def _asked(self, questions: Questions, request: Request) -> Answer:
+    async def _asked(self, questions: Questions, request: HttpRequest) -> HttpResponse:
         try:
             found = await questions(request.path, request.query)
         except BadRequest as wrong:
@@ -133,12 +147,172 @@ class AdminHttp:
             status, found = HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(trouble)}
         else:
             if found is None:
-                return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
+                return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
             status = HTTPStatus.OK
-        return Answer(status, "application/json", msgspec.json.encode(found, enc_hook=str))
+        return HttpResponse(status, "application/json", msgspec.json.encode(found, enc_hook=str))
 
 
-def _state(trouble: str) -> Answer:
+def _state(trouble: str) -> HttpResponse:
     if not trouble:
-        return Answer(HTTPStatus.OK, "text/plain", b"ok\n")
-    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", trouble.encode() + b"\n")
+        return HttpResponse(HTTPStatus.OK, "text/plain", b"ok\n")
+    return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", trouble.encode() + b"\n")
+
+
+# -- connections -----------------------------------------------------------------------------------
+
+
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request; if a query name is repeated, the last value counts."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A response; a HEAD request gets only its header."""
+
+    status: HTTPStatus
+    content_type: str
+    content: bytes
+
+    def encode(self, *, head_only: bool) -> bytes:
+        """Return the bytes of the response, after which the connection is closed."""
+        head = (
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
+            f"Content-Type: {self.content_type}; charset=utf-8\r\n"
+            f"Content-Length: {len(self.content)}\r\n"
+            "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        return head.encode() + (b"" if head_only else self.content)
+
+
+Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class GuardedServer:
+    """A protocol factory for `create_server`; `connections` are the open ones."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.connections: set[_Connection] = set()
+
+    def __call__(self) -> asyncio.Protocol:
+        """Create the protocol of a new connection."""
+        return _Connection(self)
+
+    def close(self) -> None:
+        """Abort every connection."""
+        for connection in list(self.connections):
+            connection.cut_off()
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, server: GuardedServer) -> None:
+        self._server = server
+        self._head = bytearray()
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._guard = asyncio.get_running_loop().call_later(ADMIN_HEADER_S_MAX, self.cut_off)
+        if len(self._server.connections) >= ADMIN_CONNECTIONS_MAX:
+            self.cut_off()
+        else:
+            self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guard.cancel()
+        self._server.connections.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._task is not None:  # a body, or a second request
+            return
+        self._head += data
+        end = self._head.find(_END_OF_HEAD, 0, ADMIN_HEAD_BYTES_MAX)
+        if end >= 0:
+            self._task = asyncio.get_running_loop().create_task(
+                self._answer(bytes(self._head[:end]))
+            )
+        elif len(self._head) >= ADMIN_HEAD_BYTES_MAX:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def eof_received(self) -> bool:
+        """Return True while a response is pending: a half-closed client still gets it."""
+        return self._task is not None
+
+    def cut_off(self) -> None:
+        """Abort the connection without a response."""
+        self._transport.abort()
+
+    async def _answer(self, head: bytes) -> None:
+        self._guard.cancel()
+        self._guard = asyncio.get_running_loop().call_later(ADMIN_ANSWER_S_MAX, self.cut_off)
+        request = read_request(head)
+        if request is None:
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        try:
+            answer = await self._server.handler(request)
+        except Exception:  # noqa: BLE001 - a page that fails must not end the service
+            _log.exception("page_failed path=%s", request.path)
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return
+        self._transport.write(answer.encode(head_only=request.method == "HEAD"))
+        self._transport.close()
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        answer = HttpResponse(status, "text/plain", f"{status.phrase}\n".encode())
+        self._transport.write(answer.encode(head_only=False))
+        self._transport.close()
+
+
+def read_request(head: bytes) -> HttpRequest | None:
+    """Parse the header of a request, without its last line end; None if it is not HTTP/1."""
+    words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    if len(words) != 3 or words[2] not in ("HTTP/1.1", "HTTP/1.0") or not words[0].isalpha():
+        return None
+    try:
+        target = urlsplit(words[1])
+        query = dict(parse_qsl(target.query, keep_blank_values=True))
+    except ValueError:  # such as an unclosed bracket
+        return None
+    if not target.path.startswith("/"):
+        return None
+    return HttpRequest(words[0], unquote(target.path), query)
+
+
+# -- clear text ------------------------------------------------------------------------------------
+
+
+WARNING_PERIOD_S = 60.0
+
+
+class ClearTextWarning:
+    """Warns at once and every minute, unless the listener is on a loopback address."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, host: str, address: str) -> None:
+        """Start; `host` is the bound host, `address` is the text for the log."""
+        if not is_loopback(bindable(host)):
+            self._warn(address)
+
+    def stop(self) -> None:
+        """Stop, because the listener is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _warn(self, address: str) -> None:
+        _log.warning("the pages on %s are open to the network: any host can read them", address)
+        self._timer = asyncio.get_running_loop().call_later(WARNING_PERIOD_S, self._warn, address)

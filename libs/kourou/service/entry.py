@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from kourou.errors import ConfigError, KourouError
-from kourou.service import collector
 from kourou.service.command_line import parse_arguments
-from kourou.service.cores import keep_process_to
 from kourou.service.lifecycle import ExitCode, Service, complain, run_service
+from kourou.service.os_processes import keep_process_to
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.setting import settings_of
-from kourou.service.settings import load_settings, render
-from kourou.service.standard_streams import (
+from kourou.service.process_setup import (
     as_output_sentence,
+    freeze_gc,
     hold_standard_streams,
     output_trouble,
 )
+from kourou.service.setting import settings_of
+from kourou.service.settings import load_settings, render
 from kourou.telemetry.logs import configure_logs
 
 _log = logging.getLogger("kourou.service")
@@ -66,9 +66,7 @@ def run_from_arguments(
     configure_logs(service=name, level=settings.log_level, log_format=settings.log_format)
     for warning in loaded.warnings:
         _log.warning("%s", warning)
-    return run_service(
-        lambda: make(settings), ready_file=arguments.ready_file, ready=collector.settle
-    )
+    return run_service(lambda: make(settings), ready_file=arguments.ready_file, ready=freeze_gc)
 
 
 def _check_ready_file(path: Path) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from kourou.errors import KourouError, Unavailable
-from kourou.service.process_names import take_name
+from kourou.service.os_processes import take_name
 
 _log = logging.getLogger("kourou.service")
 

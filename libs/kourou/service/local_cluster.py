@@ -9,19 +9,27 @@ State: soft; the stores of the brokers are in the given folder.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kourou.errors import ConfigError, Unavailable
-from kourou.service.cores import cores_left
-from kourou.service.kept_ports import KeptPorts
-from kourou.service.local_group import GroupPorts, leader_address
-from kourou.service.processes import POLL_S, READY_TIMEOUT_MS, STOP_GRACE_MS, Child, Children
+from kourou.clock import SystemClock
+from kourou.errors import ConfigError, KourouError, TimedOut, Unavailable
+from kourou.service.os_processes import cores_left
+from kourou.service.processes import (
+    POLL_S,
+    READY_TIMEOUT_MS,
+    STOP_GRACE_MS,
+    Child,
+    Children,
+    KeptPorts,
+)
 
 HOST = "127.0.0.1"
 NAMESRV_PORT = 9876
@@ -153,7 +161,7 @@ class LocalCluster:
             self.console = self._begin_console(settings.console)
         starting = self.all
         while starting:
-            ready = [child for child in starting if child.check_ready(self.patience_ms(child))]
+            ready = [child for child in starting if child.check_ready(self.ready_timeout_ms(child))]
             for child in ready:
                 on_ready(child)
             starting = [child for child in starting if child not in ready]
@@ -187,9 +195,9 @@ class LocalCluster:
     @property
     def all(self) -> list[Child]:
         """The cluster's own processes: name server, brokers, and the others."""
-        return [self.namesrv, *self.brokers, *self.beside]
+        return [self.namesrv, *self.brokers, *self.dependents]
 
-    def patience_ms(self, child: Child) -> int:
+    def ready_timeout_ms(self, child: Child) -> int:
         """How long a process of the cluster may take to become ready."""
         return SPARK_READY_TIMEOUT_MS if child is self.spark_etl else READY_TIMEOUT_MS
 
@@ -225,7 +233,7 @@ class LocalCluster:
         return self._children.start_module(name, module, *words, "-c", file, *arguments)
 
     def _listens(
-        self, name: str, port: int, admin_port: int, told: Mapping[str, str] | None
+        self, name: str, port: int, admin_port: int, overrides: Mapping[str, str] | None
     ) -> dict[str, str]:
         """Return the listen settings of a service.
 
@@ -234,14 +242,14 @@ class LocalCluster:
         if not self.settings.free_ports:
             return {"listenPort": str(port), "adminPort": str(admin_port)}
         chosen = {"listenPort": "0", "adminPort": str(self._ports[f"{name} admin"])}
-        if "listenPort" not in (told or {}):
+        if "listenPort" not in (overrides or {}):
             chosen["zmqPort"] = str(self._ports[f"{name} zmq"])
         return chosen
 
-    def _of_broker(self, letter: str, name: str, store: Path, place: int) -> dict[str, str]:
+    def _of_broker(self, suffix: str, name: str, store: Path, place: int) -> dict[str, str]:
         """Return the settings that every replica needs; `place` numbers those of this machine."""
         return {
-            "brokerName": f"broker-{letter}",
+            "brokerName": f"broker-{suffix}",
             "brokerClusterName": "DefaultCluster",
             "brokerIP1": HOST,
             **self._listens(
@@ -263,18 +271,18 @@ class LocalCluster:
         return {"mappedFileSizeCommitLog": str(size)}
 
     def _begin_namesrv(self) -> Child:
-        told = self.settings.namesrv
+        overrides = self.settings.namesrv
         settings = {
-            **self._listens("namesrv", NAMESRV_PORT, NAMESRV_ADMIN_PORT, told),
+            **self._listens("namesrv", NAMESRV_PORT, NAMESRV_ADMIN_PORT, overrides),
             "kvConfigPath": str(self.folder / "namesrv" / "kvConfig.json"),
-            **(told or {}),
+            **(overrides or {}),
         }
         return self._begin("namesrv", "kourou_namesrv", settings)
 
     def _begin_broker(self, number: int) -> Child:
-        letter = chr(ord("a") + number)
+        suffix = chr(ord("a") + number)
         settings = {
-            **self._of_broker(letter, f"broker-{letter}", self.store_folder(number), number),
+            **self._of_broker(suffix, f"broker-{suffix}", self.store_folder(number), number),
             **self._cores_of_broker(),
             **(self.settings.broker or {}),
         }
@@ -300,14 +308,14 @@ class LocalCluster:
         return _put(self._begin_member(group, index), self.members, place)
 
     def _begin_member(self, group: int, index: int) -> Child:
-        letter = chr(ord("a") + group)
-        told = self.settings.broker or {}
-        name = f"{told.get('brokerName', f'broker-{letter}')}-n{index}"
+        suffix = chr(ord("a") + group)
+        overrides = self.settings.broker or {}
+        name = f"{overrides.get('brokerName', f'broker-{suffix}')}-n{index}"
         place = group * self.settings.raft + index
         settings = {
-            **self._of_broker(letter, name, self.member_folder(group, index), place),
+            **self._of_broker(suffix, name, self.member_folder(group, index), place),
             **self._groups[group].settings(index),
-            **told,
+            **overrides,
         }
         return self._begin(name, "kourou_ha_replica", settings, "-n", self.address)
 
@@ -336,13 +344,13 @@ class LocalCluster:
         return found
 
     def _begin_replica(self, broker: int, index: int) -> Child:
-        letter, number = chr(ord("a") + broker), broker * self.settings.replicas + index
-        told = self.settings.broker or {}
-        name = f"{told.get('brokerName', f'broker-{letter}')}-s{index + 1}"
+        suffix, number = chr(ord("a") + broker), broker * self.settings.replicas + index
+        overrides = self.settings.broker or {}
+        name = f"{overrides.get('brokerName', f'broker-{suffix}')}-s{index + 1}"
         place = self.settings.brokers + number
         settings = {
-            **self._of_broker(letter, name, self.replica_folder(broker, index), place),
-            **told,
+            **self._of_broker(suffix, name, self.replica_folder(broker, index), place),
+            **overrides,
             "brokerRole": "SLAVE",
             "brokerId": str(index + 1),
             **(self.settings.replica or {}),
@@ -360,7 +368,7 @@ class LocalCluster:
     def _begin_filter_server(self, broker: int, index: int) -> Child:
         number = broker * self.settings.filter_servers + index
         name = f"filter-server-{chr(ord('a') + broker)}{index}"
-        told = self.settings.filter_server
+        overrides = self.settings.filter_server
         settings = {
             "connectWhichBroker": self._zmq[self.brokers[broker].name],
             "filterServerIndex": str(index),
@@ -368,9 +376,9 @@ class LocalCluster:
                 name,
                 BROKER_PORT + BROKER_PORT_STEP * broker,
                 FILTER_SERVER_ADMIN_PORT + number,
-                told,
+                overrides,
             ),
-            **(told or {}),
+            **(overrides or {}),
         }
         return self._begin(name, "kourou_filter_server", settings)
 
@@ -382,17 +390,17 @@ class LocalCluster:
         number = broker * self.settings.filter_servers + index
         return _put(self._begin_filter_server(broker, index), self.filter_servers, number)
 
-    def _begin_spark_etl(self, told: Mapping[str, str]) -> Child:
+    def _begin_spark_etl(self, overrides: Mapping[str, str]) -> Child:
         free = self.settings.free_ports
         settings = {
             "namesrvAddr": plain_address(self.address),
             "etlPath": str(self.folder / "spark-etl"),
             "adminPort": str(self._ports["spark-etl admin"] if free else SPARK_ETL_ADMIN_PORT),
-            **told,
+            **overrides,
         }
         return self._begin("spark-etl", "kourou_spark_etl", settings, words=("run",))
 
-    def _begin_console(self, told: Mapping[str, str]) -> Child:
+    def _begin_console(self, overrides: Mapping[str, str]) -> Child:
         pages = {name: address for name, address in self._pages.items() if name != "console"}
         spark = pages.pop("spark-etl", "")
         names = {"consolePort": "console http", "adminPort": "console admin"}
@@ -402,22 +410,22 @@ class LocalCluster:
             "adminAddresses": ";".join(f"{name}={address}" for name, address in pages.items()),
             **({"sparkEtlAddress": spark} if spark else {}),
             **(ports if self.settings.free_ports else {}),
-            **told,
+            **overrides,
         }
         return self._begin("console", "kourou_console", settings)
 
-    def start_console(self, told: Mapping[str, str]) -> Child:
+    def start_console(self, overrides: Mapping[str, str]) -> Child:
         """Start (or restart) the HTTP gateway and web console.
 
         Its ready file contains its address as `http`. Raises ConfigError if its port is in use.
         """
-        child = self._begin_console(told)
+        child = self._begin_console(overrides)
         child.wait_for_ready()
         self.console = child
         return child
 
     @property
-    def beside(self) -> list[Child]:
+    def dependents(self) -> list[Child]:
         """The services that the others do not depend on.
 
         These are replicas, Raft nodes, filter servers, the Spark pipeline and the console.
@@ -502,3 +510,84 @@ def _locked(folder: Path) -> int:
     os.ftruncate(lock, 0)
     os.write(lock, b"%d\n" % os.getpid())
     return lock
+
+
+# -- Raft groups -----------------------------------------------------------------------------------
+
+
+LEADER = 0
+"""The brokerId under which the leader is registered."""
+
+LOOK_S = 0.05
+ASK_MS = 1_000
+
+
+class GroupPorts:
+    """The replication addresses of one group, which must be known before any node listens.
+
+    Without `listen_ports` free ports are chosen.
+    """
+
+    def __init__(self, members: int, listen_ports: Sequence[int] = ()) -> None:
+        self._kept = KeptPorts()
+        if listen_ports:
+            from kourou.service.replication_keys import REPLICATION_PORT_SHIFT
+
+            found = [port + REPLICATION_PORT_SHIFT for port in listen_ports]
+        else:
+            found = [self._kept[f"n{index}"] for index in range(members)]
+        self.addresses = {f"n{index}": f"{HOST}:{port}" for index, port in enumerate(found)}
+
+    def settings(self, index: int) -> Mapping[str, str]:
+        """Return the group settings of the node of that index."""
+        peers = ";".join(f"{name}-{address}" for name, address in self.addresses.items())
+        return {"enableDLegerCommitLog": "true", "dLegerPeers": peers, "dLegerSelfId": f"n{index}"}
+
+    def release(self) -> None:
+        """Release the ports."""
+        self._kept.release()
+
+
+def leader_address(
+    name_server: str, broker: str, accepted: Callable[[str], bool], timeout_ms: int
+) -> str:
+    """Return the client address (`host:port`) of the leader of `broker`, from a name server.
+
+    Polls until the name server returns an address that `accepted` accepts. Raises TimedOut if there
+    is none in time. May be called while an event loop runs: requests use a loop on another thread.
+    """
+    looking = _look(name_server, broker, accepted, timeout_ms)
+    with ThreadPoolExecutor(1, "leader-look") as thread:
+        return thread.submit(asyncio.run, looking).result()
+
+
+async def _look(
+    name_server: str, broker: str, accepted: Callable[[str], bool], timeout_ms: int
+) -> str:
+    from kourou.protocol.all_bodies import decode_cluster_info
+    from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
+    from kourou.transport.zmq_client import ZmqConnection
+
+    clock = SystemClock()
+    until_ms = clock.monotonic_ms() + timeout_ms
+    connection = ZmqConnection(name_server)
+    last_reply = "no leader"
+    try:
+        while True:
+            try:
+                reply = await connection.request(GetBrokerClusterInfo(), timeout_ms=ASK_MS)
+                known = decode_cluster_info(b"".join(reply.body)).brokers.get(broker)
+            except KourouError as error:
+                known, last_reply = None, str(error)
+            address = known.broker_addrs.get(LEADER, "") if known else ""
+            if address and accepted(address):
+                return address
+            last_reply = address or last_reply
+            if clock.monotonic_ms() >= until_ms:
+                raise TimedOut(
+                    f"{broker} has no leader after {timeout_ms} ms",
+                    hint=f"the name server names {last_reply}",
+                )
+            await asyncio.sleep(LOOK_S)
+    finally:
+        connection.close()

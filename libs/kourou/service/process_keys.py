@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import ConfigError
-from kourou.service.cores import cores_named
+from kourou.service.os_processes import cores_named
 from kourou.service.setting import setting
 from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback

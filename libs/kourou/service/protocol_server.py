@@ -7,11 +7,13 @@ that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from kourou.errors import Code
+from kourou.errors import Code, ConfigError
+from kourou.model.limits import PORT_MAX
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
 from kourou.runtime.peer import Peer
@@ -28,7 +30,7 @@ class TimedReplyTo(ReplyTo):
     arrived_ns: int = 0
 
 
-class Watch:
+class RequestObserver:
     """Callbacks around the handling of requests: no-ops here; a broker measures latency."""
 
     def arrived(self) -> int:
@@ -53,7 +55,7 @@ class TransportCallbacks:
     arrived: Callable[[list[Received]], None]
     disconnected: Callable[[Peer], None]
     answered: Callable[[ClientAnswered], None] = lambda _answer: None
-    watch: Watch = Watch()  # noqa: RUF009 - it has no state
+    observer: RequestObserver = RequestObserver()  # noqa: RUF009 - it has no state
 
 
 class ProtocolServer(Protocol):
@@ -97,11 +99,11 @@ class ProtocolServers:
     """A service's protocol servers; each effect goes to that of its peer."""
 
     def __init__(self, *protocols: ProtocolServer) -> None:
-        self._protocols = {carrier.name: carrier for carrier in protocols}
+        self._protocols = {protocol.name: protocol for protocol in protocols}
 
-    def add(self, carrier: ProtocolServer) -> None:
+    def add(self, protocol: ProtocolServer) -> None:
         """Add a protocol server; must be called before anything arrives."""
-        self._protocols[carrier.name] = carrier
+        self._protocols[protocol.name] = protocol
 
     def performers(self) -> dict[type[Any], Callable[[Any], None]]:
         """Return the executors of the effects that go to a peer, for the loop."""
@@ -126,26 +128,26 @@ class ProtocolServers:
 
     def pause(self) -> None:
         """Stop receiving; replies are still sent."""
-        for carrier in self._protocols.values():
-            carrier.pause()
+        for protocol in self._protocols.values():
+            protocol.pause()
 
     def close(self) -> None:
         """Close all listeners."""
-        for carrier in self._protocols.values():
-            carrier.close()
+        for protocol in self._protocols.values():
+            protocol.close()
 
     def statistics(self) -> dict[str, dict[str, Any]]:
         """Return plain counters, by protocol and listener."""
         return {
-            name: {listener: asdict(each) for listener, each in carrier.statistics().items()}
-            for name, carrier in self._protocols.items()
+            name: {listener: asdict(each) for listener, each in protocol.statistics().items()}
+            for name, protocol in self._protocols.items()
         }
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
         """Return the connection metrics: one family per name, with the samples of all protocols."""
         joined: dict[str, Family] = {}
-        for carrier in self._protocols.values():
-            for family in carrier.families(base):
+        for protocol in self._protocols.values():
+            for family in protocol.families(base):
                 known = joined.get(family.name)
                 joined[family.name] = (
                     replace(family, samples=(*known.samples, *family.samples)) if known else family
@@ -154,10 +156,10 @@ class ProtocolServers:
 
 
 def connection_families(
-    base: Mapping[str, str], carrier: str, listeners: Mapping[str, Any]
+    base: Mapping[str, str], protocol: str, listeners: Mapping[str, Any]
 ) -> list[Family]:
     """Return the connection metrics of one protocol, from its listeners' counters by name."""
-    labels = {**base, "carrier": carrier}
+    labels = {**base, "carrier": protocol}
     all_of = list(listeners.values())
     peers = [({**labels, "listener": name}, each.peers) for name, each in listeners.items()]
     found = [Family.gauge("kourou_peers", samples=peers)]
@@ -173,3 +175,43 @@ def connection_families(
         found.append(Family.counter(name, samples=[(labels, total)]))
     queued = sum(each.queued_bytes for each in all_of)
     return [*found, Family.gauge("kourou_peer_queue_bytes", samples=[(labels, queued)])]
+
+
+# -- advertised addresses --------------------------------------------------------------------------
+
+
+PROTOCOLS = ("zmq", "tcp")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
+
+
+def advertised(dial: Mapping[str, str], text: str) -> dict[str, str]:
+    """Return `transport:listener` -> address. Raises ConfigError for an invalid entry.
+
+    `dial` has the address of each enabled transport. `text` has entries separated by `;`:
+    name=host:port for Kourou clients and tcp:name=host:port for RocketMQ clients.
+    """
+    found = {f"{transport}:internal": address for transport, address in dial.items()}
+    for entry in text.split(";"):
+        if not entry.strip():
+            continue
+        name, equals, address = entry.strip().partition("=")
+        transport, colon, rest = name.partition(":")
+        transport, listener = (transport, rest) if colon else ("zmq", name)
+        if (
+            not equals
+            or transport not in PROTOCOLS
+            or not _NAME.fullmatch(listener)
+            or not _is_address(address)
+        ):
+            raise ConfigError(
+                f"advertisedListeners: {entry.strip()!r} is refused",
+                hint="name=host:port or tcp:name=host:port",
+            )
+        if transport in dial:
+            found[f"{transport}:{listener}"] = address
+    return found
+
+
+def _is_address(text: str) -> bool:
+    host, colon, port = text.rpartition(":")
+    return bool(colon and host and re.fullmatch(r"[0-9]{1,5}", port) and int(port) <= PORT_MAX)

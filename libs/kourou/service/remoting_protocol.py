@@ -127,8 +127,8 @@ class RemotingProtocol:
 
     def _arrived(self, frames: list[InboundFrame]) -> None:
         wall_ms = self._clock.now_ms()
-        watch = self._callbacks.watch
-        arrived_ns = watch.arrived()
+        observer = self._callbacks.observer
+        arrived_ns = observer.arrived()
         received: list[Received] = []
         for inbound in frames:
             peer, frame = inbound.peer, inbound.frame
@@ -165,12 +165,12 @@ class RemotingProtocol:
                 request = self._decoded(command, peer.listener)
             except KourouError as error:
                 self.reply(Reply(to, error.wire_code, str(error)))
-                watch.answered(to, error.wire_code)
+                observer.answered(to, error.wire_code)
                 continue
             received.append(Received(to, request, body, wall_ms))
         if received:
             self._callbacks.arrived(received)
-        watch.handled()
+        observer.handled()
 
     def _decoded(self, command: RemotingCommand, listener: str) -> Request:
         command.check()

@@ -123,8 +123,8 @@ class ZmqProtocol:
     ) -> None:
         role = role or self._role
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-        watch = self._callbacks.watch
-        arrived_ns = watch.arrived()
+        observer = self._callbacks.observer
+        arrived_ns = observer.arrived()
         received: list[Received] = []
         for inbound in frames:
             frame = inbound.frame
@@ -139,13 +139,13 @@ class ZmqProtocol:
                 request = _decoded(role, frame, also)
             except KourouError as error:
                 self.reply(Reply(to, error.wire_code, str(error)))
-                watch.answered(to, error.wire_code)
+                observer.answered(to, error.wire_code)
                 continue
             deadline_ms = now_ms + frame.deadline_ms if frame.deadline_ms else 0
             received.append(Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace))
         if received:
             self._callbacks.arrived(received)
-        watch.handled()
+        observer.handled()
 
     # -- send -------------------------------------------------------------------------------------
 

@@ -7,14 +7,141 @@ table, and a test compares the table with what running services export.
 
 from __future__ import annotations
 
-from kourou.telemetry.console_metrics import CONSOLE_METRICS
-from kourou.telemetry.metric_spec import BASE_LABELS as BASE_LABELS
-from kourou.telemetry.metric_spec import MetricKind as MetricKind
-from kourou.telemetry.metric_spec import MetricSpec as MetricSpec
-from kourou.telemetry.metric_spec import Service as Service
-from kourou.telemetry.metric_spec import counter as _counter
-from kourou.telemetry.metric_spec import gauge as _gauge
-from kourou.telemetry.metric_spec import histogram as _histogram
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+
+class MetricKind(Enum):
+    """The kind of a metric."""
+
+    COUNTER = "counter"  # only increases while the process lives
+    GAUGE = "gauge"  # read at each scrape
+    HISTOGRAM = "histogram"  # counts observations in buckets
+
+
+class ServiceKind(StrEnum):
+    """The service that exports a metric."""
+
+    BROKER = "broker"
+    NAMESRV = "namesrv"
+    FILTER_SERVER = "filter-server"
+    SPARK_ETL = "spark-etl"
+    CONSOLE = "console"
+
+
+BASE_LABELS: Mapping[ServiceKind, tuple[str, ...]] = {
+    ServiceKind.BROKER: ("cluster", "node_type", "node_id"),
+    ServiceKind.NAMESRV: ("node_type",),
+    ServiceKind.FILTER_SERVER: ("node_type", "node_id"),
+    ServiceKind.SPARK_ETL: ("node_type",),
+    ServiceKind.CONSOLE: ("node_type",),
+}
+"""The labels of every sample of a service, in addition to those of the metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric. `when` states the condition if it is not always exported."""
+
+    name: str
+    kind: MetricKind
+    about: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,)
+    when: str = ""
+
+
+def _counter(
+    name: str,
+    about: str,
+    *labels: str,
+    unit: str = "",
+    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
+    when: str = "",
+) -> MetricSpec:
+    """Describe a counter."""
+    return MetricSpec(name, MetricKind.COUNTER, about, labels, unit, services, when)
+
+
+def _gauge(
+    name: str,
+    about: str,
+    *labels: str,
+    unit: str = "",
+    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
+    when: str = "",
+) -> MetricSpec:
+    """Describe a gauge."""
+    return MetricSpec(name, MetricKind.GAUGE, about, labels, unit, services, when)
+
+
+def _histogram(
+    name: str,
+    about: str,
+    *labels: str,
+    unit: str,
+    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
+) -> MetricSpec:
+    """Describe a histogram."""
+    return MetricSpec(name, MetricKind.HISTOGRAM, about, labels, unit, services)
+
+
+_CONSOLE = (ServiceKind.CONSOLE,)
+
+CONSOLE_METRICS: tuple[MetricSpec, ...] = (
+    _counter(
+        "kourou_gateway_requests_total",
+        "HTTP requests answered; the operation is page for requests outside the API",
+        "operation",
+        "status",
+        services=_CONSOLE,
+    ),
+    _histogram(
+        "kourou_gateway_request_latency",
+        "Time of a request, from its header to its answer; of a stream, as long as it lasted",
+        "operation",
+        unit="ms",
+        services=_CONSOLE,
+    ),
+    _histogram(
+        "kourou_gateway_loop_lag",
+        "How late the event loop runs a timer that is due every 10 ms",
+        unit="ms",
+        services=_CONSOLE,
+    ),
+    _gauge(
+        "kourou_gateway_requests_open",
+        "Requests that have no answer yet, streams not counted",
+        services=_CONSOLE,
+    ),
+    _gauge("kourou_gateway_streams", "Callers that follow a stream of events", services=_CONSOLE),
+    _gauge("kourou_gateway_connections", "Open HTTP connections", services=_CONSOLE),
+    _counter(
+        "kourou_gateway_refused_total",
+        "Requests and connections refused before an operation saw them, by why",
+        "reason",
+        services=_CONSOLE,
+    ),
+    _gauge(
+        "kourou_gateway_body_bytes",
+        "Budget that bodies under way take",
+        unit="bytes",
+        services=_CONSOLE,
+    ),
+    _gauge("kourou_gateway_leases", "Messages under lease by HTTP clients", services=_CONSOLE),
+    _gauge(
+        "kourou_gateway_receives_waiting", "Receives that wait for a message", services=_CONSOLE
+    ),
+    _gauge(
+        "kourou_gateway_lease_groups",
+        "Consumer groups of which the gateway is a member",
+        services=_CONSOLE,
+    ),
+)
+"""In the order of the reference page."""
+
 
 RPC_BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 """RocketMQ 5's buckets of rocketmq_rpc_latency."""
@@ -35,13 +162,18 @@ FILTER_BOUNDS_US = (1, 2, 3, 5, 7, 10, 20, 50, 100, 1_000)
 """A filter that reads a property takes 1 µs; one that reads a large body takes 100 µs."""
 
 
-_BOTH = (Service.BROKER, Service.NAMESRV, Service.FILTER_SERVER)
-_NAMESRV = (Service.NAMESRV,)
-_FILTER_SERVER = (Service.FILTER_SERVER,)
+_BOTH = (ServiceKind.BROKER, ServiceKind.NAMESRV, ServiceKind.FILTER_SERVER)
+_NAMESRV = (ServiceKind.NAMESRV,)
+_FILTER_SERVER = (ServiceKind.FILTER_SERVER,)
 _BY_FILTER = ("consumer_group", "filter", "version")
-_SPARK_ETL = (Service.SPARK_ETL,)
+_SPARK_ETL = (ServiceKind.SPARK_ETL,)
 _BY_QUERY = ("query", "job")
-_TRACERS = (Service.BROKER, Service.FILTER_SERVER, Service.SPARK_ETL, Service.CONSOLE)
+_TRACERS = (
+    ServiceKind.BROKER,
+    ServiceKind.FILTER_SERVER,
+    ServiceKind.SPARK_ETL,
+    ServiceKind.CONSOLE,
+)
 _BY_TOPIC = ("topic", "message_type", "is_system")
 _BY_GROUP = ("topic", "consumer_group", "is_retry", "is_system")
 _BY_CLIENT = ("language", "version", "protocol_type")

@@ -25,7 +25,7 @@ HOLD = "hold"
 SHIP = "ship"
 COPY = "copy"
 CONFIRM = "confirm"
-SIFT = "filter"  # filter server: a pull, from its arrival to its reply
+FILTER_PULL = "filter"  # filter server: a pull, from its arrival to its reply
 # Work for several messages, below the messages' own spans, which are found by trace context.
 REPLICATE = "replicate"  # follower: from the arrival of a chunk until it is in the follower's log
 JUDGE = "judge"  # filter server: from passing a batch to a worker to its results

@@ -90,11 +90,11 @@ class TracedSpan:
             span.record_exception(exception)
         span.end(end_ns)
 
-    def carrier(self) -> dict[str, str]:
+    def properties(self) -> dict[str, str]:
         """Return the trace properties of a message: `traceparent`, `tracestate` and `baggage`."""
-        carrier: dict[str, str] = {}
-        propagate.inject(carrier, set_span_in_context(self._span))
-        return carrier
+        properties: dict[str, str] = {}
+        propagate.inject(properties, set_span_in_context(self._span))
+        return properties
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -225,13 +225,13 @@ def current_context(context: bytes) -> Iterator[None]:
 
 
 @contextmanager
-def continued(carrier: Mapping[str, str]) -> Iterator[None]:
+def continued(properties: Mapping[str, str]) -> Iterator[None]:
     """Continue, within the block, the trace context and baggage that a message carries."""
     around = otel_context.Context()
-    if carrier:
-        around = propagate.extract(carrier, around)
-    if carrier and not get_current_span(around).get_span_context().is_valid:
-        context = context_of(carrier.get(TRACEPARENT) or carrier.get(TRACE_CONTEXT, ""))
+    if properties:
+        around = propagate.extract(properties, around)
+    if properties and not get_current_span(around).get_span_context().is_valid:
+        context = context_of(properties.get(TRACEPARENT) or properties.get(TRACE_CONTEXT, ""))
         if context is not None:
             around = set_span_in_context(NonRecordingSpan(unpack(context)), around)
     token = otel_context.attach(around)

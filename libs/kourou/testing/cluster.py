@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from kourou import Client as AsyncClient
+from kourou.broker.config import BrokerSettings
 from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
@@ -35,8 +36,7 @@ from kourou.errors import BadRequest, Unavailable
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.all_bodies import decode_cluster_info
 from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv, GetBrokerClusterInfo
-from kourou.service.local_group import LEADER, GroupPorts
-from kourou.serving.config import BrokerSettings
+from kourou.service.local_cluster import LEADER, GroupPorts
 from kourou.sync import Client
 from kourou.testing.chaos import Chaos
 from kourou.testing.cluster_broker import ClusterBroker

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from kourou.broker.config import BrokerSettings
 from kourou.errors import BadRequest, ConfigError, Unavailable
-from kourou.service.kept_ports import free_port
+from kourou.service.processes import free_port
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
-from kourou.serving.config import BrokerSettings
 from kourou.store.disk import Disk
 from kourou.testing.faulty_server import Fault
 from kourou.testing.memory_disk import MemoryDisk

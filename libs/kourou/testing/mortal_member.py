@@ -5,7 +5,7 @@ State: soft.
 
 from __future__ import annotations
 
-from kourou.serving.raft_service import RaftService
+from kourou.broker.raft.raft_service import RaftService
 from kourou.testing.mortal_broker import MortalBroker
 
 

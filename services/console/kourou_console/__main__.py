@@ -2,6 +2,6 @@
 
 import sys
 
-from kourou.service.collector import import_relaxed
+from kourou.service.process_setup import import_relaxed
 
 import_relaxed("kourou_console.app").main(sys.argv[1:])

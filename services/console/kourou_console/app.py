@@ -20,8 +20,7 @@ from kourou.client.client import Client
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError
-from kourou.service.admin_http import AdminHttp, AdminPages
-from kourou.service.clear_text import ClearTextWarning
+from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.settings import render

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kourou.client.session.discovery import host_of
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX, PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
-from kourou.service.advertised import advertised
+from kourou.service.protocol_server import advertised
 from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.setting import SAME, setting
 from kourou.transport.addresses import bindable, is_loopback

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from kourou.service.cores import cores_named, cores_that_compute
+from kourou.service.os_processes import cores_named, cores_that_compute
 
 ALL = "all"
 

@@ -154,8 +154,8 @@ def _key(to: ReplyTo) -> _Key:
 def _about(request: Request) -> tuple[str, dict[str, Value]]:
     """A span's name, and the attributes from the request."""
     if isinstance(request, PullMessage):
-        return names.span_name(names.SIFT, request.topic), {
-            names.OPERATION_NAME: names.SIFT,
+        return names.span_name(names.FILTER_PULL, request.topic), {
+            names.OPERATION_NAME: names.FILTER_PULL,
             names.DESTINATION: request.topic,
             names.PARTITION: str(request.queue_id),
             names.GROUP: request.consumer_group,

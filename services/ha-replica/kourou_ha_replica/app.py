@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.raft.raft_service import RaftService
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.raft_service import RaftService
 from kourou_ha_replica.config import ReplicaSettings
 
 

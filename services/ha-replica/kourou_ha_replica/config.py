@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kourou.broker.config import BrokerSettings
+from kourou.broker.network_keys import BrokerRole
 from kourou.errors import ConfigError
 from kourou.replication.epoch_numbers import STARTS
 from kourou.service.setting import SAME, setting
-from kourou.serving.config import BrokerSettings
-from kourou.serving.network_keys import BrokerRole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import ConfigError, MissingPackages
-from kourou.service.packages import missing_packages, require_group
+from kourou.service.process_setup import missing_packages, require_group
 
 GROUP = "spark"
 """The extra of pyproject.toml."""

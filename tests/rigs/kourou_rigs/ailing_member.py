@@ -21,11 +21,11 @@ from pathlib import Path
 
 import msgspec
 
+from kourou.broker.raft.raft_service import RaftService
 from kourou.clock import SystemClock
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.serving.raft_service import RaftService
 from kourou.store.real_disk import RealFile
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_rigs.failing_disk import FailingDisk, Faults

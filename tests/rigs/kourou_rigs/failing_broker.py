@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
 from kourou_rigs.failing_disk import FailingDisk, Faults
 
 MODULE = "kourou_rigs.failing_broker"

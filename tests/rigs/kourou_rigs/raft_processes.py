@@ -24,13 +24,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from kourou.engine.ports import JOINING
 from kourou.errors import Code, KourouError
 from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
 from kourou.protocol.messages.replicas import GetReplicas, TransferLeader
-from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.service.processes import Child
-from kourou.serving.voter_status import JOINING
+from kourou.service.processes import Child, free_port
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.ailing_member import MODULE, Orders, give_orders
 from kourou_rigs.history_rules import Opening

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from kourou.broker.broker_service import BrokerService
 from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.request import Request
-from kourou.serving.broker_service import BrokerService
 from kourou.store.store import Store
 from kourou.transport.zmq_client import Reply, ZmqConnection
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kourou.broker.config import BrokerSettings
 from kourou.cli import doctor
 from kourou.errors import MissingPackages, Unavailable
-from kourou.serving.config import BrokerSettings
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server import layers
 from kourou_filter_server.config import FilterServerSettings

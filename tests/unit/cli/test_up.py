@@ -82,7 +82,7 @@ class Cluster:
         late = [one for one in (self.spark_etl, self.console) if one is not None]
         return [self.namesrv, *self.brokers, *late]
 
-    def patience_ms(self, child: FakeChild) -> int:
+    def ready_timeout_ms(self, child: FakeChild) -> int:
         return 7
 
     def begin_again(self, child: FakeChild) -> FakeChild:

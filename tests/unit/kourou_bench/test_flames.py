@@ -73,6 +73,6 @@ def test_a_failure_is_quoted(
 
 
 def test_without_py_spy_the_group_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kourou.service.packages.missing_packages", lambda group: ("py-spy",))
+    monkeypatch.setattr("kourou.service.process_setup.missing_packages", lambda group: ("py-spy",))
     with pytest.raises(MissingPackages, match="flame graphs needs packages: py-spy"):
         Flames(tmp_path, "tx-1").draw([os.getpid()], lambda: None, 1.0)

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.process_families import resident_bytes
+from kourou.service.os_processes import resident_bytes
 from kourou_bench import memory_run
 
 

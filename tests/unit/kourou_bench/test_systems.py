@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Unavailable
-from kourou.service.kept_ports import free_port
-from kourou.service.processes import Children
+from kourou.service.processes import Children, free_port
 from kourou_bench.rows import Work
 from kourou_bench.systems import (
     NATS_LINE,

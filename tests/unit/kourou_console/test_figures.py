@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, ServiceKind
 from kourou.telemetry.metrics import Family, expose
 from kourou_console.figures import LAG_INTERVAL_S, Figures, LoopLag
 
@@ -26,12 +26,12 @@ def test_the_tables_metrics_are_shown_and_no_others(console):
     listed = {
         name: spec
         for name, spec in METRICS.items()
-        if Service.CONSOLE in spec.services and not spec.when
+        if ServiceKind.CONSOLE in spec.services and not spec.when
     }
     assert set(found) == set(listed)
     for name, labels in found.items():
         if labels:
-            assert labels == {*listed[name].labels, *BASE_LABELS[Service.CONSOLE]}
+            assert labels == {*listed[name].labels, *BASE_LABELS[ServiceKind.CONSOLE]}
     assert b"kourou_gateway_requests_total" in expose(families)
 
 

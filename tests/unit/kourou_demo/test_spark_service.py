@@ -12,7 +12,7 @@ import pytest
 
 from kourou.clock import SystemClock
 from kourou.errors import ConfigError, Unavailable
-from kourou.service.process_families import hold_descendants
+from kourou.service.os_processes import hold_descendants
 from kourou.service.processes import Child
 from kourou_demo import patience as patience_module
 from kourou_demo import spark_service

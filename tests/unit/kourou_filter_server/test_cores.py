@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.cores import CORE_MAX
+from kourou.service.os_processes import CORE_MAX
 from kourou_filter_server.cores import cores_of_workers
 
 

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.model.filter import FilterFailure
 from kourou.service.protocol_server import ProtocolServers
-from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricKind, Service
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricKind, ServiceKind
 from kourou_filter_server.app import FilterServerService
 from kourou_filter_server.config import FilterServerSettings
 from kourou_filter_server.effects import Judge
@@ -22,12 +22,14 @@ def test_every_family_has_the_labels_of_the_table(bench: Bench) -> None:
     base = {"node_type": "filter-server", "node_id": "0"}
     shown = {one.name: one for one in filter_families(base, bench.core, ProtocolServers(), 1)}
     wanted = {
-        spec.name: spec for spec in METRICS.values() if spec.services == (Service.FILTER_SERVER,)
+        spec.name: spec
+        for spec in METRICS.values()
+        if spec.services == (ServiceKind.FILTER_SERVER,)
     }
     assert set(shown) == set(wanted)
     for name, family in shown.items():
         assert family.kind is wanted[name].kind
-        labels = {*wanted[name].labels, *BASE_LABELS[Service.FILTER_SERVER]}
+        labels = {*wanted[name].labels, *BASE_LABELS[ServiceKind.FILTER_SERVER]}
         assert family.samples, name
         for sample, _ in family.samples:
             assert set(sample) == labels, name
@@ -84,7 +86,7 @@ async def test_the_page_of_a_server_without_a_broker() -> None:
     table = {
         name
         for name, spec in METRICS.items()
-        if Service.FILTER_SERVER in spec.services and not spec.when
+        if ServiceKind.FILTER_SERVER in spec.services and not spec.when
     }
     assert shown == table
     assert any(METRICS[name].kind is MetricKind.HISTOGRAM for name in shown)

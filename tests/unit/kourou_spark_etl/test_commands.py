@@ -16,7 +16,7 @@ from typing import ClassVar
 import pytest
 
 from kourou.errors import ConfigError, Unavailable
-from kourou.service.process_names import Running
+from kourou.service.os_processes import RunningProcess
 from kourou_spark_etl import commands
 from kourou_spark_etl.commands import run_command
 from kourou_spark_etl.figures import Figures
@@ -122,9 +122,9 @@ def test_stop_ends_the_services_that_run(
     with subprocess.Popen(ending) as chosen, subprocess.Popen(ending) as other:
         try:
 
-            def found(service: str) -> list[Running]:
+            def found(service: str) -> list[RunningProcess]:
                 assert service == "spark-etl"
-                return [Running(one.pid, os.pidfd_open(one.pid)) for one in (chosen, other)]
+                return [RunningProcess(one.pid, os.pidfd_open(one.pid)) for one in (chosen, other)]
 
             monkeypatch.setattr(commands, "find_running", found)
             assert run_command(["stop", "--pid", str(chosen.pid)]) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, ServiceKind
 from kourou.telemetry.metrics import expose
 from kourou_spark_etl.figures import Figures
 from kourou_spark_etl.progress import Progress
@@ -24,10 +24,10 @@ def test_pages_show_what_was_counted() -> None:
     base = {"node_type": "spark-etl"}
     families = list(figures.families(base, 5))
     shown = {family.name: family for family in families}
-    wanted = {spec.name for spec in METRICS.values() if spec.services == (Service.SPARK_ETL,)}
+    wanted = {spec.name for spec in METRICS.values() if spec.services == (ServiceKind.SPARK_ETL,)}
     assert set(shown) == wanted
     for name, family in shown.items():
-        labels = {*METRICS[name].labels, *BASE_LABELS[Service.SPARK_ETL]}
+        labels = {*METRICS[name].labels, *BASE_LABELS[ServiceKind.SPARK_ETL]}
         assert all(set(sample) == labels for sample, _ in family.samples), name
     page = expose(families).decode()
     assert 'kourou_etl_rows_total{job="lake",node_type="spark-etl",query="q"} 10.0' in page

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError, MissingPackages
-from kourou.service import packages
+from kourou.service import process_setup as packages
 from kourou_spark_etl import machine
 from kourou_spark_etl.machine import Lack, check_machine, java_version, lacking, lacking_java
 

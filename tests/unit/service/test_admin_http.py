@@ -83,7 +83,7 @@ async def test_everything_else_is_refused(admin: AdminHttp, request_line: str, s
     assert (await fetch(admin, request_line))[0] == status
 
 
-async def test_who_opens_the_address_is_told_the_pages(admin: AdminHttp) -> None:
+async def test_the_root_page_lists_the_pages(admin: AdminHttp) -> None:
     status, _, body = await fetch(admin, "GET /")
     pages = [word.strip(",") for word in body.decode().split() if word.startswith("/")]
     assert (status, len(pages)) == (200, 5)

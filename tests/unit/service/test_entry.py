@@ -81,9 +81,9 @@ def test_a_ready_file_that_cannot_be_written_is_refused_before_anything_starts(
 ) -> None:
     (tmp_path / "file").touch()
     assert run("--ready-file", str(tmp_path / place)) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"kourou sample: --ready-file {tmp_path / place} cannot be written: ")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"kourou sample: --ready-file {tmp_path / place} cannot be written: ")
+    assert printed.count("\n") == 1
 
 
 def test_looking_whether_a_ready_file_can_be_written_leaves_none(tmp_path: Path) -> None:
@@ -91,16 +91,16 @@ def test_looking_whether_a_ready_file_can_be_written_leaves_none(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_that_cannot_be_printed_are_told(
+def test_settings_that_cannot_be_printed_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(entry, "output_trouble", lambda: full)
     assert run("-p") == 75
-    told = capsys.readouterr().err
-    assert told == "kourou sample: cannot write output: No space left on device\n"
+    printed = capsys.readouterr().err
+    assert printed == "kourou sample: cannot write output: No space left on device\n"
 
 
-def test_a_letter_for_a_setting_that_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_option_for_a_setting_that_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("-n", "h:1") == 2
     assert "unrecognized arguments: -n h:1 (see kourou sample --help)" in capsys.readouterr().err

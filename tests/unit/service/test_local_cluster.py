@@ -84,7 +84,7 @@ def test_after_a_start_that_failed_the_folder_is_free(tmp_path: Path) -> None:
     ("free_ports", "ports", "pages"),
     [(True, ["0", "0"], []), (False, ["10911"] * 2, ["18181", "18182"])],
 )
-def test_filter_servers_are_beside_their_broker_and_know_which_they_are(
+def test_each_filter_server_has_its_broker_and_index(
     free_ports: bool, ports: list[str], pages: list[str], tmp_path: Path
 ) -> None:
     settings = ClusterSettings(
@@ -95,19 +95,21 @@ def test_filter_servers_are_beside_their_broker_and_know_which_they_are(
             "filter-server-a0",
             "filter-server-a1",
         ]
-        told = [settings_of(tmp_path / f"{child.name}.conf") for child in cluster.filter_servers]
+        overrides = [
+            settings_of(tmp_path / f"{child.name}.conf") for child in cluster.filter_servers
+        ]
         broker = zmq_port(settings_of(tmp_path / "broker-a.conf"))
         first = cluster.filter_servers[0]
         assert cluster.start_filter_server(0, 1) is cluster.filter_servers[1], "started again"
         assert cluster.filter_servers[0] is first
         assert len(cluster.filter_servers) == 2
         assert list(cluster.stop())[-2:] == ["broker-a", "namesrv"], "they go before their broker"
-    assert [each["filterServerIndex"] for each in told] == ["0", "1"]
-    assert [each["connectWhichBroker"] for each in told] == [f"tcp://127.0.0.1:{broker}"] * 2
-    assert [each["listenPort"] for each in told] == ports
-    assert [each["adminPort"] for each in told] == pages or free_ports
-    assert len({each["adminPort"] for each in told}) == 2
-    assert [each["logLevel"] for each in told] == ["DEBUG"] * 2
+    assert [each["filterServerIndex"] for each in overrides] == ["0", "1"]
+    assert [each["connectWhichBroker"] for each in overrides] == [f"tcp://127.0.0.1:{broker}"] * 2
+    assert [each["listenPort"] for each in overrides] == ports
+    assert [each["adminPort"] for each in overrides] == pages or free_ports
+    assert len({each["adminPort"] for each in overrides}) == 2
+    assert [each["logLevel"] for each in overrides] == ["DEBUG"] * 2
 
 
 @pytest.mark.parametrize(
@@ -144,21 +146,21 @@ def test_the_pipeline_reads_from_all_brokers_and_ends_before_them(
     )
     with LocalCluster(tmp_path, settings) as cluster:
         assert cluster.spark_etl is not None
-        assert cluster.beside == [*cluster.filter_servers, cluster.spark_etl]
-        told = settings_of(tmp_path / "spark-etl.conf")
+        assert cluster.dependents == [*cluster.filter_servers, cluster.spark_etl]
+        overrides = settings_of(tmp_path / "spark-etl.conf")
         assert next(iter(cluster.stop())) == "spark-etl"
-    assert told["namesrvAddr"] == "127.0.0.1:9876"
-    assert told["jobFile"] == "/jobs.toml"
-    assert told["etlPath"] == str(tmp_path / "spark-etl")
-    assert (told["adminPort"] == "18281") is not free_ports
+    assert overrides["namesrvAddr"] == "127.0.0.1:9876"
+    assert overrides["jobFile"] == "/jobs.toml"
+    assert overrides["etlPath"] == str(tmp_path / "spark-etl")
+    assert (overrides["adminPort"] == "18281") is not free_ports
     with LocalCluster(tmp_path, ClusterSettings()) as cluster:
         assert cluster.spark_etl is None
-        assert cluster.beside == []
+        assert cluster.dependents == []
 
 
-def zmq_port(told: dict[str, str]) -> int:
+def zmq_port(overrides: dict[str, str]) -> int:
     """Where a service with these settings listens for Kourou's clients."""
-    return int(told.get("zmqPort", 0)) or int(told["listenPort"]) + 10_000
+    return int(overrides.get("zmqPort", 0)) or int(overrides["listenPort"]) + 10_000
 
 
 @pytest.mark.parametrize("free_ports", [True, False])
@@ -184,8 +186,8 @@ def test_ports_are_known_before_anything_starts_and_stay(free_ports: bool, tmp_p
 
 def test_a_chosen_port_gives_way_to_one_that_was_named(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, ClusterSettings(broker={"listenPort": "12345"})):
-        told = settings_of(tmp_path / "broker-a.conf")
-    assert (told["listenPort"], "zmqPort" in told) == ("12345", False)
+        overrides = settings_of(tmp_path / "broker-a.conf")
+    assert (overrides["listenPort"], "zmqPort" in overrides) == ("12345", False)
 
 
 def test_each_child_is_reported_once_when_it_is_ready(tmp_path: Path) -> None:
@@ -244,18 +246,20 @@ def test_followers_share_their_leaders_settings_but_the_role(
     )
     with LocalCluster(tmp_path, settings) as cluster:
         assert [child.name for child in cluster.replicas] == ["broker-a-s1", "broker-a-s2"]
-        assert cluster.beside == cluster.replicas
-        told = [settings_of(tmp_path / f"{child.name}.conf") for child in cluster.replicas]
+        assert cluster.dependents == cluster.replicas
+        overrides = [settings_of(tmp_path / f"{child.name}.conf") for child in cluster.replicas]
         first = cluster.replicas[0]
         assert cluster.start_replica_of(0, 1) is cluster.replicas[1], "started again"
         assert cluster.replicas[0] is first
         assert len(cluster.replicas) == 2
-    assert [one["brokerId"] for one in told] == ["1", "2"]
-    assert [one["listenPort"] for one in told] == (["0", "0"] if free_ports else ["10931", "10951"])
-    for one in told:
+    assert [one["brokerId"] for one in overrides] == ["1", "2"]
+    assert [one["listenPort"] for one in overrides] == (
+        ["0", "0"] if free_ports else ["10931", "10951"]
+    )
+    for one in overrides:
         assert (one["brokerName"], one["brokerRole"]) == ("broker-a", "SLAVE")
         assert (one["flushDiskType"], one["slaveReadEnable"]) == ("SYNC_FLUSH", "true")
-    assert len({one["storePathRootDir"] for one in told}) == 2
+    assert len({one["storePathRootDir"] for one in overrides}) == 2
 
 
 class Named:
@@ -286,35 +290,37 @@ def test_the_members_of_a_group_know_one_another_before_any_of_them_runs(
     with LocalCluster(tmp_path, settings) as cluster:
         names = ["broker-a-n0", "broker-a-n1", "broker-a-n2"]
         assert [child.name for child in cluster.members] == names
-        assert (cluster.brokers, cluster.beside) == ([], cluster.members)
+        assert (cluster.brokers, cluster.dependents) == ([], cluster.members)
         assert named.accepted == [False, True], "it waited until one of them leads"
-        told = [settings_of(tmp_path / f"{name}.conf") for name in names]
+        overrides = [settings_of(tmp_path / f"{name}.conf") for name in names]
         assert cluster.start_member(0, 1) is cluster.members[1], "started again"
-        assert settings_of(tmp_path / "broker-a-n1.conf") == told[1], "where the others know it"
+        assert settings_of(tmp_path / "broker-a-n1.conf") == overrides[1], (
+            "where the others know it"
+        )
         assert len(cluster.members) == 3
-    assert [one["dLegerSelfId"] for one in told] == ["n0", "n1", "n2"]
-    assert [one["brokerName"] for one in told] == ["broker-a"] * 3
-    assert [one["logLevel"] for one in told] == ["DEBUG"] * 3
-    assert len({one["storePathRootDir"] for one in told}) == 3
-    assert len({one["dLegerPeers"] for one in told}) == 1
+    assert [one["dLegerSelfId"] for one in overrides] == ["n0", "n1", "n2"]
+    assert [one["brokerName"] for one in overrides] == ["broker-a"] * 3
+    assert [one["logLevel"] for one in overrides] == ["DEBUG"] * 3
+    assert len({one["storePathRootDir"] for one in overrides}) == 3
+    assert len({one["dLegerPeers"] for one in overrides}) == 1
     if free_ports:
-        assert [one["listenPort"] for one in told] == ["0"] * 3
+        assert [one["listenPort"] for one in overrides] == ["0"] * 3
     else:
-        assert [one["listenPort"] for one in told] == ["10911", "10931", "10951"]
-        assert told[0]["dLegerPeers"] == (
+        assert [one["listenPort"] for one in overrides] == ["10911", "10931", "10951"]
+        assert overrides[0]["dLegerPeers"] == (
             "n0-127.0.0.1:20912;n1-127.0.0.1:20932;n2-127.0.0.1:20952"
         )
-    for one in told:
+    for one in overrides:
         settings_class_takes(one)
 
 
-def settings_class_takes(told: dict[str, str]) -> None:
+def settings_class_takes(overrides: dict[str, str]) -> None:
     """What is written is what a member reads."""
     from kourou.service.rocketmq_keys import BROKER_KEYS
     from kourou.service.settings import load_settings
     from kourou_ha_replica.config import ReplicaSettings
 
-    loaded = load_settings(ReplicaSettings, arguments=told, environment={}, inert=BROKER_KEYS)
+    loaded = load_settings(ReplicaSettings, arguments=overrides, environment={}, inert=BROKER_KEYS)
     assert loaded.warnings == ()
     assert loaded.settings.raft_enabled
 
@@ -349,7 +355,7 @@ def test_a_group_that_finds_no_leader_is_ended(
             LocalCluster(tmp_path, ClusterSettings(raft=3))
 
 
-@pytest.mark.parametrize("beside", [{"replicas": 1}, {"filter_servers": 1}])
-def test_a_group_has_no_other_copies_and_no_filter_servers(beside: dict[str, int]) -> None:
+@pytest.mark.parametrize("others", [{"replicas": 1}, {"filter_servers": 1}])
+def test_a_group_has_no_other_copies_and_no_filter_servers(others: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="replicates among its members"):
-        ClusterSettings(raft=3, **beside)  # type: ignore[arg-type]  # a shorthand
+        ClusterSettings(raft=3, **others)  # type: ignore[arg-type]  # a shorthand

@@ -189,7 +189,7 @@ async def test_posts_from_threads_arrive_once_and_in_order() -> None:
     setup.loop.stop()
 
 
-def test_a_post_after_the_loop_closed_is_told_so() -> None:
+def test_a_post_after_the_loop_closed_is_rejected() -> None:
     setup = Setup()
 
     async def begin() -> None:

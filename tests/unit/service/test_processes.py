@@ -1,4 +1,4 @@
-"""Children become ready, stop when told, and never outlive their parent."""
+"""Children become ready, stop on request, and never outlive their parent."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_kill_reaps(tmp_path: Path) -> None:
         os.waitpid(child.pid, os.WNOHANG)
 
 
-def test_refused_settings_are_told_in_the_childs_own_sentence(tmp_path: Path) -> None:
+def test_refused_settings_are_reported_in_the_childs_own_sentence(tmp_path: Path) -> None:
     source = "import sys; sys.exit(print('kourou broker: listenPort is no number') or 2)"
     child = Child("strict", python(source), tmp_path)
     with pytest.raises(ConfigError, match="strict does not start: listenPort is no number"):

@@ -11,7 +11,12 @@ from kourou.protocol.messages.membership import HeartBeat, NotifyConsumerIdsChan
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer
-from kourou.service.protocol_server import BUSY, ProtocolServers, Watch, connection_families
+from kourou.service.protocol_server import (
+    BUSY,
+    ProtocolServers,
+    RequestObserver,
+    connection_families,
+)
 from kourou.telemetry.metrics import Family
 
 NOTICE = NotifyConsumerIdsChanged(consumer_group="g")
@@ -30,26 +35,26 @@ class Counters:
 
 
 class Noting:
-    """A carrier that notes what it is told."""
+    """A protocol server that records its calls."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.told: list[object] = []
+        self.calls: list[object] = []
 
     def reply(self, reply: Reply) -> None:
-        self.told.append(reply)
+        self.calls.append(reply)
 
     def notify(self, notice: Notify) -> None:
-        self.told.append(notice)
+        self.calls.append(notice)
 
     def ask(self, question: AskClient) -> None:
-        self.told.append(question)
+        self.calls.append(question)
 
     def pause(self) -> None:
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def close(self) -> None:
-        self.told.append("close")
+        self.calls.append("close")
 
     def statistics(self) -> Mapping[str, Any]:
         return {"internal": Counters(), "host": Counters(peers=9)}
@@ -58,32 +63,32 @@ class Noting:
         return connection_families(base, self.name, self.statistics())
 
 
-def peer(carrier: str) -> Peer:
-    return Peer(1, carrier, ("127.0.0.1", 1))
+def peer(protocol: str) -> Peer:
+    return Peer(1, protocol, ("127.0.0.1", 1))
 
 
-def test_each_effect_goes_to_the_carrier_of_its_peer() -> None:
+def test_each_effect_goes_to_the_protocol_of_its_peer() -> None:
     zmq, tcp = Noting("zmq"), Noting("tcp")
     protocols = ProtocolServers(zmq, tcp)
-    for carrier, noted in (("zmq", zmq), ("tcp", tcp)):
+    for protocol, noted in (("zmq", zmq), ("tcp", tcp)):
         effects = [
-            Reply(ReplyTo(peer(carrier), 1)),
-            Notify(peer(carrier), NOTICE),
-            AskClient(1, peer(carrier), NOTICE, (), 9),
+            Reply(ReplyTo(peer(protocol), 1)),
+            Notify(peer(protocol), NOTICE),
+            AskClient(1, peer(protocol), NOTICE, (), 9),
         ]
         performers = protocols.performers()
         for effect in effects:
             performers[type(effect)](effect)
-        assert noted.told == effects
+        assert noted.calls == effects
 
 
-def test_who_is_not_admitted_is_told_so() -> None:
+def test_a_request_that_is_not_admitted_is_refused() -> None:
     zmq = Noting("zmq")
     protocols = ProtocolServers(zmq)
     to = ReplyTo(peer("zmq"), 1)
     protocols.refuse(Received(to, HeartBeat(), (), 1))
     protocols.refuse("something that nobody waits for")
-    assert zmq.told == [Reply(to, Code.SYSTEM_BUSY, BUSY)]
+    assert zmq.calls == [Reply(to, Code.SYSTEM_BUSY, BUSY)]
 
 
 def test_all_are_paused_and_closed() -> None:
@@ -91,7 +96,7 @@ def test_all_are_paused_and_closed() -> None:
     protocols = ProtocolServers(*both)
     protocols.pause()
     protocols.close()
-    assert [each.told for each in both] == [["pause", "close"]] * 2
+    assert [each.calls for each in both] == [["pause", "close"]] * 2
 
 
 def test_figures_are_put_together() -> None:
@@ -113,7 +118,7 @@ def test_figures_are_put_together() -> None:
 
 
 def test_who_looks_away_costs_nothing() -> None:
-    watch = Watch()
-    assert watch.arrived() == 0
-    watch.handled()
-    watch.answered(ReplyTo(peer("zmq"), 1), 0)
+    observer = RequestObserver()
+    assert observer.arrived() == 0
+    observer.handled()
+    observer.answered(ReplyTo(peer("zmq"), 1), 0)

@@ -32,7 +32,7 @@ from kourou.protocol.wire.remoting import (
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
 from kourou.runtime.peer import Peer
-from kourou.service.protocol_server import TransportCallbacks, Watch
+from kourou.service.protocol_server import RequestObserver, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
 
 TOPIC_FIELDS = {"topic": "orders", "queueId": "3"}
@@ -66,7 +66,7 @@ class Wire:
         return self._heard.pop(0)
 
 
-class Counting(Watch):
+class Counting(RequestObserver):
     def __init__(self) -> None:
         self.bursts = 0
         self.refused: list[tuple[int, int]] = []
@@ -86,16 +86,16 @@ class Setup:
         self.received: list[Received] = []
         self.lost: list[Peer] = []
         self.answers: list[ClientAnswered] = []
-        self.watch = Counting()
+        self.observer = Counting()
         callbacks = TransportCallbacks(
-            self.received.extend, self.lost.append, self.answers.append, self.watch
+            self.received.extend, self.lost.append, self.answers.append, self.observer
         )
-        self.carrier = RemotingProtocol(Answerer.BROKER, callbacks, SystemClock())
-        self.listening = self.carrier.listen({"internal": "127.0.0.1:0", "vip": "127.0.0.1:0"})
+        self.protocol = RemotingProtocol(Answerer.BROKER, callbacks, SystemClock())
+        self.listening = self.protocol.listen({"internal": "127.0.0.1:0", "vip": "127.0.0.1:0"})
         self.wires: list[Wire] = []
 
     async def connect(self, listener: str = "internal") -> Wire:
-        wire = Wire(*await asyncio.open_connection("127.0.0.1", self.carrier.port(listener)))
+        wire = Wire(*await asyncio.open_connection("127.0.0.1", self.protocol.port(listener)))
         self.wires.append(wire)
         return wire
 
@@ -110,7 +110,7 @@ async def setup() -> AsyncIterator[Setup]:
     yield made
     for wire in made.wires:
         wire.writer.close()
-    made.carrier.close()
+    made.protocol.close()
 
 
 def ask(code: int = 30, **fields: object) -> RemotingCommand:
@@ -133,7 +133,7 @@ async def test_an_answer_has_the_number_and_the_header_type_of_its_request(
     assert [bytes(part) for part in it.body] == [b"question"]
     assert (it.to.language, it.to.version, it.to.oneway) == ("GO", 409, False)
     body = (b"in ", memoryview(b"three "), b"pieces")
-    setup.carrier.reply(Reply(it.to, Code.SUCCESS, "", GetMaxOffsetResponse(offset=2**40), body))
+    setup.protocol.reply(Reply(it.to, Code.SUCCESS, "", GetMaxOffsetResponse(offset=2**40), body))
     assert await wire.hear() == RemotingCommand(
         0,
         Language.JAVA,
@@ -150,7 +150,7 @@ async def test_answers_may_come_in_any_order(setup: Setup) -> None:
     for number in range(3):
         wire.say(ask(opaque=number))
     for it in reversed(await setup.arrives(3)):
-        setup.carrier.reply(Reply(it.to))
+        setup.protocol.reply(Reply(it.to))
     assert [(await wire.hear()).opaque for _ in range(3)] == [2, 1, 0]
 
 
@@ -160,8 +160,8 @@ async def test_what_an_answer_has_no_fields_for_is_left_out(setup: Setup) -> Non
     wire.say(ask())
     wire.say(ask(opaque=28))
     first, second = await setup.arrives(2)
-    setup.carrier.reply(Reply(first.to, Code.SYSTEM_ERROR, "no"))
-    setup.carrier.reply(Reply(second.to, header=UnregisterClient(client_id="")))
+    setup.protocol.reply(Reply(first.to, Code.SYSTEM_ERROR, "no"))
+    setup.protocol.reply(Reply(second.to, header=UnregisterClient(client_id="")))
     heard = await wire.hear()
     assert (heard.code, heard.remark, heard.ext_fields, heard.body) == (1, "no", None, b"")
     raw = (await wire.hear()).ext_fields
@@ -175,8 +175,8 @@ async def test_oneway_is_not_answered(setup: Setup) -> None:
     wire.say(ask(opaque=28))
     first, second = await setup.arrives(2)
     assert (first.to.oneway, second.to.oneway) == (True, False)
-    setup.carrier.reply(Reply(first.to))
-    setup.carrier.reply(Reply(second.to))
+    setup.protocol.reply(Reply(first.to))
+    setup.protocol.reply(Reply(second.to))
     assert (await wire.hear()).opaque == 28
 
 
@@ -186,10 +186,10 @@ async def test_every_burst_is_measured(setup: Setup) -> None:
     (it,) = await setup.arrives()
     assert getattr(it.to, "arrived_ns", 0) == 77
     assert getattr(it.to, "request_code", 0) == 30
-    assert setup.watch.bursts == 1
+    assert setup.observer.bursts == 1
     wire.say(ask(99_999))
     await wire.hear()
-    assert setup.watch.refused == [(99_999, Code.REQUEST_CODE_NOT_SUPPORTED)]
+    assert setup.observer.refused == [(99_999, Code.REQUEST_CODE_NOT_SUPPORTED)]
 
 
 # -- what is answered at the edge
@@ -207,7 +207,7 @@ async def test_what_this_service_does_not_answer(setup: Setup, code: int, why: s
     assert setup.received == []
 
 
-async def test_from_the_second_port_nobody_pulls(setup: Setup) -> None:
+async def test_the_second_port_refuses_pulls(setup: Setup) -> None:
     fields = {
         "consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1",
     }  # fmt: skip
@@ -245,12 +245,12 @@ async def test_even_a_refused_send_has_the_fields_that_java_clients_break_withou
 
 async def test_an_accepted_send_has_them_too(setup: Setup) -> None:
     wire = await setup.connect()
-    letters = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
-    wire.say(ask(310, ext_fields=letters, body=b"x"))
+    fields = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+    wire.say(ask(310, ext_fields=fields, body=b"x"))
     (it,) = await setup.arrives()
     assert isinstance(it.request, SendMessage)
     header = SendResponse(msg_id="A", queue_id=0, queue_offset=5)
-    setup.carrier.reply(Reply(it.to, header=header))
+    setup.protocol.reply(Reply(it.to, header=header))
     assert (await wire.hear()).ext_fields == {
         "msgId": "A",
         "queueId": "0",
@@ -279,7 +279,7 @@ async def test_codes_of_ours_become_codes_that_clients_know(
     wire = await setup.connect()
     wire.say(ask())
     (it,) = await setup.arrives()
-    setup.carrier.reply(Reply(it.to, ours, "why"))
+    setup.protocol.reply(Reply(it.to, ours, "why"))
     assert (await wire.hear()).code == theirs
 
 
@@ -337,7 +337,7 @@ async def test_notices_are_oneway_requests(setup: Setup) -> None:
     wire = await setup.connect()
     wire.say(ask())
     (it,) = await setup.arrives()
-    setup.carrier.notify(Notify(it.to.peer, NotifyConsumerIdsChanged(consumer_group="g"), (b"x",)))
+    setup.protocol.notify(Notify(it.to.peer, NotifyConsumerIdsChanged(consumer_group="g"), (b"x",)))
     heard = await wire.hear()
     assert (heard.code, heard.flag, heard.ext_fields) == (40, 2, {"consumerGroup": "g"})
     assert heard.body == b"x"
@@ -352,7 +352,7 @@ async def test_a_client_is_asked_and_its_answer_is_matched_by_number(setup: Setu
     (it,) = await setup.arrives()
     peer = it.to.peer
     request = GetConsumerRunningInfo(consumer_group="g", client_id="c")
-    setup.carrier.ask(AskClient(27, peer, request, (), 10_000))
+    setup.protocol.ask(AskClient(27, peer, request, (), 10_000))
     heard = await wire.hear()
     assert (heard.code, heard.flag, heard.opaque) == (307, 0, 27)
     assert heard.ext_fields == {"consumerGroup": "g", "clientId": "c", "jstackEnable": "false"}
@@ -362,17 +362,17 @@ async def test_a_client_is_asked_and_its_answer_is_matched_by_number(setup: Setu
     assert (answer.token, answer.peer, answer.code, answer.remark) == (27, peer, 1, "no")
     assert answer.fields == {"a": "b"}
     assert [bytes(part) for part in answer.body] == [b"{}"]
-    setup.carrier.reply(Reply(it.to))
+    setup.protocol.reply(Reply(it.to))
     assert (await wire.hear()).flag == 1
 
 
-async def test_whoever_left_is_told_nothing(setup: Setup) -> None:
+async def test_nothing_is_sent_to_a_closed_connection(setup: Setup) -> None:
     gone = Peer(10**9, "tcp", ("127.0.0.1", 1))
     elsewhere = Peer(10**9, "tcp", ("127.0.0.1", 1), "nowhere")
     notice = NotifyConsumerIdsChanged(consumer_group="g")
     for peer in (gone, elsewhere):
-        setup.carrier.notify(Notify(peer, notice))
-        setup.carrier.ask(AskClient(1, peer, notice, (), 1))
+        setup.protocol.notify(Notify(peer, notice))
+        setup.protocol.ask(AskClient(1, peer, notice, (), 1))
 
 
 # -- damage
@@ -382,7 +382,7 @@ async def test_whoever_left_is_told_nothing(setup: Setup) -> None:
 @pytest.mark.parametrize(
     "header", [b"", b"{", b"[]", b"null", b'{"code":30,"opaque":"x"}', b"\xff\xfe", b'{"opaque":}']
 )
-async def test_a_header_that_nobody_can_answer_closes_the_connection(
+async def test_a_header_without_an_opaque_number_closes_the_connection(
     setup: Setup, header: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = await setup.connect()
@@ -395,7 +395,7 @@ async def test_a_header_that_nobody_can_answer_closes_the_connection(
     assert "closing the connection of tcp:127.0.0.1" in caplog.text
     good.say(ask(opaque=2))
     await setup.arrives(2)
-    assert setup.carrier.statistics()["internal"].peers_cut == 1
+    assert setup.protocol.statistics()["internal"].peers_cut == 1
 
 
 @pytest.mark.fault
@@ -406,9 +406,9 @@ async def test_damaged_requests_are_served_refused_or_their_connection_is_closed
     """Whatever is changed in a request: nothing but these three can come of it."""
     chance = random.Random(int(header_type))
     good = await setup.connect()
-    letters = {"a": "p", "b": "t", "e": "0", "g": "1", "i": "KEYS\x01k\x02", "m": "false"}
+    fields = {"a": "p", "b": "t", "e": "0", "g": "1", "i": "KEYS\x01k\x02", "m": "false"}
     templates = [
-        ask(310, ext_fields=letters, body=b"body", header_type=header_type),
+        ask(310, ext_fields=fields, body=b"body", header_type=header_type),
         ask(34, ext_fields=None, body=b'{"clientID":"c"}', header_type=header_type),
         ask(header_type=header_type, remark="r"),
         RemotingCommand(0, flag=1, opaque=3, ext_fields={"k": "v"}, header_type=header_type),
@@ -431,8 +431,8 @@ async def test_damaged_requests_are_served_refused_or_their_connection_is_closed
 # -- life
 
 
-async def test_where_it_listens_is_told(setup: Setup) -> None:
-    port = setup.carrier.port
+async def test_the_listening_addresses_are_reported(setup: Setup) -> None:
+    port = setup.protocol.port
     assert setup.listening == {
         "tcp": f"127.0.0.1:{port('internal')}",
         "tcp:vip": f"127.0.0.1:{port('vip')}",
@@ -447,7 +447,7 @@ async def test_connections_are_counted(setup: Setup) -> None:
     wire = await setup.connect()
     wire.say(ask())
     await setup.arrives()
-    families = {family.name: family for family in setup.carrier.families({"cluster": "c"})}
+    families = {family.name: family for family in setup.protocol.families({"cluster": "c"})}
     peers = {labels["listener"]: count for labels, count in families["kourou_peers"].samples}
     assert peers == {"internal": 1, "vip": 0}
     labels, frames = families["kourou_frames_in_total"].samples[0]
@@ -461,8 +461,8 @@ async def test_paused_it_still_answers(setup: Setup) -> None:
     wire = await setup.connect()
     wire.say(ask())
     (it,) = await setup.arrives()
-    setup.carrier.pause()
-    setup.carrier.reply(
+    setup.protocol.pause()
+    setup.protocol.reply(
         Reply(
             it.to,
             Code.PULL_NOT_FOUND,
@@ -483,7 +483,7 @@ async def test_what_is_written_is_standard_json(setup: Setup) -> None:
     wire = await setup.connect()
     wire.say(ask())
     (it,) = await setup.arrives()
-    setup.carrier.reply(Reply(it.to, Code.SYSTEM_ERROR, 'quo"ted\n主题'))
+    setup.protocol.reply(Reply(it.to, Code.SYSTEM_ERROR, 'quo"ted\n主题'))
     raw = await wire.reader.read(65_536)
     assert json.loads(raw[8:]) == {
         "code": 1,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kourou.broker.config import BrokerSettings
 from kourou.model.refused_settings import REFUSED
 from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
 from kourou.service.setting import settings_of
-from kourou.serving.config import BrokerSettings
 from kourou_namesrv.config import NamesrvSettings
 
 

@@ -33,12 +33,12 @@ class Setup:
         self.received: list[Received] = []
         self.lost: list[Peer] = []
         self.answers: list[ClientAnswered] = []
-        self.carrier = ZmqProtocol(
+        self.protocol = ZmqProtocol(
             Answerer.NAMESRV,
             TransportCallbacks(self.received.extend, self.lost.append, self.answers.append),
             SystemClock(),
         )
-        self.listening = self.carrier.listen({"internal": "127.0.0.1:0", "host": "127.0.0.1:0"})
+        self.listening = self.protocol.listen({"internal": "127.0.0.1:0", "host": "127.0.0.1:0"})
         self.opened: list[ZmqConnection] = []
 
     def connect(self, name: str = "zmq", **options: object) -> ZmqConnection:
@@ -50,7 +50,7 @@ class Setup:
     def close(self) -> None:
         for connection in self.opened:
             connection.close()
-        self.carrier.close()
+        self.protocol.close()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_a_request_and_its_reply(setup: Setup) -> None:
     now_ms = SystemClock().monotonic_ms()
     assert now_ms - TIMEOUT_MS < it.deadline_ms <= now_ms + TIMEOUT_MS
     assert not it.to.oneway
-    setup.carrier.reply(Reply(it.to, Code.SUCCESS, "r", GetKvConfigResponse(value="v"), (b"x",)))
+    setup.protocol.reply(Reply(it.to, Code.SUCCESS, "r", GetKvConfigResponse(value="v"), (b"x",)))
     reply = await asked
     assert (reply.remark, reply.header) == ("r", GetKvConfigResponse(value="v"))
     assert bytes(reply.body[0]) == b"x"
@@ -82,7 +82,7 @@ async def test_a_reply_carries_the_trace_of_its_request(setup: Setup) -> None:
     deadline_ms = SystemClock().monotonic_ms() + TIMEOUT_MS
     setup.connect().submit([head], 1, outcomes.append, deadline_ms)
     await until(lambda: bool(setup.received))
-    setup.carrier.reply(Reply(setup.received[0].to))
+    setup.protocol.reply(Reply(setup.received[0].to))
     await until(lambda: bool(outcomes))
     assert outcomes[0].trace == trace
 
@@ -96,7 +96,7 @@ async def test_each_listener_is_named_and_answers_its_own_peers(setup: Setup) ->
     await until(lambda: len(setup.received) == 2)
     assert {it.to.peer.listener for it in setup.received} == {"internal", "host"}
     for it in setup.received:
-        setup.carrier.reply(Reply(it.to, remark=it.to.peer.listener))
+        setup.protocol.reply(Reply(it.to, remark=it.to.peer.listener))
     assert [(await reply).remark for reply in asked] == ["internal", "host"]
 
 
@@ -107,8 +107,8 @@ async def test_oneway_and_notices(setup: Setup) -> None:
     await until(lambda: bool(setup.received))
     it = setup.received[0]
     assert it.to.oneway
-    setup.carrier.reply(Reply(it.to))  # nobody wants it
-    setup.carrier.notify(Notify(it.to.peer, GetNamesrvConfig()))
+    setup.protocol.reply(Reply(it.to))  # nobody wants it
+    setup.protocol.notify(Notify(it.to.peer, GetNamesrvConfig()))
     await until(lambda: bool(heard))
     assert [frame.code for frame in heard] == [GetNamesrvConfig.code]
 
@@ -119,7 +119,7 @@ async def test_a_client_is_asked_and_its_answer_comes_in(setup: Setup) -> None:
     connection.oneway(ASK)
     await until(lambda: bool(setup.received))
     peer = setup.received[0].to.peer
-    setup.carrier.ask(AskClient(7, peer, GetNamesrvConfig(), (b"q",), 9_000))
+    setup.protocol.ask(AskClient(7, peer, GetNamesrvConfig(), (b"q",), 9_000))
     await until(lambda: bool(heard))
     (asked,) = heard
     assert (asked.kind, asked.correlation, asked.deadline_ms) == (Kind.REQUEST, 7, 9_000)
@@ -162,10 +162,10 @@ async def test_what_cannot_be_answered_is_answered_so(
     assert setup.received == []
 
 
-async def test_the_busy_are_told_so(setup: Setup) -> None:
+async def test_a_request_beyond_the_inbox_limit_is_refused(setup: Setup) -> None:
     asked = asyncio.ensure_future(setup.connect().request(ASK, timeout_ms=TIMEOUT_MS))
     await until(lambda: bool(setup.received))
-    protocols = ProtocolServers(setup.carrier)
+    protocols = ProtocolServers(setup.protocol)
     protocols.refuse("something that nobody waits for")
     protocols.refuse(setup.received[0])
     assert (await asked).code == Code.SYSTEM_BUSY
@@ -175,8 +175,8 @@ async def test_the_lost_are_reported_and_counted(setup: Setup) -> None:
     connection = setup.connect()
     connection.oneway(ASK)
     await until(lambda: bool(setup.received))
-    assert setup.carrier.statistics()["internal"].peers == 1
-    families = {family.name: family for family in setup.carrier.families({"cluster": "c"})}
+    assert setup.protocol.statistics()["internal"].peers == 1
+    families = {family.name: family for family in setup.protocol.families({"cluster": "c"})}
     labels, value = families["kourou_peers"].samples[0]
     assert dict(labels) == {"cluster": "c", "carrier": "zmq", "listener": "internal"}
     assert value == 1
@@ -185,11 +185,11 @@ async def test_the_lost_are_reported_and_counted(setup: Setup) -> None:
     assert setup.lost == [setup.received[0].to.peer]
 
 
-async def test_a_paused_carrier_still_answers(setup: Setup) -> None:
+async def test_a_paused_server_still_replies(setup: Setup) -> None:
     asked = asyncio.ensure_future(setup.connect().request(ASK, timeout_ms=TIMEOUT_MS))
     await until(lambda: bool(setup.received))
-    setup.carrier.pause()
-    setup.carrier.reply(Reply(setup.received[0].to))
+    setup.protocol.pause()
+    setup.protocol.reply(Reply(setup.received[0].to))
     assert (await asked).code == Code.SUCCESS
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.serving.config import BrokerSettings
-from kourou.serving.part_settings import log_flush_of, queue_flush_of
+from kourou.broker.config import BrokerSettings
+from kourou.broker.part_settings import log_flush_of, queue_flush_of
 from kourou.store.flush_schedule import PAGE_BYTES, WOKEN_PAUSE_MS, FlushPolicy, FlushSchedule
 
 COMMIT_LOG = replace(log_flush_of(BrokerSettings()), timed=True)

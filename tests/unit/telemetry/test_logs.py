@@ -48,7 +48,7 @@ def test_json(out: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize("log_format", [LogFormat.CONSOLE, LogFormat.JSON])
-def test_nobody_can_forge_a_line(out: io.StringIO, log_format: LogFormat) -> None:
+def test_a_value_cannot_forge_a_line(out: io.StringIO, log_format: LogFormat) -> None:
     configure_logs(service="broker", log_format=log_format, stream=out)
     log.error("client %s", "a\r\nb\x1b[2J\x00\u2028\x85c")
     text = out.getvalue()
@@ -68,7 +68,7 @@ def test_a_traceback_is_kept(out: io.StringIO) -> None:
     assert "Traceback" in record["exception"]
 
 
-def test_console_when_nobody_says_and_no_terminal_is_json(out: io.StringIO) -> None:
+def test_without_a_terminal_the_default_is_json(out: io.StringIO) -> None:
     configure_logs(service="broker", level="ERROR", stream=out)
     log.warning("below the level")
     log.error("above")

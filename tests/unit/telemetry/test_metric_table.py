@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, ServiceKind
 
 
 def test_names_and_labels_are_well_formed() -> None:
@@ -21,8 +21,8 @@ def test_no_metric_repeats_a_label_of_its_service() -> None:
             assert not set(BASE_LABELS[service]) & set(spec.labels), spec.name
 
 
-def test_every_metric_is_shown_by_somebody() -> None:
-    assert set(BASE_LABELS) == set(Service)
+def test_every_metric_is_exported_by_a_service() -> None:
+    assert set(BASE_LABELS) == set(ServiceKind)
     assert [spec.name for spec in METRICS.values() if not spec.services] == []
 
 

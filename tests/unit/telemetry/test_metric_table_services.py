@@ -15,6 +15,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.model.group import GroupConfig
@@ -33,9 +35,7 @@ from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
 from kourou.service.lifecycle import Service as Life
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
-from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, ServiceKind
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
@@ -158,7 +158,7 @@ async def traffic(address: str) -> AsyncIterator[None]:
     wire.close()
 
 
-def check(service: Service, found: dict[str, Shown], *, traced: bool) -> None:
+def check(service: ServiceKind, found: dict[str, Shown], *, traced: bool) -> None:
     listed = {
         name: row
         for name, row in documented(service.value).items()
@@ -192,8 +192,8 @@ async def test_the_page_is_what_services_show(
             async with alive(BrokerService(broker)) as brokers:
                 async with traffic(brokers["zmq"].removeprefix("tcp://")):
                     shown = await scraped(brokers["admin"])
-                check(Service.BROKER, shown, traced=traced)
-                check(Service.NAMESRV, await scraped(names["admin"]), traced=traced)
+                check(ServiceKind.BROKER, shown, traced=traced)
+                check(ServiceKind.NAMESRV, await scraped(names["admin"]), traced=traced)
     without = {name for name, one in shown.items() if one.labels is None}
     lags = {"kourou_replication_lag_bytes", "kourou_replication_lag_seconds"}
     rare = {name for name in shown if "retention" in name}
@@ -201,4 +201,4 @@ async def test_the_page_is_what_services_show(
 
 
 def test_the_page_lists_the_whole_table() -> None:
-    assert {name for service in Service for name in documented(service.value)} == set(METRICS)
+    assert {name for service in ServiceKind for name in documented(service.value)} == set(METRICS)

@@ -61,7 +61,7 @@ def site() -> Iterator[Site]:
     made.provider.shutdown()
 
 
-def test_nobody_above_and_the_chance_decides(site: Site) -> None:
+def test_without_a_parent_chance_decides(site: Site) -> None:
     tracing = site.tracing(0.01)
     site.draws = [0.5, 0.009]
     assert tracing.decide() is None
@@ -161,10 +161,10 @@ def trace_sampler_off():
 def test_a_message_takes_context_and_baggage_along_and_gives_them_back(site: Site) -> None:
     token = context.attach(baggage.set_baggage("tenant", "blue"))
     span = site.start()
-    carrier = span.carrier()
+    properties = span.properties()
     context.detach(token)
-    assert carrier == {"traceparent": traceparent_of(span.context), "baggage": "tenant=blue"}
-    with continued(carrier):
+    assert properties == {"traceparent": traceparent_of(span.context), "baggage": "tenant=blue"}
+    with continued(properties):
         assert site.tracing(0.0).decide() == span.context
         assert baggage.get_baggage("tenant") == "blue"
     assert baggage.get_baggage("tenant") is None

@@ -13,6 +13,9 @@ from typing import Any, NoReturn
 
 import pytest
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
+from kourou.broker.telemetry.spans import BrokerSpans
 from kourou.cli import up
 from kourou.cli.main import EXIT_BAD_USAGE, main
 from kourou.cli.trace_option import LOCAL_COLLECTOR
@@ -21,10 +24,6 @@ from kourou.client.tracing import spans as client_tracing
 from kourou.errors import ConfigError
 from kourou.model.limits import SEND_CONTEXTS_MAX
 from kourou.service.setting import settings_of
-from kourou.serving import tracing as broker_tracing
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.config import BrokerSettings
-from kourou.serving.spans import BrokerSpans
 from kourou.telemetry import span_names, tracing_setup
 from kourou.telemetry.tracing import LINKS_MAX, SpanKind
 from kourou.telemetry.tracing_context import CONTEXT_BYTES
@@ -53,7 +52,7 @@ PROSE = " ".join(PAGE.split())
         f"waits at most { ({2_000: 'two'}[CLOSE_MS_MAX]) } seconds for its last spans",
         f"traces one message in { ({0.01: 'a hundred'}[TRACED_SHARE]) }",
         f"or else `{LOCAL_COLLECTOR}`",
-        f"else `{client_tracing.SERVICE}`, `{broker_tracing.SERVICE}`",
+        f"else `{client_tracing.SERVICE}`, `kourou-{BrokerService.name}`",
         f"`messaging.system={span_names.SYSTEM_VALUE}`",
     ],
 )
@@ -70,7 +69,7 @@ def test_the_tree_has_every_operation() -> None:
     (tree,) = (
         block for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) if "PRODUCER" in block
     )
-    told = dict(re.findall(r"^[│├└─ ]*([a-z]+)(?: orders)? {2,}(\w+)", tree, re.MULTILINE))
+    documented = dict(re.findall(r"^[│├└─ ]*([a-z]+)(?: orders)? {2,}(\w+)", tree, re.MULTILINE))
     kinds = {kind.name for kind in SpanKind}
     operations = {
         span_names.SEND: "PRODUCER",
@@ -91,8 +90,8 @@ def test_the_tree_has_every_operation() -> None:
         span_names.REPLICATE,
         span_names.JUDGE,
     }
-    assert {name: kind for name, kind in told.items() if kind in kinds} == operations
-    assert {name for name, kind in told.items() if kind not in kinds} == parts
+    assert {name: kind for name, kind in documented.items() if kind in kinds} == operations
+    assert {name for name, kind in documented.items() if kind not in kinds} == parts
 
 
 def test_what_is_not_of_the_conventions_begins_with_kourou() -> None:
@@ -109,10 +108,10 @@ def test_the_variables_are_those_that_are_looked_at() -> None:
     source = Path(tracing_setup.__file__).read_text(encoding="utf-8")
     code = source.partition('"""\n\nfrom')[2]
     looked_at = set(re.findall(r'"(OTEL_[A-Z_]+)"', code))
-    told = set(re.findall(r"OTEL_[A-Z_]+", PAGE))
-    assert looked_at - told == {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"}
+    documented = set(re.findall(r"OTEL_[A-Z_]+", PAGE))
+    assert looked_at - documented == {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"}
     # The others are OpenTelemetry's own affair.
-    assert told - looked_at == {
+    assert documented - looked_at == {
         "OTEL_EXPORTER_OTLP_HEADERS",
         "OTEL_BSP_SCHEDULE_DELAY",
         "OTEL_PROPAGATORS",
@@ -120,12 +119,12 @@ def test_the_variables_are_those_that_are_looked_at() -> None:
 
 
 def test_the_settings_are_there() -> None:
-    told = set(re.findall(r"`((?:trace_|trace[A-Z]|tracing)\w*)`", PAGE))
+    documented = set(re.findall(r"`((?:trace_|trace[A-Z]|tracing)\w*)`", PAGE))
     keys = {one.key for one in settings_of(BrokerSettings)} | {
         field.name for field in fields(ClientSettings)
     }
     wanted = {key for key in keys if key.startswith(("traceOtlp", "trace_", "tracing"))}
-    assert told - {"trace_id"} == wanted  # which is a field of log lines
+    assert documented - {"trace_id"} == wanted  # which is a field of log lines
 
 
 def test_the_reasons_of_lost_spans() -> None:
@@ -133,8 +132,8 @@ def test_the_reasons_of_lost_spans() -> None:
     families = {family.name: family for family in BrokerSpans(export).families({})}
     assert all(f"`{name}`" in PAGE for name in families)
     samples = families["kourou_trace_spans_dropped_total"].samples
-    (told,) = re.findall(r"by `reason`: ([^.]+)\.", PROSE)
-    assert [labels["reason"] for labels, _ in samples] == re.findall(r"`(\w+)`", told)
+    (documented,) = re.findall(r"by `reason`: ([^.]+)\.", PROSE)
+    assert [labels["reason"] for labels, _ in samples] == re.findall(r"`(\w+)`", documented)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def exporter_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if "OtelBatch" in thread.name]
 
 
-def test_off_unless_somebody_says_where_to() -> None:
+def test_off_unless_an_endpoint_is_set() -> None:
     assert options() is None
     assert options({"OTEL_SERVICE_NAME": "x", "OTEL_TRACES_SAMPLER": "always_on"}) is None
 
@@ -88,9 +88,9 @@ def test_the_services_name(environment: dict[str, str], name: str) -> None:
 def test_what_a_process_says_of_itself(collector: OtlpReceiver, monkeypatch) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=shop")
     export = start_export(TracingOptions(f"{collector.endpoint}/v1/traces", 1.0, "s", "broker-a"))
-    told = export._provider.resource.attributes
+    attributes = export._provider.resource.attributes
     export.close()
-    assert {name: told[name] for name in told if not name.startswith("telemetry.")} == {
+    assert {name: attributes[name] for name in attributes if not name.startswith("telemetry.")} == {
         "deployment.environment.name": "shop",
         "service.name": "s",
         "service.version": __version__,
@@ -159,7 +159,7 @@ def test_what_is_not_possible_is_said(environment) -> None:
         options(environment)
 
 
-def test_without_the_exporters_package_the_way_to_it_is_told(monkeypatch) -> None:
+def test_without_the_exporters_package_the_error_names_the_install_group(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     before = exporter_threads()
     with pytest.raises(ConfigError, match=r"pip install 'kourou\[otlp\]'"):

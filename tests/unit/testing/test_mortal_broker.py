@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from kourou.broker.config import BrokerSettings
 from kourou.protocol.messages.namesrv import UnregisterBroker
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
-from kourou.serving.config import BrokerSettings
 from kourou.testing.cluster_broker import SMALL
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.mortal_broker import MortalBroker

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.service.local_group import GroupPorts
+from kourou.service.local_cluster import GroupPorts
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
 from kourou.testing.cluster_broker import SMALL, until_free

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import msgspec
 
+from kourou.broker.storage.bootstrap import record_beginning
 from kourou.cli.backup.folder import BackupFolder
 from kourou.cli.backup.manifest import Manifest
 from kourou.errors import ConfigError, Corrupt
 from kourou.eventstore.event_store import EventStore
-from kourou.serving.bootstrap import record_beginning
 from kourou.store.disk import as_store_error
 from kourou.store.log.quarantine import Quarantine, Region, save_quarantine
 from kourou.store.paths import StorePaths

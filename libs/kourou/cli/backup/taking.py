@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kourou.broker.network.log_source import LogPiece, LogSource
 from kourou.cli.backup.folder import BackupFolder, parted
 from kourou.cli.backup.manifest import Manifest
 from kourou.client.client import Client
@@ -21,7 +22,6 @@ from kourou.client.session.discovery import zmq_endpoint
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import BadRequest, Code, ConfigError, Corrupt, Rejected, Unavailable
 from kourou.model.route import MASTER_ID
-from kourou.serving.log_source import LogSource, Piece
 
 GROUP = "kourou-backup"
 _SHOWN_BYTES = 256 * 1024 * 1024
@@ -123,7 +123,7 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
     folder.save()
 
 
-async def _same(log: LogSource, folder: BackupFolder) -> Piece:
+async def _same(log: LogSource, folder: BackupFolder) -> LogPiece:
     """Fetch the next piece, after checking that the log is the one that was copied.
 
     Epochs identify a log that has them; the last record identifies one that was recreated.
@@ -142,7 +142,7 @@ async def _same(log: LogSource, folder: BackupFolder) -> Piece:
         raise parted(manifest, error.message) from error  # no record starts there
 
 
-async def _follows(log: LogSource, folder: BackupFolder) -> Piece:
+async def _follows(log: LogSource, folder: BackupFolder) -> LogPiece:
     manifest = folder.manifest
     piece = await log.fetch(manifest.end)
     header = piece.header
@@ -162,7 +162,7 @@ async def _follows(log: LogSource, folder: BackupFolder) -> Piece:
     return piece
 
 
-def _check_beginning(manifest: Manifest, piece: Piece) -> None:
+def _check_beginning(manifest: Manifest, piece: LogPiece) -> None:
     first = piece.header.first_position
     if first > manifest.end:
         raise Corrupt(

@@ -14,7 +14,7 @@ next start completes:
     3  segments are removed, newest first, each removal synced; then the queues, the index and all
        files that describe them
     4  the first segment is created at the new position and synced
-    5  the event store starts with the state in the intent (kourou.serving.bootstrap)
+    5  the event store starts with the state in the intent (kourou.broker.storage.bootstrap)
     6  the intent is removed and the removal synced, before the store is opened for anything else
 
 A crash before the end of step 1 changes nothing; after a later crash the next start repeats from

@@ -1,0 +1,71 @@
+"""The settings of a broker, under RocketMQ's names.
+
+RocketMQ's keys that have no effect in Kourou are in kourou.service.rocketmq_keys.
+
+State: none; settings are read once. Keys marked dynamic may be changed while the broker runs, by
+events (kourou.runtime.changed_settings).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kourou.broker.raft_keys import RaftKeys
+from kourou.broker.store_keys import StoreKeys
+from kourou.broker.traffic_keys import TrafficKeys
+from kourou.model.limits import PORT_MAX
+from kourou.service.command_line import Arguments
+from kourou.service.replication_keys import FLUSHED, REPLICATION_PORT_SHIFT
+from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.service.settings import Loaded, load_settings, render
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
+    """All keys of `broker.conf`. The constructor raises ConfigError for invalid settings."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for settings that are invalid in combination."""
+        self.check_process()
+        self.settle_raft()
+        self.check_network()
+        self.check_raft()
+        self.check_store()
+        self.delay_levels_ms  # noqa: B018 - raises if malformed
+
+    @property
+    def members_bind_address(self) -> str:
+        """`host:port` to bind for replicas of the log; port 0 uses a free port."""
+        port = self.raft_port if self.raft_enabled else self.replication_port
+        if port is None:
+            after = self.listen_port + REPLICATION_PORT_SHIFT
+            port = after if self.listen_port and after <= PORT_MAX else 0
+        return self.zmq_address(port)
+
+    @property
+    def ack_on_flush(self) -> bool:
+        """Does a copy count only when it is on the follower's disk?"""
+        return self.sync_flush if self.ack_on is None else self.ack_on == FLUSHED
+
+    def render(self) -> str:
+        """Return `key=value` lines of every key."""
+        return render(self, explained=False)
+
+    def print_to_stdout(self, *, explained: bool) -> None:
+        """Print what `-m` (explained) and `-p` show."""
+        sys.stdout.write(render(self, explained=explained))
+
+
+def load_broker_settings(
+    arguments: Arguments, environment: Mapping[str, str]
+) -> Loaded[BrokerSettings]:
+    """Load the settings from the command line, the environment, the file and the defaults."""
+    return load_settings(
+        BrokerSettings,
+        arguments=arguments.settings,
+        environment=environment,
+        file=arguments.file,
+        inert=BROKER_KEYS,
+    )

@@ -1,0 +1,182 @@
+"""Derives the settings of each component from those of the broker."""
+
+from __future__ import annotations
+
+from kourou.broker.config import BrokerSettings
+from kourou.broker.network_keys import BrokerRole
+from kourou.engine.admin.topic_table import TopicRules
+from kourou.engine.effects import ChangeRole
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.roles.follower import FollowerRole
+from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
+from kourou.engine.roles.promotion import leads
+from kourou.engine.roles.replicas import Replicas
+from kourou.eventstore.database import sqlite_file
+from kourou.model.limits import DISK_RESERVE_BYTES
+from kourou.replication.raft.settings import RaftSettings
+from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.service.settings import setting_specs
+from kourou.store.flush_schedule import FlushPolicy
+from kourou.store.settings import StoreSettings
+from kourou.store.store import Store
+
+
+def store_settings_of(settings: BrokerSettings) -> StoreSettings:
+    """Return the settings of the store."""
+    return StoreSettings(
+        root=settings.store_root,
+        commit_log=settings.commit_log_path,
+        consume_queue=settings.consume_queue_path,
+        index=settings.index_path,
+        checkpoint=settings.checkpoint_path,
+        abort=settings.abort_path,
+        events=sqlite_file(settings.event_store_url) if settings.event_store_url else None,
+        segment_size_bytes=settings.segment_size_bytes,
+        queue_file_units=settings.queue_file_bytes // 20,
+        index_enabled=settings.message_index,
+        index_slots=settings.index_slots,
+        index_entries=settings.index_entries,
+        read_mode="pread" if settings.read_mode == "pread" else "mmap",
+        delay_levels_ms=settings.delay_levels_ms,
+        accept_loss_at=settings.accept_loss_at,
+        recent_percent=settings.recent_percent,
+        reserve_bytes=DISK_RESERVE_BYTES,
+        # Bytes copied from a leader are not staged in memory, as in RocketMQ.
+        staging_buffers=0 if settings.is_replica else settings.staging_buffers,
+        replicated=settings.broker_role is not BrokerRole.ASYNC_MASTER,
+    )
+
+
+def log_flush_of(settings: BrokerSettings) -> FlushPolicy:
+    """Return the policy of log flushes under ASYNC_FLUSH."""
+    return FlushPolicy(
+        interval_ms=settings.flush_interval_ms,
+        least_pages=settings.flush_least_pages,
+        thorough_ms=settings.flush_thorough_interval_ms,
+        # Under SYNC_FLUSH the requests that wait for the disk start the flush.
+        timed=settings.flush_timed or settings.sync_flush,
+    )
+
+
+def write_out_of(settings: BrokerSettings) -> FlushPolicy:
+    """Return the policy of writing out staged appends."""
+    return FlushPolicy(
+        interval_ms=settings.write_out_interval_ms,
+        least_pages=settings.write_out_least_pages,
+        thorough_ms=settings.write_out_thorough_interval_ms,
+    )
+
+
+def queue_flush_of(settings: BrokerSettings) -> FlushPolicy:
+    """Return the policy of queue and index flushes."""
+    return FlushPolicy(
+        interval_ms=settings.queue_flush_interval_ms,
+        least_pages=settings.queue_flush_least_pages,
+        thorough_ms=settings.queue_flush_thorough_interval_ms,
+    )
+
+
+def rules_of(settings: BrokerSettings) -> TopicRules:
+    """Return the topic rules."""
+    return TopicRules(
+        cluster_name=settings.broker_cluster_name,
+        broker_name=settings.broker_name,
+        auto_create=settings.auto_create_topic,
+        default_queue_nums=settings.default_topic_queue_nums,
+        cluster_topic=settings.cluster_topic,
+        broker_topic=settings.broker_topic,
+        trace_topic=settings.trace_topic,
+        trace_topic_name=settings.trace_topic_name,
+    )
+
+
+def policy_of(settings: BrokerSettings) -> BrokerPolicy:
+    """Return the policy for the core's decisions."""
+    return BrokerPolicy(
+        cluster_name=settings.broker_cluster_name,
+        broker_name=settings.broker_name,
+        broker_id=settings.broker_id,
+        permission=settings.broker_permission,
+        body_size_max=settings.body_size_max,
+        auto_create_group=settings.auto_create_group,
+        transfer_count_in_memory=settings.transfer_count_in_memory,
+        transfer_bytes_in_memory=settings.transfer_bytes_in_memory,
+        transfer_count_on_disk=settings.transfer_count_on_disk,
+        transfer_bytes_on_disk=settings.transfer_bytes_on_disk,
+        query_max=settings.query_max,
+        progress_interval_ms=settings.progress_interval_ms,
+        client_expiry_ms=settings.client_expiry_ms,
+        hold_ms_max=settings.hold_ms_max,
+        pull_bytes_max=settings.pull_bytes_max,
+        notify_consumer_ids_changed=settings.notify_consumer_ids_changed,
+        delay_levels_ms=settings.delay_levels_ms,
+        reject_transactions=settings.reject_transactions,
+        transaction_timeout_ms=settings.transaction_timeout_ms,
+        transaction_check_max=settings.transaction_check_max,
+        transaction_check_interval_ms=settings.transaction_check_interval_ms,
+        store_replies=settings.store_replies,
+        long_polling=settings.long_polling,
+        slave_read=settings.slave_read,
+        property_filter=settings.property_filter,
+        region_id=settings.region_id,
+        trace_on=settings.trace_on,
+        group_subscription_policy=settings.group_subscription_policy,
+        deduplicate_retried_sends=settings.deduplicate_retried_sends,
+        reserved_hours=settings.file_reserved_hours,
+        delete_hours=settings.delete_hours,
+        disk_clean_percent=settings.disk_used_percent_max,
+        disk_force_percent=settings.disk_force_percent,
+        disk_refuse_percent=settings.disk_refuse_percent,
+        clean_forcibly=settings.clean_file_forcibly,
+        lose_unconsumed=settings.lose_unconsumed,
+        filter_upload=settings.filter_upload,
+        filter_auto_enable=settings.filter_auto_enable,
+        filter_server_expiry_ms=settings.filter_server_expiry_ms,
+        batch_timeout_ms=settings.batch_timeout_ms,
+        batch_memory_hours=settings.batch_memory_hours,
+    )
+
+
+def role_of(
+    settings: BrokerSettings, store: Store, replicas: Replicas, change: ChangeRole | None = None
+) -> LeaderRole | FollowerRole | None:
+    """Return the role of this broker; None is a leader without followers.
+
+    `change`: the role that the core requested. At startup, a replica's own log says whether it was
+    promoted; the setting brokerRole is its initial role.
+    """
+    sync = settings.broker_role is BrokerRole.SYNC_MASTER
+    if settings.is_replica:
+        promoted = leads(replicas, settings.broker_name, settings.broker_id)
+        if not (promoted if change is None else change.leads):
+            return FollowerRole(settings.ha_master_address or "", settings.accept_loss_at)
+        sync = replicas.role == SYNC_MASTER
+    elif not settings.replication_enabled:
+        return None
+    return LeaderRole(
+        chunks=store,
+        sync=sync,
+        ack_on_flush=settings.ack_on_flush,
+        fallbehind_max=settings.fallbehind_max_bytes,
+        slave_timeout_ms=settings.slave_timeout_ms,
+        epoch=0 if change is None else change.epoch,
+        may_follow=settings.is_replica,
+    )
+
+
+def raft_settings_of(settings: BrokerSettings) -> RaftSettings:
+    """Return the settings of the Raft core; only valid with enableDLegerCommitLog=true."""
+    return RaftSettings(
+        group=settings.raft_group,
+        member=settings.raft_self or "",
+        members=tuple(settings.raft_peers),
+        heartbeat_ms=settings.raft_heartbeat_ms,
+        election_timeout_ms_min=settings.raft_election_ms,
+        election_timeout_ms_max=2 * settings.raft_election_ms,
+        lease_ms=settings.raft_lease_ms,
+    )
+
+
+def registry_of(settings: BrokerSettings) -> SettingsRegistry:
+    """Return all keys, and which of them may change while the broker runs."""
+    return SettingsRegistry(setting_specs(settings))

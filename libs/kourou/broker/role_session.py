@@ -1,0 +1,336 @@
+"""One role session of a core: everything that is created when a broker starts or changes its role.
+
+A change of role ends one session and starts another on the same open store, with the code of a
+start: what a restart recovers, it recovers (decisions 0076 and 0084). The control state is kept,
+because it is the result of the log's events in any role.
+
+State: none of its own; its components document theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from kourou.broker.config import BrokerSettings
+from kourou.broker.network.connections import Listeners
+from kourou.broker.part_settings import policy_of, registry_of
+from kourou.broker.storage.projector import HistoryExecutor
+from kourou.broker.storage.store_runtime import StoreRuntime
+from kourou.broker.telemetry.measurements import Measurements
+from kourou.clock import Clock
+from kourou.engine.control import ControlState, decide_start
+from kourou.engine.core import BrokerCore
+from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
+from kourou.engine.inputs import Dispatched, Input, SpaceChanged
+from kourou.engine.parts import BrokerParts, Role, Start
+from kourou.engine.roles.follower import FollowerRole
+from kourou.engine.roles.leader import Leading
+from kourou.engine.roles.quorum_leader import QuorumLeading
+from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.sends.appends import LogEnd
+from kourou.errors import KourouError
+from kourou.events.control_events import Event
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.sending import SendMessage, SendRecords
+from kourou.protocol.messages.transactions import EndTransaction
+from kourou.runtime.effects import Reply
+from kourou.runtime.inputs import Received, ReplyTo, Tick
+from kourou.service.loop import SingleWriterLoop
+from kourou.store.store import Store
+from kourou.transport.busy_poll import BusyPoll
+
+_log = logging.getLogger("kourou.broker")
+
+DRAIN_POLL_S = 0.01
+_NEVER_MS = 2**62
+_WRITES = frozenset({SendMessage, SendRecords, EndTransaction})
+"""Requests that need no consume queue and no key index, or that also search unprojected records."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """The dependencies and callbacks of a role session.
+
+    `renew` requests another session, for a truncation or a change of role. `begin` requests a
+    restart of the log; the session continues until the state before the new start is available.
+    """
+
+    clock: Clock
+    listening: Listeners
+    measurements: Measurements
+    refuse: Callable[[Input], None]
+    failed: Callable[[BaseException], None]
+    renew: Callable[[CutLog | ChangeRole], None]
+    begin: Callable[[BeginLog], None]
+    performers: Mapping[type[Effect], Callable[[Any], None]] = field(default_factory=dict)
+
+
+class RoleSession:
+    """From an open store to a change of role; `role` None leads a log without replication."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_runtime: StoreRuntime,
+        control: ControlState,
+        context: SessionContext,
+        role: Role | None,
+    ) -> None:
+        self._clock, self._context, self._store_runtime = context.clock, context, store_runtime
+        self.leads = not isinstance(role, FollowerRole | QuorumFollowerRole)
+        self._elected = isinstance(role, QuorumLeaderRole)
+        self.over = False
+        self._busy_poll_us = settings.busy_poll_us
+        self._poll: BusyPoll | None = None
+        self.core = BrokerCore(BrokerParts(self._start(settings, control, role)))
+        self.core.recall(self._clock.monotonic_ms(), self._clock.now_ms())
+        store_runtime.attach(self.parts)
+        self.history = HistoryExecutor(
+            store_runtime.events,
+            lambda: store_runtime.projector,
+            flush=store_runtime.flush,
+            post=store_runtime.post,
+        )
+        performers = store_runtime.performers
+        self._performers: dict[type[Effect], Callable[[Any], None]] = {
+            **performers,
+            **self.history.performers(),
+            Reply: context.measurements.rpc.watching(performers[Reply]),
+            BeginLog: context.begin,
+            CutLog: self._ended_by,
+            ChangeRole: self._ended_by,
+            **context.performers,
+        }
+        self.loop: SingleWriterLoop[Input, Any] = SingleWriterLoop(
+            self.core,
+            self._performers,
+            self._clock,
+            on_failure=context.failed,
+            refuse=context.refuse,
+            inbox_inputs_max=settings.inbox_inputs_max,
+        )
+        context.measurements.loop = self.loop.statistics
+
+    def _start(self, settings: BrokerSettings, control: ControlState, role: Role | None) -> Start:
+        opened = self._store_runtime.opened
+        store = opened.store
+        return Start(
+            view=store,
+            control=control,
+            log=LogEnd(
+                store.end, store.space.allocated_end, settings.segment_size_bytes, store.store_ms
+            ),
+            flushed=store.flushed,
+            store_host=(settings.broker_ip, self._context.listening.store_port),
+            policy=policy_of(settings),
+            rules=opened.rules,
+            registry=registry_of(settings),
+            sync_flush=settings.sync_flush,
+            flush_timeout_ms=settings.sync_flush_timeout_ms,
+            figures=self._store_runtime.report.table,
+            staged=store.staged,
+            delays=opened.delays,
+            role=role,
+        )
+
+    @property
+    def parts(self) -> BrokerParts:
+        """The handlers and state of the core."""
+        return self.core.parts
+
+    @property
+    def store(self) -> Store:
+        """The store that it works on."""
+        return self._store_runtime.store
+
+    # -- start ----------------------------------------------------------------------------------
+
+    async def begin(self) -> bool:
+        """Record the start-up events, then start the loop.
+
+        False if the session ended before that, because another replica leads and appends by now.
+        """
+        if self.leads:
+            await self._record_start()
+        if self.over:
+            return False
+        self._store_runtime.executor.dispatch()
+        self.loop.start(self._tick, self._store_runtime.executor.tick_ms)
+        if not self.leads:
+            self._catch_up()
+        self._store_runtime.serve(self.parts)
+        return True
+
+    async def _record_start(self) -> None:
+        """Append imported changes and the broker's own start-up events, before serving.
+
+        A follower records nothing: changes in its files are overwritten.
+        """
+        if self._elected:
+            # The record that opens its epoch comes first.
+            await self._record_with(self.core.lead)
+        imported = self._store_runtime.imported(self.parts.control)
+        await self._record(imported, "imported from config/*.json of another broker")
+        if imported:
+            # Rewritten files count as this broker's own: then only the log contains their changes.
+            await asyncio.to_thread(self.store.write_out)
+            await asyncio.to_thread(self.store.flush)
+        # Decided after the import, so that imported topics are not created twice.
+        own = decide_start(self.parts.control, self.parts.topic_handler.rules)
+        await self._record(own, "the broker's own")
+        if not self._elected:
+            self._perform(self.core.lead(self._clock.now_ms()))
+
+    def _catch_up(self) -> None:
+        """Apply decisions in bytes that were copied while there was no core."""
+        span = self.store.queue_range(CONTROL_TOPIC, 0)
+        if span is not None and span[1] > self.parts.control.next_offset:
+            advanced = [(CONTROL_TOPIC, 0, span[1])]
+            self.loop.post(Dispatched(advanced, self.store.indexed))
+
+    async def _record(self, events: Sequence[Event], why: str) -> None:
+        """Record one by one, because a large import may need more than one log segment."""
+        for event in events:
+            await self._record_with(partial(self._decided, event, why))
+
+    def _decided(self, event: Event, why: str, wall_ms: int) -> list[Effect]:
+        return self.core.start(self._clock.monotonic_ms(), wall_ms, [event], why)
+
+    async def _record_with(self, record: Callable[[int], list[Effect]]) -> None:
+        """Allocate log space, then record, unless the session has ended by then."""
+        store = self.store
+        if store.space_wanted:
+            await asyncio.to_thread(store.allocate_next)
+        if not self.over:
+            self.core.handle(self._clock.monotonic_ms(), [SpaceChanged(*store.space)])
+            self._perform(record(self._clock.now_ms()))
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            self._performers[type(effect)](effect)
+
+    def offer_all(self, received: Sequence[Received]) -> None:
+        """Handle arrived requests, and busy-poll for the next ones.
+
+        A request that reads must see all earlier writes, so they are projected first. Oneway writes
+        may be delayed and batched, because an iteration costs more than handling one of them.
+        """
+        poll = self._poll
+        if poll is None:
+            loop = asyncio.get_running_loop()
+            poll = self._poll = BusyPoll(loop, self._busy_poll_us, idle=self.project)
+        poll.met()
+        patient = True
+        for one in received:
+            if type(one.request) not in _WRITES:
+                patient = False
+                self.project()
+                break
+            patient = patient and one.to.oneway
+        self.loop.offer_all(received, patient=patient)
+        if not self.over:
+            poll.begin()
+
+    def project(self) -> None:
+        """Project all written records into queues and key index."""
+        self._store_runtime.executor.dispatch_written()
+
+    def _tick(self) -> Input:
+        self._store_runtime.executor.tick()
+        return self._time()
+
+    def _time(self) -> Tick:
+        return Tick(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    # -- end --------------------------------------------------------------------------------------
+
+    async def drain(self, deadline_ms: int) -> None:
+        """Wait up to the deadline for pending replies, and for followers to have the whole log.
+
+        Thus a leader that is stopped for a failover leaves nothing behind.
+        """
+        pending_replies = self.parts.confirmations
+        while pending_replies.owed and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(DRAIN_POLL_S)
+        leading = self.parts.leading
+        if not isinstance(leading, Leading) or not leading.followers:
+            return
+        self.last_records()
+        while self._clock.monotonic_ms() < deadline_ms and self.loop.running:
+            self.loop.post(self._time())  # an iteration ships
+            if all(
+                one.progress.written >= self._store_runtime.store.end for one in leading.followers
+            ):
+                break
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    def _ended_by(self, effect: CutLog | ChangeRole) -> None:
+        if self.over:
+            return  # already requested; the next session sees what is left to do
+        self.cease()
+        self._context.renew(effect)
+
+    def cease(self) -> None:
+        """Stop handling inputs."""
+        self.over = True
+        self.loop.stop()
+        if self._poll is not None:
+            self._poll.stop()
+
+    def depose(self, reason: str) -> None:
+        """End the session because another replica may lead: append and acknowledge nothing more."""
+        self.cease()
+        leading = self.parts.leading
+        if isinstance(leading, QuorumLeading):
+            self._perform(leading.lost(reason))
+
+    def catch_up(self) -> bool:
+        """Apply everything that was copied; False if that is not possible now.
+
+        The key index must be complete, too, because deduplication finds repeated sends by key.
+        """
+        store = self.store
+        self._store_runtime.executor.dispatch()
+        self.loop.turn()
+        _, high = store.queue_range(CONTROL_TOPIC, 0) or (0, 0)
+        return (
+            not store.dispatch_behind_bytes
+            and store.indexed == store.dispatched
+            and self.parts.control.next_offset == high
+        )
+
+    def release(self) -> list[ReplyTo]:
+        """Reply to parked pulls; returns the reply addresses of open history queries."""
+        answers = self.parts.pulls.expire(_NEVER_MS)
+        self._perform([*self.parts.appends.take_done(), *answers])
+        return self.history.stop()
+
+    def last_records(self) -> None:
+        """Record consumer progress after `cease`: the last append of this core."""
+        if self.parts.confirmations.failed is not None:
+            return
+        try:
+            self._perform(self.core.stop(self._clock.now_ms()))
+        except KourouError as error:
+            _log.warning("the last consumer progress was not recorded: %s", error)
+        self._store_runtime.executor.dispatch()
+
+    # -- statistics -------------------------------------------------------------------------------
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Return all statistics, for people."""
+        projector = self._store_runtime.projector
+        return {
+            **self._store_runtime.report.statistics(),
+            "loop": self.loop.statistics(),
+            "event_store": {
+                "behind": projector.behind if projector else 0,
+                "trouble": projector.trouble if projector else self._store_runtime.opened.trouble,
+            },
+            "history": self.history.statistics(),
+        }

@@ -1,0 +1,172 @@
+"""An open store with its executors, event store and configuration files, independent of the role.
+
+A change of role keeps all of this, so that it takes milliseconds. Only a truncation or restart of
+the log closes the store and opens it again.
+
+State: none of its own; its components document theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kourou.broker.config import BrokerSettings
+from kourou.broker.part_settings import log_flush_of, queue_flush_of, write_out_of
+from kourou.broker.storage.effect_executor import EffectExecutor
+from kourou.broker.storage.open_store import OpenStore
+from kourou.broker.storage.projector import Projector
+from kourou.broker.telemetry.measurements import Measurements
+from kourou.broker.telemetry.metrics import BrokerReport
+from kourou.clock import Clock
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Flush
+from kourou.engine.inputs import Input
+from kourou.engine.parts import BrokerParts
+from kourou.errors import StoreFaulted
+from kourou.events.control_events import Event
+from kourou.service.protocol_server import ProtocolServers
+from kourou.store.store import Store
+
+if TYPE_CHECKING:
+    from kourou.broker.telemetry.spans import BrokerSpans
+
+
+def _ignore(_position: int) -> None:
+    """Do nothing: this log is not replicated by Raft."""
+
+
+def executor_of(spans: BrokerSpans | None) -> Callable[..., EffectExecutor]:
+    """Return the factory of the effect executor: the plain one without tracing."""
+    if spans is None:
+        return EffectExecutor
+    from kourou.broker.telemetry.spans import TracedExecutor  # only tracing needs OpenTelemetry
+
+    return partial(TracedExecutor, spans)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeCallbacks:
+    """The callbacks of the executors: to the current core, and to the Raft group.
+
+    `appended` gets the new end of the log; `flushed` gets the position below which it is on disk.
+    """
+
+    post: Callable[[Input], None]
+    register_now: Callable[[int], None]
+    failed: Callable[[BaseException], None]
+    appended: Callable[[int], None] = _ignore
+    flushed: Callable[[int], None] = _ignore
+
+
+class StoreRuntime:
+    """From an opened store to a closed one. All calls must be made on the running loop."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        opened: OpenStore,
+        clock: Clock,
+        protocols: ProtocolServers,
+        callbacks: RuntimeCallbacks,
+        spans: BrokerSpans | None,
+        measurements: Measurements,
+    ) -> None:
+        self.opened = opened
+        self.post = callbacks.post
+        self._opened_at = opened.recovered.control.next_offset
+        self.store, self.events, self.mirror = opened.store, opened.events, opened.mirror
+        self.report = BrokerReport(opened.store, clock)
+        self.projector: Projector | None = None
+        self.closed = False
+        self._protocols, self._spans, self._measurements = protocols, spans, measurements
+        self.executor = executor_of(spans)(
+            opened.store,
+            clock,
+            log_flush=log_flush_of(settings),
+            queue_flush=queue_flush_of(settings),
+            write_out=write_out_of(settings),
+            protocols=protocols,
+            post=callbacks.post,
+            config_changed=opened.mirror.changed,
+            register_now=callbacks.register_now,
+            failed=callbacks.failed,
+            events_projected=lambda: self.projector.projected if self.projector else 0,
+            measurements=measurements,
+            appended=callbacks.appended,
+            flushed=callbacks.flushed,
+        )
+        self.performers = self.executor.performers()
+
+    def flush(self) -> None:
+        """Start to flush the log, or repeat a flush that is in progress afterwards."""
+        self.performers[Flush](Flush())
+
+    def imported(self, control: ControlState) -> Sequence[Event]:
+        """Return what another broker changed in the files before the store was opened.
+
+        The first leader records it, unless something was decided since.
+        """
+        return self.opened.recovered.imported if control.next_offset == self._opened_at else ()
+
+    def attach(self, parts: BrokerParts) -> None:
+        """Attach a new core, whose state is used for metrics and files."""
+        self.report.attach(parts, self._protocols, self._spans, self._measurements)
+        self.mirror.attach(parts.control, parts.commits, parts.delays)
+        self._delays = parts.delays
+
+    def serve(self, parts: BrokerParts) -> None:
+        """Start that core's projections into the event store and the files."""
+
+        def safe() -> int:
+            """Return the position below which events are final.
+
+            Events above it may still be lost by a power loss, or be truncated by another leader.
+            """
+            return min(self.store.flushed, parts.confirmations.confirmed)
+
+        if self.projector is None:
+            self.projector = Projector(self.store, self.events, parts.control, safe)
+            self.projector.start()
+            self.mirror.start()
+        else:
+            self.projector.attach(parts.control, safe)
+            self.mirror.renew()
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    async def settle(self, *, flush: bool) -> None:
+        """End the background work: projections, and work in threads.
+
+        Only events on disk go to the event store: with `flush`, everything that was appended.
+        """
+        if self.projector is not None:
+            if flush:
+                with contextlib.suppress(StoreFaulted):  # already reported when the log failed
+                    await asyncio.to_thread(self.store.flush)
+                self._delays.flushed_to(self.store.flushed)
+            await self.projector.stop()
+        else:
+            self.events.close()
+        await self.executor.settle()
+        await self.mirror.stop()
+
+    async def close(
+        self, leave: Callable[[Store], object] | None = None, *, settle: bool = True
+    ) -> None:
+        """Flush and close everything; there must be no active core.
+
+        `leave` is called with the store at the end, in a thread; the store is closed in any case.
+        Without `settle` it is left as by a killed process. Raises what `leave` raises.
+        """
+        try:
+            await self.settle(flush=settle)
+            if leave is not None:
+                await asyncio.to_thread(leave, self.store)
+        finally:
+            self.closed = True
+            await asyncio.to_thread(self.store.close, settle=settle)

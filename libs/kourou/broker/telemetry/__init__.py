@@ -1,0 +1,1 @@
+"""What a broker reports: metrics, statistics, and trace spans."""

@@ -1,0 +1,432 @@
+"""Telling every name server which topics are here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kourou.broker.network import registration
+from kourou.broker.network.registration import (
+    BrokerIdentity,
+    FilterListeners,
+    Registration,
+    registered_topics,
+    tcp_addresses,
+)
+from kourou.engine.control import ControlState
+from kourou.errors import Code, Unavailable
+from kourou.events.control_events import Recorded, SettingChanged, TopicPut
+from kourou.model.permission import Permission
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.all_bodies import decode_registration
+from kourou.protocol.messages.namesrv import (
+    RegisterBroker,
+    RegisterBrokerResponse,
+    UnregisterBroker,
+)
+from kourou.transport.zmq_client import Reply
+
+ME = BrokerIdentity("c", "b", 0, "127.0.0.1:20911", "", {"zmq:internal": "127.0.0.1:20911"})
+TOPICS = [TopicConfig("orders", 4, 4)]
+
+
+class NameServer:
+    """What a connection to one name server does, without a network."""
+
+    servers: dict[str, NameServer] = {}
+
+    def __init__(self, address: str, **_options: object) -> None:
+        self.heard: list[object] = []
+        self.bodies: list[bytes] = []
+        self.timeouts: list[int] = []
+        self.up = True
+        self.code = Code.SUCCESS
+        self.header: RegisterBrokerResponse | None = None
+        self.closed = False
+        self.changed = asyncio.Event()
+        NameServer.servers[address] = self
+
+    async def request(self, request, *, body=(), timeout_ms=0):
+        self.heard.append(request)
+        self.bodies += body
+        self.timeouts.append(timeout_ms)
+        self.changed.set()
+        if not self.up:
+            raise Unavailable("nobody answers")
+        return Reply(self.code, "", self.header, [])
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def count(self, wanted: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.heard) < wanted:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@pytest.fixture
+def make(monkeypatch):
+    NameServer.servers = {}
+    monkeypatch.setattr(registration, "ZmqConnection", NameServer)
+    monkeypatch.setattr(registration, "RETRY_S", 0.001)
+
+    def made(
+        *addresses: str,
+        period_ms: int = 1 << 30,
+        completed: Callable[[int], None] = lambda number: None,
+        filter_listeners: FilterListeners = tuple,
+        epoch: Callable[[], int | None] = lambda: None,
+        promotion: Callable[[], int | None] = lambda: None,
+        fenced: Callable[[int], None] = lambda epoch: None,
+        answered: Callable[[RegisterBrokerResponse], None] = lambda answer: None,
+        hurry: Callable[[], bool] = lambda: False,
+    ) -> Registration:
+        return Registration(
+            addresses,
+            ME,
+            lambda: (TOPICS, DataVersion(1, 2)),
+            period_ms=period_ms,
+            timeout_ms=123,
+            completed=completed,
+            filter_listeners=filter_listeners,
+            epoch=epoch,
+            promotion=promotion,
+            fenced=fenced,
+            answered=answered,
+            hurry=hurry,
+        )
+
+    return made
+
+
+@pytest.mark.feature("F022", "F024", "F025")
+async def test_every_name_server_receives_the_whole_registration(make) -> None:
+    one = make("a", "b")
+    one.start()
+    for server in NameServer.servers.values():
+        await server.count(1)
+        (request,) = server.heard
+        assert isinstance(request, RegisterBroker)
+        assert (request.broker_name, request.listeners) == ("b", ME.listeners)
+        registered = decode_registration(server.bodies[0])
+        assert [topic.name for topic in registered.topics] == ["orders"]
+        assert registered.version == DataVersion(1, 2)
+        assert server.timeouts == [123]
+    await one.first(1)
+    assert one.registered == {"a": True, "b": True}
+    await one.stop()
+    for server in NameServer.servers.values():
+        assert isinstance(server.heard[-1], UnregisterBroker)
+        assert server.closed
+
+
+@pytest.mark.feature("F025")
+async def test_it_registers_again_in_time_and_at_once_when_topics_change(make) -> None:
+    one = make("a", period_ms=1)
+    one.start()
+    await NameServer.servers["a"].count(3)
+    await one.stop()
+    slow = make("a")
+    slow.start()
+    server = NameServer.servers["a"]
+    await server.count(1)
+    await slow.first(1)
+    slow.register_now(0)
+    slow.register_now(0)
+    await server.count(2)
+    await slow.stop()
+    assert len(server.heard) == 3, "both announcements travelled together; then it left"
+
+
+async def test_a_name_server_that_does_not_answer_delays_no_other(make, caplog) -> None:
+    one = make("a", "b")
+    one.start()
+    dead = NameServer.servers["a"]
+    dead.up = False
+    await one.first(1)
+    assert one.registered == {"a": False, "b": True}
+    await dead.count(3)
+    dead.up = True
+    async with asyncio.timeout(60):
+        while not one.registered["a"]:
+            await dead.count(len(dead.heard) + 1)
+            await asyncio.sleep(0)
+    await one.stop()
+
+
+async def test_without_any_name_server_the_broker_serves_all_the_same(make, caplog) -> None:
+    one = make("a")
+    one.start()
+    NameServer.servers["a"].up = False
+    await one.first(0)
+    assert "retrying a" in caplog.text
+    await one.stop()
+    assert not any(isinstance(each, UnregisterBroker) for each in NameServer.servers["a"].heard)
+
+
+async def test_a_refusal_is_no_registration(make) -> None:
+    one = make("a")
+    one.start()
+    server = NameServer.servers["a"]
+    server.code = Code.SYSTEM_ERROR
+    await server.count(2)
+    assert one.registered == {"a": False}
+    await one.stop()
+
+
+async def test_who_is_outdone_hears_of_it_before_anybody_hears_that_it_is_ready(make) -> None:
+    order: list[str] = []
+    loop = asyncio.get_running_loop()
+    one = make("a", fenced=lambda epoch: loop.call_soon(order.append, f"fenced {epoch}"))
+    one.start()
+    server = NameServer.servers["a"]
+    server.code, server.header = Code.SYSTEM_ERROR, RegisterBrokerResponse(epoch=7)
+    await one.first(60)
+    order.append("ready")
+    await one.stop()
+    assert order == ["fenced 7", "ready"]
+
+
+async def test_it_leaves_once(make) -> None:
+    one = make("a")
+    one.start()
+    await one.first(1)
+    await one.stop()
+    await one.stop()
+    heard = NameServer.servers["a"].heard
+    assert sum(isinstance(each, UnregisterBroker) for each in heard) == 1
+
+
+@pytest.mark.feature("F334")
+async def test_another_list_is_followed(make) -> None:
+    one = make("a", "b")
+    one.start()
+    await one.first(1)
+    first = dict(NameServer.servers)
+    for server in first.values():
+        await server.count(1)
+    one.follow(["b", "c"])
+    assert set(one.registered) == {"b", "c"}
+    await NameServer.servers["c"].count(1)
+    await first["a"].count(2)
+    assert [type(each) for each in first["a"].heard] == [RegisterBroker, UnregisterBroker]
+    assert NameServer.servers["b"] is first["b"], "who stays is not dialled again"
+    one.register_now(0)
+    await NameServer.servers["b"].count(2)
+    await NameServer.servers["c"].count(2)
+    assert len(first["a"].heard) == 2, "who was left is told nothing more"
+    one.follow(["a", "b"])
+    await NameServer.servers["a"].count(1)
+    assert NameServer.servers["a"] is not first["a"]
+    await one.stop()
+    assert first["a"].closed
+    for server in NameServer.servers.values():
+        assert server.closed
+        assert isinstance(server.heard[-1], UnregisterBroker)
+
+
+async def test_a_list_may_come_later_and_its_name_servers_may_be_dead(make, caplog) -> None:
+    one = make()
+    one.start()
+    await one.first(1)
+    one.follow(["a"])
+    NameServer.servers["a"].up = False
+    await NameServer.servers["a"].count(2)
+    one.follow(["b"])
+    await NameServer.servers["b"].count(1)
+    await one.first(1)
+    assert one.registered == {"b": True}
+    one.forget()
+    await one.stop()
+    for server in NameServer.servers.values():
+        assert server.closed
+        assert not any(isinstance(each, UnregisterBroker) for each in server.heard)
+
+
+@pytest.mark.feature("F052", "F034")
+async def test_a_registration_is_complete_when_all_reachable_name_servers_have_it(make) -> None:
+    known: asyncio.Queue[int] = asyncio.Queue()
+    both = make("a:1", "b:1", completed=known.put_nowait)
+    both.start()
+    servers = NameServer.servers
+    await asyncio.gather(servers["a:1"].count(1), servers["b:1"].count(1))
+    servers["b:1"].up = False
+    both.register_now(3)
+    assert await known.get() == 3, "the one that does not answer is waited for no more"
+    assert len(servers["a:1"].heard) == 2
+    assert known.empty()
+    both.register_now(0)
+    both.register_now(4)
+    assert await known.get() == 4
+    await both.stop()
+
+
+async def test_without_name_servers_a_registration_is_complete_at_once(make) -> None:
+    known: list[int] = []
+    none = make(completed=known.append)
+    none.start()
+    none.register_now(1)
+    assert known == [1]
+    dead = make("a:1", completed=known.append)
+    dead.start()
+    dead.register_now(2)
+    assert known == [1, 2]
+    await dead.stop()
+
+
+async def test_topics_created_during_a_registration_go_with_the_next_one(make) -> None:
+    known: asyncio.Queue[int] = asyncio.Queue()
+    one = make("a:1", completed=known.put_nowait)
+    one.start()
+    server = NameServer.servers["a:1"]
+    await server.count(1)
+    going, hold = asyncio.Event(), asyncio.Event()
+    answer = server.request
+
+    async def slow(request, **options):
+        going.set()
+        await hold.wait()
+        return await answer(request, **options)
+
+    server.request = slow
+    one.register_now(1)
+    await going.wait()
+    one.register_now(2)
+    assert known.empty()
+    hold.set()
+    assert [await known.get(), await known.get()] == [1, 2]
+    await one.stop()
+
+
+def test_no_topic_allows_more_than_the_broker() -> None:
+    from kourou.engine.control import evolve
+
+    control = ControlState()
+    inherit = int(Permission.READ_WRITE | Permission.INHERIT)
+    for number, topic in enumerate((TOPICS[0], TopicConfig("TBW102", 8, 8, inherit))):
+        evolve(control, Recorded(number, -1, 5, "t", "", "", TopicPut(topic)))
+    topics, version = registered_topics(control, 6)
+    assert topics == list(control.topics)
+    only_read, same = registered_topics(control, 4)
+    assert [topic.perm for topic in only_read] == [4, 5]
+    assert only_read[0] == replace(TOPICS[0], perm=4)
+    assert same == version
+    changed = SettingChanged("brokerPermission", 4, None)
+    evolve(control, Recorded(2, -1, 9, "t", "", "", changed))
+    _, later = registered_topics(control, 4)
+    assert later != version, "a name server looks again only at another version"
+
+
+@pytest.mark.feature("F239")
+async def test_filter_servers_are_registered_as_they_are_at_the_time(make) -> None:
+    table: list[dict[str, str]] = []
+    made = make("a:1", filter_listeners=lambda: table)
+    made.start()
+    server = NameServer.servers["a:1"]
+    await server.count(1)
+    assert server.heard[0].filter_listeners is None
+    assert decode_registration(server.bodies[0]).filter_servers == ()
+    table += [{"zmq:internal": "f:2"}, {"zmq:internal": "f:1", "tcp:internal": "f:3"}]
+    made.register_now(1)
+    await server.count(2)
+    assert server.heard[1].filter_listeners == table
+    assert decode_registration(server.bodies[1]).filter_servers == ("f:3",)
+    await made.stop()
+
+
+def test_rocketmq_hears_of_those_that_its_clients_can_dial() -> None:
+    one = {"zmq:internal": "f:1", "tcp:internal": "f:2", "tcp:host": "h:2"}
+    assert tcp_addresses([one, {"zmq:internal": "f:3"}]) == ("f:2",)
+
+
+# -- epochs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F137")
+async def test_every_registration_has_the_epoch_of_that_moment(make) -> None:
+    epochs = iter([0, 64])
+    one = make("a", epoch=lambda: next(epochs), promotion=lambda: 5)
+    one.start()
+    server = NameServer.servers["a"]
+    await server.count(1)
+    one.register_now(1)
+    await server.count(2)
+    assert [(request.epoch, request.promotion) for request in server.heard] == [(0, 5), (64, 5)]
+    one.forget()
+    await one.stop()
+
+
+@pytest.mark.feature("F137")
+async def test_a_leader_with_an_old_epoch_is_fenced_and_counts_as_unregistered(make) -> None:
+    heard: asyncio.Queue[int] = asyncio.Queue()
+    one = make("a", fenced=heard.put_nowait)
+    one.start()
+    server = NameServer.servers["a"]
+    server.code, server.header = Code.SERVICE_NOT_AVAILABLE, RegisterBrokerResponse(epoch=2**32)
+    async with asyncio.timeout(60):
+        assert await heard.get() == 2**32
+        assert one.registered == {"a": False}
+        assert len(server.heard) == 1, "it is not tried again every second"
+        one.register_now(1)
+        assert await heard.get() == 2**32
+    await one.stop()
+
+
+@pytest.mark.feature("F137")
+async def test_who_was_outdone_waits_for_no_name_server(make) -> None:
+    one = make("a")
+    one.start()
+    server = NameServer.servers["a"]
+    server.code, server.header = Code.SERVICE_NOT_AVAILABLE, RegisterBrokerResponse(epoch=2**32)
+    async with asyncio.timeout(60):
+        await one.first(1 << 30)
+    assert one.registered == {"a": False}
+    assert len(server.heard) == 1
+    await one.stop()
+
+
+@pytest.mark.feature("F137")
+async def test_a_follower_learns_the_epoch_that_its_promotion_must_exceed(make) -> None:
+    heard: asyncio.Queue[int] = asyncio.Queue()
+    one = make("a", fenced=heard.put_nowait)
+    one.start()
+    server = NameServer.servers["a"]
+    server.header = RegisterBrokerResponse(epoch=2**32)
+    async with asyncio.timeout(60):
+        assert await heard.get() == 2**32
+    assert one.registered == {"a": True}
+    one.forget()
+    await one.stop()
+
+
+async def test_another_refusal_is_no_fence(make) -> None:
+    heard: list[int] = []
+    one = make("a", fenced=heard.append)
+    one.start()
+    NameServer.servers["a"].code = Code.SYSTEM_BUSY
+    await NameServer.servers["a"].count(2)
+    assert heard == []
+    await one.stop()
+
+
+@pytest.mark.feature("F133")
+async def test_a_follower_asks_until_it_knows_its_leader(make) -> None:
+    heard: list[str | None] = []
+
+    def answered(answer: RegisterBrokerResponse) -> None:
+        heard.append(answer.ha_server_addr)
+        if len(heard) == 3:
+            server.header = RegisterBrokerResponse(ha_server_addr="127.0.0.1:20912")
+
+    one = make("a", answered=answered, hurry=lambda: heard[-1:] != ["127.0.0.1:20912"])
+    one.start()
+    server = NameServer.servers["a"]
+    server.header = RegisterBrokerResponse()
+    await server.count(4)
+    await one.stop()
+    assert heard == [None, None, None, "127.0.0.1:20912"]
+    assert len(server.heard) == 5, "then it rests, and leaves at the end"

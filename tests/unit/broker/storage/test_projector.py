@@ -1,0 +1,329 @@
+"""Control events flow from the log into the event store, behind the data path's back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kourou.broker.storage.projector import Projector
+from kourou.engine.control import CONTROL, encode_state
+from kourou.engine.control_log import BATCH_EVENTS
+from kourou.errors import MetadataUnavailable
+from kourou.events.control_events import Cause, GroupPut, Recorded, TopicPut
+from kourou.model.group import GroupConfig
+from kourou.model.topic import TopicConfig
+
+
+class Database:
+    """An event store that can be switched off."""
+
+    def __init__(self, inner) -> None:
+        self._inner = inner
+        self.on = True
+        self.closed = False
+        self.hangs = False
+        self.entered = threading.Event()
+        self.abandoned = threading.Event()
+
+    def __getattr__(self, name):
+        method = getattr(self._inner, name)
+
+        def call(*arguments, **named):
+            if self.hangs:
+                self.entered.set()
+                self.abandoned.wait(30)
+                raise MetadataUnavailable("stopping without it")
+            if not self.on:
+                raise MetadataUnavailable("the database is gone")
+            return method(*arguments, **named)
+
+        return call
+
+    def abandon(self) -> None:
+        self.abandoned.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Forbidden(ThreadPoolExecutor):
+    """Threads that must not be used."""
+
+    def submit(self, *arguments, **named):
+        raise AssertionError("this thread is not for the event store")
+
+
+def projector(site, events, below=None, stop_s=30.0) -> Projector:
+    return Projector(
+        site.store,
+        events,
+        site.control,
+        below or (lambda: site.store.end),
+        idle_s=0.001,
+        retry_s=0.001,
+        stop_s=stop_s,
+    )
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - threads of the projector set no event
+            await asyncio.sleep(0)
+
+
+async def test_events_arrive_in_the_database(site, event_store) -> None:
+    database = Database(event_store)
+    one = projector(site, database)
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    assert one.behind == 1
+    one.start()
+    await until(lambda: one.behind == 0)
+    site.record(GroupPut(GroupConfig("g")))
+    await until(lambda: one.behind == 0)
+    assert [each.event.type for each in event_store.events()] == ["TopicPut", "GroupPut"]
+    await one.stop()
+    assert database.closed
+
+
+async def test_only_what_is_flushed_is_projected(site, event_store) -> None:
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    safe = site.store.end
+    site.record(GroupPut(GroupConfig("g")))
+    one = projector(site, Database(event_store), lambda: safe)
+    one.start()
+    await until(lambda: one.behind == 1)
+    await one.stop()
+    assert event_store.info().next_offset == 1
+
+
+async def test_a_database_gone_and_back_loses_nothing(site, event_store, caplog) -> None:
+    database = Database(event_store)
+    database.on = False
+    one = projector(site, database)
+    one.start()
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    await until(lambda: one.trouble)
+    assert one.behind == 1
+    assert one.projected == 0
+    database.on = True
+    await until(lambda: one.behind == 0)
+    await until(lambda: not one.trouble)
+    database.on = False
+    site.record(GroupPut(GroupConfig("g")))
+    await until(lambda: one.trouble)
+    database.on = True
+    await until(lambda: one.behind == 0)
+    assert event_store.info().next_offset == 2
+    assert caplog.text.count("not written to the event store") == 2, "once each time"
+    await one.stop()
+
+
+async def test_a_database_that_comes_back_as_it_was_earlier_is_brought_along(
+    site, event_store, caplog
+) -> None:
+    """A replica took over that lacked the newest; what the log still has is not lost."""
+    database = Database(event_store)
+    one = projector(site, database)
+    site.record(*(GroupPut(GroupConfig(f"g{n}")) for n in range(5)))
+    one.start()
+    await until(lambda: one.projected == 5)
+    database.on = False
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    await until(lambda: one.trouble)
+    event_store.truncate(2)
+    database.on = True
+    await until(lambda: one.projected == 6)
+    await one.stop()
+    assert [each.offset for each in event_store.events()] == [0, 1, 2, 3, 4, 5]
+    assert event_store.info().lost_before == 0
+    assert "it is rebuilt" not in caplog.text
+
+
+async def test_a_database_that_hangs_holds_up_neither_loop_nor_stop(
+    site, event_store, caplog
+) -> None:
+    database = Database(event_store)
+    one = projector(site, database, stop_s=0.01)
+    one.start()
+    await until(lambda: one.projected == 0 and not one.behind)
+    database.hangs = True
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    await until(database.entered.is_set)
+    assert one.behind == 1
+    async with asyncio.timeout(60):
+        await one.stop()
+    assert database.abandoned.is_set()
+    assert database.closed
+    assert "stopping without it" in caplog.text
+    assert event_store.info().next_offset == 0
+
+
+class Slow(Database):
+    """It takes what it gets, however long that takes: nothing ends a call under way."""
+
+    def __init__(self, inner) -> None:
+        super().__init__(inner)
+        self.appends = 0
+        self.go_on = threading.Event()
+
+    def append(self, batch):
+        self.appends += 1
+        self.entered.set()
+        assert self.go_on.wait(60)
+        return self._inner.append(batch)
+
+    def abandon(self) -> None:
+        self.go_on.set()
+
+
+def record_groups(site, count: int) -> None:
+    for first in range(0, count, 100):
+        parts = site.parts()
+        events = [GroupPut(GroupConfig(f"g{first + number}")) for number in range(100)]
+        parts.recorder.record(events, Cause("t", "test"), site.clock.now_ms())
+        site.perform(parts.appends.take_done())
+
+
+async def test_a_stop_that_waits_no_longer_leaves_the_rest_in_the_log(site, event_store) -> None:
+    """One more batch at most, not all that there are: 400 batches took minutes."""
+    record_groups(site, 3 * BATCH_EVENTS)
+    database = Slow(event_store)
+    one = projector(site, database, stop_s=0.01)
+    one.start()
+    await until(database.entered.is_set)
+    await one.stop()
+    assert database.appends == 1
+    assert database.closed
+    assert event_store.info().next_offset == BATCH_EVENTS
+    await projector(site, event_store).stop()
+    assert event_store.info().next_offset == 3 * BATCH_EVENTS
+
+
+async def test_a_stop_that_is_broken_off_projects_nothing_as_lost(site, event_store) -> None:
+    """The store closes behind it, and from a closed one no event can be read."""
+    record_groups(site, 2 * BATCH_EVENTS)
+    database = Slow(event_store)
+    one = projector(site, database)
+    stopping = asyncio.create_task(one.stop())
+    await until(database.entered.is_set)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    site.store.close()
+    database.go_on.set()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait(others, timeout=60)
+    assert database.appends == 1
+    assert {each.event.type for each in event_store.events()} == {"GroupPut"}
+
+
+async def test_no_thread_of_others_is_taken(site, event_store) -> None:
+    """The loop's own threads flush the log's files, for one."""
+    asyncio.get_running_loop().set_default_executor(Forbidden())
+    one = projector(site, Database(event_store))
+    one.start()
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    await until(lambda: one.projected == 1)
+    await one.stop()
+
+
+async def test_a_stop_projects_the_rest_or_says_that_it_cannot(site, event_store, caplog) -> None:
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    await projector(site, Database(event_store)).stop()
+    assert event_store.info().next_offset == 1
+    site.record(GroupPut(GroupConfig("g")))
+    database = Database(event_store)
+    database.on = False
+    await projector(site, database).stop()
+    assert "not in the event store" in caplog.text
+    assert database.closed
+
+
+async def test_a_gap_begins_anew_with_the_state(site, event_store) -> None:
+    """The log no longer has what the database lacks."""
+    site.record(*(GroupPut(GroupConfig(f"g{n}")) for n in range(4)))
+
+    class View:
+        def __getattr__(self, name):
+            return getattr(site.store, name)
+
+        def queue_range(self, topic, queue_id):
+            return 2, site.store.queue_range(topic, queue_id)[1]
+
+    one = Projector(View(), Database(event_store), site.control, lambda: site.store.end)
+    await one.stop()
+    assert event_store.info().lost_before == 4
+    assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
+
+
+async def test_a_history_that_is_another_logs_is_kept_aside(site, event_store, caplog) -> None:
+    site.record(GroupPut(GroupConfig("g")), GroupPut(GroupConfig("h")))
+    theirs = [Recorded(n, n, n, "", "", "", TopicPut(TopicConfig(f"theirs{n}"))) for n in range(3)]
+    event_store.append(theirs)
+    await projector(site, Database(event_store)).stop()
+    assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
+    assert event_store.events(stream="control~1") == theirs
+    assert "kept as control~1" in caplog.text
+
+
+async def test_a_history_begins_anew_with_what_is_confirmed_only(site, event_store) -> None:
+    """A follower's state may hold what its next leader takes back."""
+    site.record(*(GroupPut(GroupConfig(f"g{n}")) for n in range(2)))
+    safe = site.store.end
+    site.record(GroupPut(GroupConfig("g2")))
+    later = site.store.end
+    site.record(GroupPut(GroupConfig("taken back")))
+    theirs = [Recorded(n, n, n, "", "", "", TopicPut(TopicConfig(f"theirs{n}"))) for n in range(3)]
+    event_store.append(theirs)
+    one = projector(site, Database(event_store), lambda: safe)
+    one.start()
+    async with asyncio.timeout(60):
+        await one.step()
+    assert one.trouble == "", "what both have cannot be compared yet"
+    assert event_store.events() == theirs
+    safe = later
+    async with asyncio.timeout(60):
+        await one.step()
+    assert one.trouble == "the newest control events are not committed yet"
+    assert event_store.events() == theirs, "the old one is kept until then"
+    safe = site.store.end
+    await one.stop()
+    assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
+
+
+async def test_a_step_can_be_had_at_once(site, event_store) -> None:
+    """A history query does not wait for the pause between two steps."""
+    one = Projector(
+        site.store, event_store, site.control, lambda: site.store.end, idle_s=600, retry_s=600
+    )
+    one.start()
+    await one.step()
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    assert one.projected == 0
+    async with asyncio.timeout(60):
+        await one.step()
+    assert one.projected == 1
+    await one.stop()
+    with pytest.raises(MetadataUnavailable, match="stopping"):
+        await one.step()
+
+
+async def test_a_step_that_fails_ends_too(site, event_store) -> None:
+    database = Database(event_store)
+    database.on = False
+    one = Projector(
+        site.store, database, site.control, lambda: site.store.end, idle_s=600, retry_s=600
+    )
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    one.start()
+    async with asyncio.timeout(60):
+        await one.step()
+    assert one.trouble == "the database is gone"
+    database.on = True
+    async with asyncio.timeout(60):
+        await one.step()
+    assert (one.trouble, one.projected) == ("", 1)
+    await one.stop()

@@ -1,0 +1,357 @@
+"""The broker's parts, connected: one life after another on one store, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from kourou.broker import broker_service as app
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
+from kourou.errors import Code, ConfigError
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.messages.broker_admin import GetBrokerConfig
+from kourou.protocol.messages.history import GetHistory
+from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
+from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.wire.frames import (
+    Frame,
+    Kind,
+    decode_frame,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+from kourou.runtime.peer import Peer
+from kourou.service import admin_http as clear_text
+from kourou.service.admin_http import AdminHttp
+from kourou.store.config.config_files import TOPICS
+from kourou.store.config.config_json import TopicTable, encode_topics
+from kourou.transport import tcp_server
+from kourou.transport.zmq_client import ZmqConnection
+from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_rigs.list_server import ListServer, answer_of
+
+
+def settings(root: Path, **changes: object) -> BrokerSettings:
+    values = {
+        "store_root": root / "store",
+        "listen_port": 0,
+        "replication_port": 0,
+        "admin_enabled": False,
+        "segment_size_bytes": 1 << 20,
+        "broker_name": "broker-a",
+        **changes,
+    }
+    return BrokerSettings(**values)
+
+
+def message(**fields: object) -> SendMessage:
+    given = {"producer_group": "p", "topic": "orders", "queue_id": 0, "born_timestamp": 1, **fields}
+    return SendMessage(default_topic="TBW102", default_topic_queue_nums=4, **given)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def running(given: BrokerSettings):
+    failures: list[BaseException] = []
+    service = BrokerService(given)
+    await service.recover(failures.append)
+    listening = await service.serve()
+    connection = ZmqConnection(listening["zmq"].removeprefix("tcp://"))
+    try:
+        yield service, connection
+        await service.drain()
+    finally:
+        connection.close()
+        await service.stop()
+    assert failures == []
+
+
+@pytest.mark.feature("F164")
+async def test_what_was_sent_is_there_in_the_next_life(tmp_path) -> None:
+    given = settings(tmp_path)
+    offsets = []
+    for _ in range(2):
+        async with running(given) as (service, connection):
+            reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
+            assert reply.code == Code.SUCCESS
+            offsets.append(service._session.store.queue_range("orders", 0))
+            assert service._statistics()["topics"] > 1
+    assert offsets[0] in (None, (0, 1))
+    assert offsets[1][1] in (1, 2)
+    assert not (given.store_root / "abort").exists()
+
+
+@pytest.mark.feature("F094")
+async def test_sync_flush_from_end_to_end(tmp_path) -> None:
+    from kourou.broker.store_keys import FlushDiskType
+
+    given = settings(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    async with running(given) as (service, connection):
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
+        assert reply.code == Code.SUCCESS
+        assert service._session.store.flushed == service._session.store.end
+
+
+async def test_what_another_broker_wrote_is_kept_and_not_made_again(tmp_path) -> None:
+    """decide_start comes after the import: its defaults do not overwrite what was there."""
+    given = settings(tmp_path)
+    config = given.store_root / "config"
+    config.mkdir(parents=True)
+    theirs = {
+        "TBW102": TopicConfig("TBW102", 5, 5, 7),
+        **{f"t{number}": TopicConfig(f"t{number}", 4, 4) for number in range(300)},
+    }
+    (config / TOPICS).write_bytes(encode_topics(TopicTable(theirs, DataVersion(1, 1))))
+    async with running(settings(tmp_path, segment_size_bytes=65_536)) as (service, _):
+        control = service._session.core.parts.control
+        assert control.topics.get("TBW102").write_queue_nums == 5
+        assert "t299" in control.topics
+        assert "broker-a" in control.topics
+
+
+@pytest.mark.parametrize("which", ["zmq_port", "admin_port_wanted", "listen_port"])
+async def test_a_taken_port_is_known_before_anything_is_made(tmp_path, which) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = {"zmq_port": 0, which: taken.getsockname()[1]}
+        given = settings(tmp_path, admin_enabled=True, **ports)
+        service = BrokerService(given)
+        with pytest.raises(ConfigError, match=str(taken.getsockname()[1])):
+            await service.recover(lambda _error: None)
+        await service.stop()
+    assert not given.store_root.exists()
+    async with running(settings(tmp_path)):
+        pass
+
+
+async def page(admin: AdminHttp, path: str) -> tuple[int, str]:
+    async with ClientSession() as session, session.get(f"http://{admin.address}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+async def test_while_it_recovers_it_says_so(tmp_path, monkeypatch) -> None:
+    may_go_on = threading.Event()
+    opening = app.open_store
+
+    def slow(*given: object):
+        may_go_on.wait(60)
+        return opening(*given)
+
+    monkeypatch.setattr(app, "open_store", slow)
+    service = BrokerService(settings(tmp_path, admin_enabled=True))
+    recovering = asyncio.ensure_future(service.recover(lambda _error: None))
+    try:
+        await until(lambda: service._admin is not None)
+        connection = ZmqConnection(service._listening.dial["zmq"])
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=20_000)
+        assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, app.STARTING)
+        assert await page(service._admin, "/healthz") == (200, "ok\n")
+        assert await page(service._admin, "/readyz") == (503, "starting\n")
+        assert await page(service._admin, "/metrics") == (200, "")
+        assert await page(service._admin, "/statistics") == (200, '{"starting":true}')
+        assert not (tmp_path / "store").exists()
+    finally:
+        may_go_on.set()
+        await recovering
+    await service.serve()
+    assert await page(service._admin, "/readyz") == (200, "ok\n")
+    reply = await connection.request(message(), body=(b"x",), timeout_ms=20_000)
+    assert reply.code == Code.SUCCESS
+    connection.close()
+    await service.drain()
+    assert await page(service._admin, "/readyz") == (503, "not serving\n")
+    await service.stop()
+
+
+async def test_open_to_the_network_it_says_so_again_and_again(
+    tmp_path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(tcp_server, "CLEAR_TEXT_WARNING_S", 0.0)
+    monkeypatch.setattr(clear_text, "WARNING_PERIOD_S", 0.0)
+    given = settings(
+        tmp_path,
+        bind_address="0.0.0.0",
+        admin_host="0.0.0.0",
+        admin_enabled=True,
+        insecure_network=True,
+    )
+    with caplog.at_level(logging.WARNING, "kourou"):
+        service = BrokerService(given)
+        await service.recover(lambda _error: None)
+        for sentence in ("in clear text", "any host can read them"):
+            await until(lambda said=sentence: caplog.text.count(said) >= 3)
+        await service.stop()
+
+
+async def test_every_answer_carries_the_trace_of_its_request(tmp_path) -> None:
+    """By the desks, by the frame reader that refuses, and by a full inbox alike."""
+    trace = bytes(range(1, 26))
+    outcomes: list[Frame] = []
+    async with running(settings(tmp_path, admin_enabled=False)) as (service, connection):
+        for number, request in enumerate(
+            [GetBrokerConfig(), GetRouteInfoByTopic(topic="orders")], start=1
+        ):
+            head = encode_request(request, correlation=number, deadline_ms=9_000, trace=trace)
+            deadline_ms = service._clock.monotonic_ms() + 20_000
+            connection.submit([head], number, outcomes.append, deadline_ms)
+        await until(lambda: len(outcomes) == 2)
+    assert [frame.trace for frame in outcomes] == [trace, trace]
+    assert {frame.code for frame in outcomes} == {
+        Code.SUCCESS,
+        Code.REQUEST_CODE_NOT_SUPPORTED,
+    }
+
+
+@pytest.mark.feature("F350")
+async def test_without_sync_flush_a_send_does_not_wait_for_the_disk(tmp_path, monkeypatch) -> None:
+    given = settings(tmp_path)
+    async with running(given) as (service, connection):
+        store, may_flush = service._session.store, threading.Event()
+        flush = store.flush
+
+        def held() -> int:
+            may_flush.wait(60)
+            return flush()
+
+        monkeypatch.setattr(store, "flush", held)
+        before = store.flushed
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=20_000)
+        assert reply.code == Code.SUCCESS
+        assert store.flushed == before < store.end
+        may_flush.set()
+
+
+@pytest.mark.feature("F326")
+async def test_it_registers_with_the_name_servers_that_are_named(tmp_path) -> None:
+    heard: list[RegisterBroker] = []
+
+    def answer(frames: list[Inbound]) -> None:
+        for inbound in frames:
+            request = decode_request(inbound.frame)
+            if isinstance(request, RegisterBroker):
+                heard.append(request)
+            head = encode_reply(inbound.frame.correlation, Code.SUCCESS)
+            name_server.send(inbound.peer, (head,))
+
+    name_server = ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
+    name_server.start()
+    try:
+        async with running(settings(tmp_path)) as (service, _):
+            assert service._registration is None, "none is named by default"
+        assert heard == []
+        async with running(settings(tmp_path, namesrv_addr=f" {name_server.address}; ")):
+            assert [request.broker_name for request in heard] == ["broker-a"]
+    finally:
+        name_server.close()
+
+
+@pytest.mark.feature("F334")
+async def test_it_registers_with_the_name_servers_that_the_address_server_lists(
+    tmp_path, caplog
+) -> None:
+    heard: list[str] = []
+
+    def answer(frames: list[Inbound]) -> None:
+        for inbound in frames:
+            heard.append(type(decode_request(inbound.frame)).__name__)
+            head = encode_reply(inbound.frame.correlation, Code.SUCCESS)
+            name_server.send(inbound.peer, (head,))
+
+    name_server = ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
+    name_server.start()
+    try:
+        async with ListServer([answer_of(name_server.address.encode())]).running() as http:
+            asks = {"fetch_namesrv_addr": True, "address_server": http.address}
+            async with running(settings(tmp_path, **asks)) as (service, _):
+                assert service._statistics()["name_servers"] == {name_server.address: True}
+                assert heard == ["RegisterBroker"]
+            assert heard == ["RegisterBroker", "UnregisterBroker"]
+            assert http.paths == ["/rocketmq/nsaddr"]
+    finally:
+        name_server.close()
+    async with running(settings(tmp_path, **asks)) as (service, connection):
+        assert "cannot find this broker through a name server" in caplog.text, (
+            "it says so, and serves all the same"
+        )
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
+        assert reply.code == Code.SUCCESS
+        assert service._statistics()["name_servers"] == {}
+
+
+async def test_without_its_database_the_broker_serves(tmp_path) -> None:
+    url = f"sqlite:///{tmp_path}/no/such/folder/events.db"
+    (tmp_path / "no").write_text("a file where a folder is needed")
+    async with running(settings(tmp_path, event_store_url=url)) as (service, connection):
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
+        assert reply.code == Code.SUCCESS
+        await until(lambda: bool(service._statistics()["event_store"]["trouble"]))
+
+
+async def test_requests_that_are_not_a_brokers_are_answered_so(tmp_path) -> None:
+    async with running(settings(tmp_path)) as (_, connection):
+        request = GetRouteInfoByTopic(topic="orders")
+        reply = await connection.request(request, timeout_ms=60_000)
+        assert reply.code == Code.REQUEST_CODE_NOT_SUPPORTED
+        assert (await connection.request(GetBrokerConfig(), timeout_ms=60_000)).code == 0
+
+
+async def test_a_request_beyond_the_inbox_limit_is_refused(tmp_path, monkeypatch) -> None:
+    async with running(settings(tmp_path, inbox_inputs_max=2)) as (service, connection):
+        await connection.request(GetBrokerConfig(), timeout_ms=60_000)
+        sent: list[int] = []
+        carrier = service._listening.zmq
+        monkeypatch.setattr(
+            carrier.server(), "send", lambda _peer, parts: sent.append(decode_frame(parts).code)
+        )
+        peer = Peer(1, "zmq", ("127.0.0.1", 1))
+
+        def inbound(number: int, kind: Kind = Kind.REQUEST) -> Inbound:
+            head = encode_request(message(), correlation=number, deadline_ms=0, kind=kind)
+            return Inbound(peer, decode_frame([head, b"x"]))
+
+        carrier._arrived([inbound(number) for number in range(5)])
+        await until(lambda: len(sent) == 5)
+        assert sorted(sent) == [0, 0, *[int(Code.SYSTEM_BUSY)] * 3], "two were admitted"
+        sent.clear()
+        carrier._arrived([inbound(9, Kind.ONEWAY), inbound(10, Kind.NOTIFY)])
+        assert sent == []
+
+
+async def test_a_stop_answers_history_queries_of_a_database_that_hangs(tmp_path) -> None:
+    entered, released = threading.Event(), threading.Event()
+
+    class Hanging:
+        def info(self) -> None:
+            entered.set()
+            released.wait(30)
+
+    service = BrokerService(settings(tmp_path))
+    await service.recover(pytest.fail)
+    connection = ZmqConnection((await service.serve())["zmq"].removeprefix("tcp://"))
+    service._session.history._events = Hanging()
+    asking = asyncio.create_task(connection.request(GetHistory(max_count=1), timeout_ms=30_000))
+    await asyncio.to_thread(entered.wait, 20)
+    sent = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
+    assert sent.code == Code.SUCCESS
+    assert service._statistics()["history"]["waiting"] == 1
+    await service.drain()
+    await service.stop()
+    reply = await asking
+    assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, app.STOPPING)
+    released.set()
+    connection.close()

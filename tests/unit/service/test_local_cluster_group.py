@@ -1,0 +1,102 @@
+"""Where the members of a group meet, and who leads as a name server says; it is played here."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kourou.errors import TimedOut
+from kourou.protocol.all_bodies import ClusterInfo, encode_cluster_info
+from kourou.protocol.bodies.route_bodies import BrokerData
+from kourou.protocol.wire.frames import encode_reply
+from kourou.service.local_cluster import GroupPorts, leader_address
+from kourou.testing.cluster_thread import ClusterThread
+from kourou.transport.zmq_server import Inbound, ZmqServer
+
+
+def test_free_ports_are_kept_for_the_members_and_they_alone_may_listen_there() -> None:
+    ports = GroupPorts(3)
+    settings = ports.settings(1)
+    assert settings["dLegerSelfId"] == "n1"
+    assert settings["dLegerPeers"] == ";".join(f"n{i}-{ports.addresses[f'n{i}']}" for i in range(3))
+    port = int(ports.addresses["n1"].rpartition(":")[2])
+    assert len(set(ports.addresses.values())) == 3
+    for _ in range(2):  # started, and started again
+        with socket.socket() as member:
+            member.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            member.bind(("127.0.0.1", port))
+            member.listen()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    ports.release()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+
+
+def test_usual_ports_are_derived() -> None:
+    ports = GroupPorts(3, [10_911, 10_931, 10_951])
+    assert list(ports.addresses.values()) == [
+        "127.0.0.1:20912",
+        "127.0.0.1:20932",
+        "127.0.0.1:20952",
+    ]
+    ports.release()
+
+
+class NameServer:
+    """Tells, one after another, which brokers there are."""
+
+    def __init__(self, *replies: ClusterInfo) -> None:
+        self.replies = list(replies)
+        self.asked = 0
+        self.server = ZmqServer("127.0.0.1:0", self._asked, lambda _peer: None)
+
+    def _asked(self, frames: list[Inbound]) -> None:
+        for one in frames:
+            self.asked += 1
+            info = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+            head = encode_reply(one.frame.correlation, 0)
+            self.server.send(one.peer, (head, encode_cluster_info(info)))
+
+
+def group(**addresses: str) -> ClusterInfo:
+    ids = {int(name[1:]): address for name, address in addresses.items()}
+    return ClusterInfo({"broker-a": BrokerData("broker-a", "c", ids)})
+
+
+@pytest.fixture
+def thread() -> Iterator[ClusterThread]:
+    made = ClusterThread()
+    yield made
+    made.stop()
+
+
+def run_with(thread: ClusterThread, names: NameServer, timeout_ms: int) -> str:
+    async def start() -> None:
+        names.server.start()
+
+    async def close() -> None:
+        names.server.close()
+
+    thread.run(start())
+    try:
+        return leader_address(
+            names.server.address, "broker-a", lambda address: address != "dead:1", timeout_ms
+        )
+    finally:
+        thread.run(close())
+
+
+def test_it_waits_until_one_that_is_accepted_leads(thread: ClusterThread) -> None:
+    names = NameServer(ClusterInfo(), group(b2="n1:1"), group(b0="dead:1"), group(b0="n2:1"))
+    assert run_with(thread, names, 60_000) == "n2:1"
+    assert names.asked == 4
+
+
+def test_it_says_who_is_named_instead(thread: ClusterThread) -> None:
+    with pytest.raises(TimedOut, match=r"broker-a has no leader .*names dead:1"):
+        run_with(thread, NameServer(group(b0="dead:1")), 0)
+    with pytest.raises(TimedOut, match="names no leader"):
+        run_with(thread, NameServer(group(b1="n1:1")), 0)

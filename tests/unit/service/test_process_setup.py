@@ -1,0 +1,90 @@
+"""A process without standard streams works; one that cannot write says so once."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kourou.service.process_setup import as_output_sentence
+
+HOLD = (
+    "import os, sys\n"
+    "from kourou.service.process_setup import hold_standard_streams, output_trouble\n"
+    "hold_standard_streams()\n"
+)
+
+
+def run(source: str, streams: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Python with some streams redirected as a shell writes it, such as `<&-`."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" {streams}', sys.executable, HOLD + source],
+        capture_output=True,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), **environment},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_ones_are_taken_so_that_nothing_else_gets_their_numbers(
+    streams: str, tmp_path: Path
+) -> None:
+    written = tmp_path / "written"
+    source = (
+        "print('out'); print('err', file=sys.stderr)\n"
+        f"with open({str(written)!r}, 'w') as out: out.write(str(out.fileno()))\n"
+    )
+    done = run(source, streams)
+    assert done.returncode == 0, done.stderr
+    assert int(written.read_text()) > 2
+    assert done.stdout == (b"" if ">&-" in streams.replace("2>&-", "") else b"out\n")
+
+
+def test_children_get_them_too() -> None:
+    source = (
+        "import subprocess\n"
+        "child = 'import os; os.fstat(0); os.fstat(1); os.fstat(2)'\n"
+        "sys.exit(subprocess.run([sys.executable, '-c', child]).returncode)\n"
+    )
+    assert run(source, "<&- >&- 2>&-").returncode == 0
+
+
+def test_nothing_is_read_from_a_closed_input() -> None:
+    source = "try: sys.stdin.buffer.read(1)\nexcept OSError as error: print(error.errno)\n"
+    assert run(source, "<&-").stdout == b"%d\n" % errno.EBADF
+
+
+def test_what_an_encoding_lacks_is_escaped() -> None:
+    done = run("print('h\\u00f6rt \\u2026')", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout) == (0, b"h\\xf6rt \\u2026\n"), done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_known_afterwards(unbuffered: str) -> None:
+    """Whether a print failed or its bytes still waited; the end of the process is quiet."""
+    source = (
+        "try: print('x')\n"
+        "except OSError: pass\n"
+        "print(output_trouble().errno, file=sys.stderr)\n"
+        "print('y')\n"
+    )
+    done = run(source, ">/dev/full", PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stderr) == (0, b"%d\n" % errno.ENOSPC)
+
+
+def test_output_that_was_written_is_no_trouble() -> None:
+    assert run("print('x'); print(output_trouble())").stdout == b"x\nNone\n"
+
+
+def test_it_may_be_asked_for_twice() -> None:
+    done = run("first = sys.stdout; hold_standard_streams(); print(first is sys.stdout)", "<&-")
+    assert done.stdout == b"True\n"
+
+
+def test_a_reader_that_had_enough_needs_no_word() -> None:
+    assert as_output_sentence(BrokenPipeError(errno.EPIPE, "Broken pipe")) == ""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert as_output_sentence(full) == "cannot write output: No space left on device"
