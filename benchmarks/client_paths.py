@@ -31,7 +31,9 @@ from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import Code
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.all_bodies import decode_heartbeat, encode_consumer_ids, encode_topic_route
+from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
+from kourou.protocol.bodies.lists_body import encode_consumer_ids
+from kourou.protocol.bodies.route_bodies import encode_topic_route
 from kourou.protocol.messages import membership, namesrv, offsets, pulling, sending
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.message_record import encode_host, stamp

@@ -16,16 +16,18 @@ from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
-    ConsumerData,
-    HeartbeatBody,
-    decode_consume_stats,
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.bodies.lists_body import (
+    LockBatch,
     decode_consumer_ids,
+    decode_locked_queues,
+    encode_lock_batch,
+)
+from kourou.protocol.bodies.statistics_bodies import (
+    decode_consume_stats,
     decode_offset_table,
     decode_topic_stats,
-    encode_heartbeat,
 )
-from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
 from kourou.protocol.messages import groups, membership, offsets, pulling, queries, sending
 from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq

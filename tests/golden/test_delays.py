@@ -11,7 +11,7 @@ from kourou.model.delay import parse_delay_levels
 from kourou.model.group import GroupConfig
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.protocol.all_bodies import encode_group_config
+from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.sending import ConsumerSendMsgBack
 from kourou.protocol.record.batch import RecordColumns, scan

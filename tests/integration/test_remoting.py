@@ -16,8 +16,8 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import decode_topic_route
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
+from kourou.protocol.bodies.route_bodies import decode_topic_route
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker, UnregisterBroker
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record.message_record import decode_record

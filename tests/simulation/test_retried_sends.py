@@ -39,7 +39,7 @@ from kourou.client.session.client_session import Session
 from kourou.client.session.discovery import parse_addresses
 from kourou.errors import Code, KourouError, UnknownOutcome
 from kourou.model.message import Message, Property, SendResult, SendStatus
-from kourou.protocol.all_bodies import ClusterInfo, encode_cluster_info, encode_topic_route
+from kourou.protocol.bodies.route_bodies import ClusterInfo, encode_cluster_info, encode_topic_route
 from kourou.protocol.messages import namesrv
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record.message_id import decode_offset_id

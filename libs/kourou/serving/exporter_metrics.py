@@ -14,7 +14,7 @@ from kourou.engine.ports import StoreView
 from kourou.engine.statistics import Statistics
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
 from kourou.model.subscription import MessageModel
-from kourou.protocol.all_bodies import ConsumerRunningInfo
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 from kourou.serving.metrics import first_ms
 from kourou.store.store import Store
 from kourou.telemetry.exporter_table import POOLS, PUT_TIMES, RATES, SPANS, TOTALS

@@ -21,7 +21,7 @@ from kourou.engine.inputs import Input
 from kourou.engine.parts import BrokerParts
 from kourou.errors import Code, KourouError
 from kourou.model.limits import EXPORTER_MEMBERS_MAX, EXPORTER_MEMBERS_MS_MAX
-from kourou.protocol.all_bodies import decode_consumer_running_info
+from kourou.protocol.bodies.status_bodies import decode_consumer_running_info
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
 from kourou.protocol.request import Request
 from kourou.runtime.effects import AskClient, Notify, Reply

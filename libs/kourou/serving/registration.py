@@ -15,7 +15,7 @@ from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
 from kourou.model.permission import Permission
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.all_bodies import BrokerRegistration, encode_registration
+from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import (
     RegisterBroker,
     RegisterBrokerResponse,

@@ -33,7 +33,7 @@ from kourou.client.settings.client_settings import (
 from kourou.engine.parts import BrokerParts
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.all_bodies import decode_cluster_info
+from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv, GetBrokerClusterInfo
 from kourou.service.local_group import LEADER, GroupPorts
 from kourou.serving.config import BrokerSettings

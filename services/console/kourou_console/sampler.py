@@ -22,7 +22,7 @@ from kourou.errors import KourouError
 from kourou.model.names import DLQ_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.model.route import MASTER_ID
-from kourou.protocol.all_bodies import BrokerConsumeStats, TopicOffset
+from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats, TopicOffset
 from kourou_console.alarm_book import AlarmBook, Standing
 from kourou_console.alarm_rules import GAPS, BrokerLook, Look, MemberLook, alarms
 from kourou_console.gateway import Gateway

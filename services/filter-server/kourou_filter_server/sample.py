@@ -16,7 +16,7 @@ from kourou.errors import Code, KourouError
 from kourou.model.limits import FILTER_TRIED_BYTES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.message import StoredMessage
 from kourou.model.subscription import MATCH_ALL, TAG
-from kourou.protocol.all_bodies import decode_topic_stats
+from kourou.protocol.bodies.statistics_bodies import decode_topic_stats
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou.protocol.record.message_record import decode_record

@@ -15,12 +15,12 @@ from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import retry_topic
 from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
+from kourou.protocol.bodies.lists_body import encode_consumer_ids
+from kourou.protocol.bodies.statistics_bodies import (
     OffsetWrapper,
     TopicOffset,
-    decode_heartbeat,
     encode_consume_stats,
-    encode_consumer_ids,
     encode_offset_table,
     encode_topic_stats,
 )

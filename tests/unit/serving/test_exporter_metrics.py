@@ -8,7 +8,7 @@ from kourou.errors import Rejected
 from kourou.events.control_events import TopicPut
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import ConsumerRunningInfo, ConsumeStatus
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, ConsumeStatus
 from kourou.service.protocol_server import ProtocolServers
 from kourou.serving.exporter_metrics import Asked, Member
 from kourou.serving.figures import Figures

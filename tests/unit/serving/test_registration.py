@@ -13,7 +13,7 @@ from kourou.errors import Code, Unavailable
 from kourou.events.control_events import Recorded, SettingChanged, TopicPut
 from kourou.model.permission import Permission
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.all_bodies import decode_registration
+from kourou.protocol.bodies.registration_body import decode_registration
 from kourou.protocol.messages.namesrv import (
     RegisterBroker,
     RegisterBrokerResponse,

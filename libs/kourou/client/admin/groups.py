@@ -14,22 +14,26 @@ from kourou.errors import GroupNotFound, Unavailable
 from kourou.model.group import GroupConfig
 from kourou.model.names import check_group
 from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
-    BrokerConsumeStats,
+from kourou.protocol.bodies.config_bodies import (
+    decode_consumer_offsets,
+    decode_group_configs,
+    encode_group_config,
+)
+from kourou.protocol.bodies.lists_body import (
     Connection,
     ConsumerConnection,
+    decode_consumer_connection,
+    decode_producer_connection,
+)
+from kourou.protocol.bodies.statistics_bodies import (
+    BrokerConsumeStats,
     OffsetWrapper,
     QueueTimeSpan,
     decode_broker_consume_stats,
     decode_consume_stats,
-    decode_consumer_connection,
-    decode_consumer_offsets,
     decode_correction_offsets,
-    decode_group_configs,
     decode_offset_table,
-    decode_producer_connection,
     decode_time_spans,
-    encode_group_config,
 )
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,

@@ -16,7 +16,8 @@ from kourou.model.subscription import (
     MessageModel,
     Subscription,
 )
-from kourou.protocol.all_bodies import ConsumerConnection, OffsetWrapper
+from kourou.protocol.bodies.lists_body import ConsumerConnection
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 
 
 class TrackKind(StrEnum):

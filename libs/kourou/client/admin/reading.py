@@ -16,7 +16,7 @@ from kourou.errors import BadRequest, Unavailable
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.all_bodies import decode_delay_offsets
+from kourou.protocol.bodies.config_bodies import decode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 
 READER_GROUP = "TOOLS_CONSUMER"

@@ -14,13 +14,10 @@ from kourou.model.permission import Permission
 from kourou.model.queue import MessageQueue
 from kourou.model.route import TopicRoute
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import (
-    TopicOffset,
-    decode_group_list,
-    decode_topic_configs,
-    decode_topic_list,
-    decode_topic_stats,
-)
+from kourou.protocol.bodies.config_bodies import decode_topic_configs
+from kourou.protocol.bodies.lists_body import decode_group_list
+from kourou.protocol.bodies.route_bodies import decode_topic_list
+from kourou.protocol.bodies.statistics_bodies import TopicOffset, decode_topic_stats
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetAllTopicListFromNamesrv
 from kourou.protocol.messages.topics import (
     DeleteTopicInBroker,

@@ -21,7 +21,7 @@ from kourou.client.session.connections import body_of, header_of
 from kourou.errors import Code, Corrupt, KourouError
 from kourou.model.limits import EXPLAIN_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import decode_topic_configs
+from kourou.protocol.bodies.config_bodies import decode_topic_configs
 from kourou.protocol.bodies.history_body import EventView, decode_event_views
 from kourou.protocol.messages.history import GetHistory
 from kourou.protocol.messages.offsets import QueryConsumerOffset, QueryConsumerOffsetResponse

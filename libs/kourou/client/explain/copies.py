@@ -24,7 +24,7 @@ from kourou.model.names import (
 )
 from kourou.model.route import MASTER_ID
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.all_bodies import decode_producer_connection
+from kourou.protocol.bodies.lists_body import decode_producer_connection
 from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.protocol.messages.membership import GetProducerConnectionList
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse

@@ -16,7 +16,7 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Code, GroupNotFound, KourouError, Rejected, TimedOut
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.status_bodies import (
     ConsumerStatus,
     decode_consumer_status,
     encode_consumer_status,

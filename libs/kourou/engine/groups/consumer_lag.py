@@ -18,7 +18,7 @@ from kourou.errors import GroupNotFound, TopicNotFound
 from kourou.model.names import retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.statistics_bodies import (
     BrokerConsumeStats,
     ConsumeStats,
     OffsetWrapper,

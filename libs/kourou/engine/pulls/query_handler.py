@@ -16,7 +16,7 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
 from kourou.model.subscription import TAG, Subscription
-from kourou.protocol.all_bodies import QueueLook, QueueUnit, encode_queue_look
+from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
 from kourou.protocol.messages.queries import (
     QueryConsumeQueue,
     QueryMessage,

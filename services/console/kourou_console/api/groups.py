@@ -15,7 +15,7 @@ from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected, Unav
 from kourou.model.group import GroupConfig as BrokerGroup
 from kourou.model.names import check_group, is_system_group
 from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import OffsetWrapper
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 from kourou_console.api.lag import lag_messages
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (

@@ -9,7 +9,7 @@ import msgspec
 
 from kourou.model.names import DLQ_PREFIX
 from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import OffsetWrapper
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 
 
 class QueueLag(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,19 +10,20 @@ from kourou.model.group import GroupConfig
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.model.topic import DataVersion
-from kourou.protocol.all_bodies import (
-    BrokerConsumeStats,
+from kourou.protocol.bodies.config_bodies import decode_group_config, encode_group_configs
+from kourou.protocol.bodies.lists_body import (
     Connection,
     ConsumerConnection,
-    ConsumeStats,
     ProducerConnection,
-    decode_group_config,
-    encode_broker_consume_stats,
     encode_consumer_connection,
-    encode_correction_offsets,
-    encode_group_configs,
-    encode_offset_table,
     encode_producer_connection,
+)
+from kourou.protocol.bodies.statistics_bodies import (
+    BrokerConsumeStats,
+    ConsumeStats,
+    encode_broker_consume_stats,
+    encode_correction_offsets,
+    encode_offset_table,
     encode_time_spans,
     time_span,
 )

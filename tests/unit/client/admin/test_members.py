@@ -7,18 +7,20 @@ import pytest
 from kourou.client.consumer.received import from_record
 from kourou.errors import Code, GroupNotFound, KourouError, Rejected, TimedOut
 from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.lists_body import (
     Connection,
     ConsumerConnection,
+    ProducerInfo,
+    encode_consumer_connection,
+    encode_producer_table,
+)
+from kourou.protocol.bodies.status_bodies import (
     ConsumerRunningInfo,
     ConsumerStatus,
     DirectResult,
-    ProducerInfo,
-    encode_consumer_connection,
     encode_consumer_running_info,
     encode_consumer_status,
     encode_direct_result,
-    encode_producer_table,
 )
 from kourou.protocol.messages.membership import (
     ConsumeMessageDirectly,

@@ -9,16 +9,13 @@ from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.lists_body import (
     ConsumerConnection,
-    OffsetWrapper,
-    QueueLook,
-    QueueUnit,
-    encode_consume_stats,
     encode_consumer_connection,
     encode_group_list,
-    encode_queue_look,
 )
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, encode_consume_stats
+from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
 from kourou.protocol.messages.groups import GetConsumeStats
 from kourou.protocol.messages.membership import GetConsumerConnectionList
 from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById

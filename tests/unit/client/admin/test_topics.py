@@ -7,7 +7,8 @@ import pytest
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.all_bodies import encode_group_list, encode_topic_configs
+from kourou.protocol.bodies.config_bodies import encode_topic_configs
+from kourou.protocol.bodies.lists_body import encode_group_list
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv
 from kourou.protocol.messages.topics import (
     GetAllTopicConfig,

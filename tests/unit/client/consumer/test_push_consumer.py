@@ -10,7 +10,7 @@ from kourou import Client, ClientSettings, ConsumerSettings
 from kourou.errors import BadRequest, Code
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
-from kourou.protocol.all_bodies import encode_consumer_ids
+from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.messages.membership import (
     GetConsumerListByGroup,
     NotifyConsumerIdsChanged,

@@ -10,7 +10,7 @@ from kourou.client.session.heartbeats import Membership
 from kourou.errors import BadRequest, GroupNotFound
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.status_bodies import (
     decode_consumer_running_info,
     decode_consumer_status,
     decode_direct_result,

@@ -10,7 +10,7 @@ from kourou.client.session.heartbeats import Membership
 from kourou.errors import Code, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
-from kourou.protocol.all_bodies import encode_offset_table
+from kourou.protocol.bodies.statistics_bodies import encode_offset_table
 from kourou.protocol.messages.membership import (
     GetConsumerListByGroup,
     HeartBeat,

@@ -23,8 +23,8 @@ from kourou.model.group import GroupConfig
 from kourou.model.limits import HISTORY_WAIT_MS_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import encode_group_config, encode_heartbeat
-from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody
+from kourou.protocol.bodies.config_bodies import encode_group_config
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,

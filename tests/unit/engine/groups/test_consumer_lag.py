@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.statistics_bodies import (
     OffsetWrapper,
     decode_broker_consume_stats,
     decode_consume_stats,

@@ -4,8 +4,8 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.subscription import Subscription
-from kourou.protocol.all_bodies import decode_queue_look
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.bodies.status_bodies import decode_queue_look
 from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record.batch import decode_many

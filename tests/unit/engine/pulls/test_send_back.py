@@ -8,7 +8,7 @@ from kourou.model.delay import DELAY_LEVELS_MS
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC, SCHEDULE_TOPIC
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import encode_group_config
+from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic

@@ -1,4 +1,4 @@
-"""All bodies: what they decode from, what they encode to, and what strangers may send."""
+"""All bodies: what they decode from, what they encode to, and malformed input."""
 
 import contextlib
 
@@ -9,22 +9,49 @@ from hypothesis import strategies as st
 
 from kourou.errors import Code, ConfigError, DecodeError
 from kourou.model.queue import MessageQueue
-from kourou.protocol import all_bodies as bodies
+from kourou.protocol.bodies import (
+    config_bodies,
+    heartbeat_body,
+    lists_body,
+    registration_body,
+    route_bodies,
+    statistics_bodies,
+    status_bodies,
+)
+from kourou.protocol.bodies.config_bodies import encode_consumer_offsets, encode_delay_offsets
+from kourou.protocol.bodies.registration_body import BrokerRegistration
+from kourou.protocol.bodies.route_bodies import encode_kv_table, encode_topic_list
+from kourou.protocol.bodies.statistics_bodies import (
+    decode_offset_table,
+    encode_correction_offsets,
+    encode_offset_table,
+)
+from kourou.protocol.wire import properties_text
 
-DECODERS = {name: getattr(bodies, name) for name in bodies.__all__ if name.startswith("decode_")}
+MODULES = (
+    config_bodies,
+    heartbeat_body,
+    lists_body,
+    registration_body,
+    route_bodies,
+    statistics_bodies,
+    status_bodies,
+    properties_text,
+)
+FUNCTIONS = {
+    name: function
+    for module in MODULES
+    for name, function in vars(module).items()
+    if name.startswith(("decode_", "encode_")) and function.__module__ == module.__name__
+}
+DECODERS = {name: function for name, function in FUNCTIONS.items() if name.startswith("decode_")}
 Q0 = MessageQueue("T", "b", 0)
 Q1 = MessageQueue("T", "b", 1)
 
 
 def test_every_decoder_has_an_encoder():
     for name in DECODERS:
-        assert hasattr(bodies, name.replace("decode_", "encode_")), name
-
-
-def test_the_facade_exports_what_the_modules_define():
-    assert sorted(set(bodies.__all__)) == bodies.__all__
-    for name in bodies.__all__:
-        assert getattr(bodies, name).__module__.startswith("kourou.protocol.")
+        assert name.replace("decode_", "encode_") in FUNCTIONS, name
 
 
 JSON_DECODERS = {name: fn for name, fn in DECODERS.items() if name != "decode_properties_text"}
@@ -38,7 +65,7 @@ JSON_DECODERS = {name: fn for name, fn in DECODERS.items() if name != "decode_pr
 )
 def test_what_is_no_such_body_is_a_decode_error_with_a_code_for_clients(name, body):
     if name == "decode_registration" and body == b"":
-        assert DECODERS[name](body) == bodies.BrokerRegistration()
+        assert DECODERS[name](body) == BrokerRegistration()
         return
     with pytest.raises(DecodeError, match="the body is no") as caught:
         DECODERS[name](body)
@@ -97,7 +124,7 @@ def test_an_empty_object_or_one_of_nulls_is_empty_or_names_what_is_missing(name)
 
 
 def test_maps_with_queues_as_keys_are_written_as_rocketmq_writes_them():
-    assert bodies.encode_offset_table({Q0: 5, Q1: -1}) == (
+    assert encode_offset_table({Q0: 5, Q1: -1}) == (
         b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5,'
         b'{"brokerName":"b","queueId":1,"topic":"T"}:-1}}'
     )
@@ -113,11 +140,11 @@ def test_maps_with_queues_as_keys_are_written_as_rocketmq_writes_them():
     ],
 )
 def test_offset_tables_are_read_in_every_form(body):
-    assert bodies.decode_offset_table(body) == {Q0: 5}
+    assert decode_offset_table(body) == {Q0: 5}
 
 
 def test_the_list_form_for_cpp_clients():
-    body = bodies.encode_offset_table({Q0: 5}, list_form=True)
+    body = encode_offset_table({Q0: 5}, list_form=True)
     assert body == b'{"offsetTable":[{"brokerName":"b","offset":5,"queueId":0,"topic":"T"}]}'
 
 
@@ -134,7 +161,7 @@ def test_the_list_form_for_cpp_clients():
 )
 def test_malformed_offset_tables(body):
     with pytest.raises(DecodeError):
-        bodies.decode_offset_table(body)
+        decode_offset_table(body)
 
 
 @given(
@@ -151,23 +178,21 @@ def test_malformed_offset_tables(body):
     st.booleans(),
 )
 def test_any_offset_table_comes_back(table, list_form):
-    assert (
-        bodies.decode_offset_table(bodies.encode_offset_table(table, list_form=list_form)) == table
-    )
+    assert decode_offset_table(encode_offset_table(table, list_form=list_form)) == table
 
 
 def test_a_thousand_queues_are_read_by_the_tolerant_reader():
     table = {MessageQueue("T", "b", number): number for number in range(1000)}
-    assert bodies.decode_offset_table(bodies.encode_offset_table(table)) == table
+    assert decode_offset_table(encode_offset_table(table)) == table
 
 
 def test_encoded_bodies_are_standard_json_except_maps_with_queues():
     for value in (
-        bodies.encode_offset_table({Q0: 5}, list_form=True),
-        bodies.encode_topic_list(["a"]),
-        bodies.encode_kv_table({"a": "b"}),
-        bodies.encode_consumer_offsets([("g", "t", {0: 1})]),
-        bodies.encode_delay_offsets({1: 2}),
-        bodies.encode_correction_offsets({0: 1}),
+        encode_offset_table({Q0: 5}, list_form=True),
+        encode_topic_list(["a"]),
+        encode_kv_table({"a": "b"}),
+        encode_consumer_offsets([("g", "t", {0: 1})]),
+        encode_delay_offsets({1: 2}),
+        encode_correction_offsets({0: 1}),
     ):
         msgspec.json.decode(value)
