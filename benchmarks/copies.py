@@ -33,8 +33,8 @@ from kourou.engine.ports import QueueRead
 from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.sends.appends import Appends
 from kourou.errors import Code
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendRecords, Target
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received

@@ -18,7 +18,7 @@ from generators.tables import code, document, head, link, paragraph, prose, tabl
 
 from kourou.errors import Code
 from kourou.protocol import table as request_table
-from kourou.protocol.messages.sending import SEND_LETTERS, Target
+from kourou.protocol.messages.sends import SEND_LETTERS, Target
 from kourou.protocol.request import Body, Header, Int32, Int64, RequestSpec
 from kourou.protocol.table import REQUESTS
 

@@ -13,7 +13,7 @@ from kourou.model.message import Property, StoredMessage
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.sending import ConsumerSendMsgBack
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.batch import RecordColumns, scan
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_record import decode_record

@@ -23,8 +23,8 @@ from kourou.engine.control import encode_state
 from kourou.errors import UnknownOutcome
 from kourou.model.message import Message
 from kourou.model.queue import MessageQueue
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.log_source import LogSource

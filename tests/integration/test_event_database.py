@@ -22,7 +22,7 @@ from kourou.errors import Code
 from kourou.eventstore.event_store import EventStore
 from kourou.model.group import GroupConfig
 from kourou.protocol.messages import namesrv as ask
-from kourou.protocol.messages.control import GetControlEvents
+from kourou.protocol.messages.broker_admin import GetControlEvents
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child, Children
 from kourou.transport.zmq_client import Reply, ZmqConnection

@@ -32,8 +32,8 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.record.message_record import decode_many
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address

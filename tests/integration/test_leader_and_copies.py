@@ -15,7 +15,7 @@ import pytest
 
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.wire.frames import Frame, decode_request
 from kourou.replication.copying import Copying, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs

@@ -22,7 +22,7 @@ from kourou.events.control_events import encode_record_body as event_body
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.messages.sending import SendRecords, Target
+from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
 from kourou.serving.config import BrokerSettings
 from kourou.store.config.config_files import GROUPS, TOPICS

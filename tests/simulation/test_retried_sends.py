@@ -41,7 +41,7 @@ from kourou.errors import Code, KourouError, UnknownOutcome
 from kourou.model.message import Message, Property, SendResult, SendStatus
 from kourou.protocol.bodies.route_bodies import ClusterInfo, encode_cluster_info, encode_topic_route
 from kourou.protocol.messages import namesrv
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
 from kourou.runtime.inputs import Disconnected

@@ -20,7 +20,7 @@ from kourou.errors import Code
 from kourou.model.topic import DataVersion
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
-from kourou.protocol.messages.replicas import PromoteReplica
+from kourou.protocol.messages.replication import PromoteReplica
 from kourou.replication.epoch_numbers import PROMOTION
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo
 from kourou.runtime.peer import Peer

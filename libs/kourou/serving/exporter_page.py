@@ -22,7 +22,7 @@ from kourou.engine.parts import BrokerParts
 from kourou.errors import Code, KourouError
 from kourou.model.limits import EXPORTER_MEMBERS_MAX, EXPORTER_MEMBERS_MS_MAX
 from kourou.protocol.bodies.status_bodies import decode_consumer_running_info
-from kourou.protocol.messages.membership import GetConsumerRunningInfo
+from kourou.protocol.messages.groups import GetConsumerRunningInfo
 from kourou.protocol.request import Request
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import Received, ReplyTo

@@ -15,7 +15,7 @@ from math import inf
 from operator import add
 
 from kourou.errors import Code
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.model.limits import SEND_CONTEXTS_MAX
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck
-from kourou.protocol.messages.sending import SendMessage, SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sends import SendMessage, SendRecords, SendRecordsResponse
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo

@@ -17,10 +17,10 @@ from enum import Enum
 from typing import Any
 
 from kourou.errors import BadRequest
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendMessage, SendRecords
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendMessage, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Frame, Kind, decode_frame
 from kourou.runtime.peer import Peer

@@ -26,7 +26,7 @@ from typing import Self, TypeVar
 
 from kourou.errors import Code, KourouError
 from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
-from kourou.protocol.messages.replicas import GetReplicas, TransferLeader
+from kourou.protocol.messages.replication import GetReplicas, TransferLeader
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child

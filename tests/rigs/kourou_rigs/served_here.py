@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from kourou.errors import Code
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.request import Request
 from kourou.serving.broker_service import BrokerService
 from kourou.store.store import Store

@@ -11,8 +11,7 @@ import pytest
 
 from kourou.errors import Code
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.reply import SendReplyMessage
-from kourou.protocol.messages.sending import SEND_LETTERS, SendMessage
+from kourou.protocol.messages.sends import SEND_LETTERS, SendMessage, SendReplyMessage
 from kourou.protocol.request import Action, Answerer, Body, RequestSpec, Resource, Rule
 from kourou.protocol.table import BROKER, PUBLISH, REQUESTS, _row, _table
 from kourou_rigs.engine import Engine

@@ -15,10 +15,9 @@ from aiohttp import ClientSession
 
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.messages.broker_admin import GetBrokerConfig
-from kourou.protocol.messages.history import GetHistory
+from kourou.protocol.messages.broker_admin import GetBrokerConfig, GetHistory
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.wire.frames import (
     Frame,
     Kind,

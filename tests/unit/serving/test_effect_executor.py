@@ -13,8 +13,8 @@ from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Flush, Project, Wake
 from kourou.engine.inputs import Announced, Dispatched, Flushed, SpaceChanged, StoreFailed
 from kourou.errors import Code, StoreFaulted
-from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply

@@ -14,7 +14,7 @@ from kourou import ConsumerSettings
 from kourou.engine.inputs import Input
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.membership import GetConsumerRunningInfo
+from kourou.protocol.messages.groups import GetConsumerRunningInfo
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.serving.exporter_page import LastMinute, PageQuestions

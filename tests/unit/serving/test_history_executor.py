@@ -16,7 +16,7 @@ from kourou.errors import KourouError, MetadataUnavailable, Throttled
 from kourou.events.control_events import TopicPut
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.history import GetHistory
+from kourou.protocol.messages.broker_admin import GetHistory
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer
 from kourou.serving.history_executor import HistoryExecutor

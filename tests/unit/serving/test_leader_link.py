@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kourou.clock import SystemClock
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
-from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Kind, decode_request, encode_request
 from kourou.runtime.effects import Notify

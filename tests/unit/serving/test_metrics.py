@@ -17,7 +17,7 @@ from kourou.model.group import GroupConfig
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
 from kourou.model.subscription import ConsumeType, Subscription
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Answerer
 from kourou.runtime.peer import Peer

@@ -17,6 +17,7 @@ from kourou.model.limits import (
     CHUNK_BYTES_MAX,
     MEMBER_QUEUE_BYTES_MAX,
 )
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.replication import (
     AskVote,
     Attach,
@@ -25,7 +26,6 @@ from kourou.protocol.messages.replication import (
     LogChunk,
     Vote,
 )
-from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
 from kourou.replication.raft import inputs as happened

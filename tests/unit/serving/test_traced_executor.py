@@ -22,7 +22,7 @@ from kourou.engine.parts import Role
 from kourou.engine.roles.leader import LeaderRole
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer
 from kourou.service.loop import SingleWriterLoop

@@ -15,7 +15,7 @@ from kourou.engine.effects import DropTopic
 from kourou.engine.inputs import Announced, Dispatched, Flushed, Written
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo

@@ -18,7 +18,7 @@ from kourou.clock import SystemClock
 from kourou.errors import KourouError, TimedOut, Unavailable, UnknownOutcome
 from kourou.model import limits
 from kourou.protocol.messages.namesrv import GetKvConfig, QueryDataVersion
-from kourou.protocol.messages.sending import SendMessage, SendRefusal
+from kourou.protocol.messages.sends import SendMessage, SendRefusal
 from kourou.protocol.wire.frames import Frame, encode_reply, encode_request
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context

@@ -32,7 +32,7 @@ from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.sysflag import COMPRESSION_MASK, SysFlag
 from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
 from kourou.protocol.messages.offsets import (
     GetMinOffset,
     GetMinOffsetResponse,
@@ -40,8 +40,8 @@ from kourou.protocol.messages.offsets import (
     QueryConsumerOffsetResponse,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.properties import encode_properties
 
 PULL_COUNT = 64

@@ -39,13 +39,11 @@ from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
     GetBrokerConsumeStats,
+    GetConsumerConnectionList,
     GetConsumeStats,
+    GetProducerConnectionList,
     QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
-)
-from kourou.protocol.messages.membership import (
-    GetConsumerConnectionList,
-    GetProducerConnectionList,
 )
 from kourou.protocol.messages.offsets import (
     CloneGroupOffset,

@@ -27,7 +27,7 @@ from kourou.protocol.bodies.status_bodies import (
     decode_consumer_status,
     decode_direct_result,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetAllProducerInfo,
     GetConsumerConnectionList,

@@ -31,10 +31,9 @@ from kourou.protocol.bodies.lists_body import (
 )
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, decode_consume_stats
 from kourou.protocol.bodies.status_bodies import QueueLook, decode_queue_look
-from kourou.protocol.messages.groups import GetConsumeStats
-from kourou.protocol.messages.membership import GetConsumerConnectionList
-from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
-from kourou.protocol.messages.topics import QueryTopicConsumeByWho
+from kourou.protocol.messages.broker_admin import QueryTopicConsumeByWho
+from kourou.protocol.messages.groups import GetConsumerConnectionList, GetConsumeStats
+from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_trace import TraceRecord, decode_trace
 

@@ -18,14 +18,14 @@ from kourou.protocol.bodies.config_bodies import decode_topic_configs
 from kourou.protocol.bodies.lists_body import decode_group_list
 from kourou.protocol.bodies.route_bodies import decode_topic_list
 from kourou.protocol.bodies.statistics_bodies import TopicOffset, decode_topic_stats
-from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetAllTopicListFromNamesrv
-from kourou.protocol.messages.topics import (
+from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetAllTopicConfig,
     GetTopicStatsInfo,
     QueryTopicConsumeByWho,
     UpdateAndCreateTopic,
 )
+from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetAllTopicListFromNamesrv
 
 Names: TypeAlias = list[str]
 

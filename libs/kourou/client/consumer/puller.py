@@ -26,7 +26,7 @@ from kourou.clock import Clock
 from kourou.errors import Code, FilterFailed, TimedOut, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.wire.frames import NO_TRACE
 
 _WITH_PLACE = frozenset(

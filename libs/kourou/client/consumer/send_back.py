@@ -21,7 +21,7 @@ from kourou.model.message import Property
 from kourou.model.names import AUTO_CREATE_TOPIC, retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.properties import encode_properties
 

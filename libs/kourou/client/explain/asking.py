@@ -23,10 +23,9 @@ from kourou.model.limits import EXPLAIN_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.config_bodies import decode_topic_configs
 from kourou.protocol.bodies.history_body import EventView, decode_event_views
-from kourou.protocol.messages.history import GetHistory
+from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetHistory
 from kourou.protocol.messages.offsets import QueryConsumerOffset, QueryConsumerOffsetResponse
-from kourou.protocol.messages.queries import QueryMessage
-from kourou.protocol.messages.topics import GetAllTopicConfig
+from kourou.protocol.messages.pulls import QueryMessage
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import Reply
 

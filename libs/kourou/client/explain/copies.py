@@ -26,8 +26,8 @@ from kourou.model.route import MASTER_ID
 from kourou.model.subscription import MATCH_ALL
 from kourou.protocol.bodies.lists_body import decode_producer_connection
 from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
-from kourou.protocol.messages.membership import GetProducerConnectionList
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.groups import GetProducerConnectionList
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose committed offsets tell how far the transaction queues are processed."""

@@ -30,8 +30,12 @@ from kourou.model.names import (
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
 from kourou.protocol.bodies.status_bodies import decode_queue_look
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.queries import QueryConsumeQueue, ViewMessageById
+from kourou.protocol.messages.pulls import (
+    PullFlag,
+    PullMessage,
+    QueryConsumeQueue,
+    ViewMessageById,
+)
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import Host
 

@@ -35,9 +35,8 @@ from kourou.model.names import TRACE_TOPIC, check_group, check_topic
 from kourou.model.permission import READ
 from kourou.protocol.bodies.config_bodies import decode_group_configs
 from kourou.protocol.bodies.lists_body import decode_group_list
-from kourou.protocol.messages.broker_admin import GetBrokerConfig
+from kourou.protocol.messages.broker_admin import GetBrokerConfig, QueryTopicConsumeByWho
 from kourou.protocol.messages.groups import GetAllSubscriptionGroupConfig
-from kourou.protocol.messages.topics import QueryTopicConsumeByWho
 from kourou.protocol.record.message_trace import TraceRecord, decode_trace
 from kourou.protocol.wire.properties_text import decode_properties_text
 

@@ -33,12 +33,12 @@ from kourou.protocol.bodies.history_body import decode_state_view
 from kourou.protocol.bodies.lists_body import ConsumerConnection, decode_consumer_connection
 from kourou.protocol.bodies.statistics_bodies import decode_consume_stats
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, decode_consumer_running_info
+from kourou.protocol.messages.broker_admin import GetStateAt
 from kourou.protocol.messages.filter_server import GetFilters
-from kourou.protocol.messages.groups import GetConsumeStats
-from kourou.protocol.messages.history import GetStateAt
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     GetConsumerConnectionList,
     GetConsumerRunningInfo,
+    GetConsumeStats,
 )
 from kourou.protocol.record.message_trace import Consumed, Consuming, TraceRecord
 

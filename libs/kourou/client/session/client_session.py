@@ -31,7 +31,7 @@ from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies.lists_body import decode_consumer_ids
 from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.bodies.statistics_bodies import decode_offset_table
-from kourou.protocol.messages.membership import GetConsumerListByGroup, NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
 from kourou.protocol.messages.transactions import CheckTransactionState

@@ -33,9 +33,10 @@ from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerConfigResponse,
     GetBrokerRuntimeInfo,
+    GetControlEvents,
+    GetControlEventsResponse,
     UpdateBrokerConfig,
 )
-from kourou.protocol.messages.control import GetControlEvents, GetControlEventsResponse
 from kourou.protocol.record.message_record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text

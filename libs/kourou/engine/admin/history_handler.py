@@ -53,7 +53,7 @@ from kourou.model.limits import (
     PULL_SIZE_BYTES_MAX,
 )
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.history import (
+from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,
     GetStateAt,

@@ -35,8 +35,8 @@ from kourou.protocol.bodies.config_bodies import encode_topic_configs
 from kourou.protocol.bodies.lists_body import encode_group_list
 from kourou.protocol.bodies.route_bodies import encode_topic_list
 from kourou.protocol.bodies.statistics_bodies import TopicOffset, encode_topic_stats
-from kourou.protocol.messages.broker_admin import CleanUnusedTopic
-from kourou.protocol.messages.topics import (
+from kourou.protocol.messages.broker_admin import (
+    CleanUnusedTopic,
     DeleteTopicInBroker,
     GetAllTopicConfig,
     GetSystemTopicListFromBroker,

@@ -21,7 +21,7 @@ from kourou.protocol.bodies.status_bodies import (
     decode_consumer_status,
     encode_consumer_status,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,

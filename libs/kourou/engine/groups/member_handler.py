@@ -35,7 +35,7 @@ from kourou.protocol.bodies.lists_body import (
     encode_producer_connection,
     encode_producer_table,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     CheckClientConfig,
     GetAllProducerInfo,
     GetConsumerConnectionList,

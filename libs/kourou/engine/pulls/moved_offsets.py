@@ -19,7 +19,7 @@ from kourou.model.message import Property
 from kourou.model.names import OFFSET_MOVED_TOPIC
 from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, encode_offset_moved
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.effects import LogWarning

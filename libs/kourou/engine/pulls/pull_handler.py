@@ -52,7 +52,7 @@ from kourou.model.limits import (
 )
 from kourou.model.permission import READ
 from kourou.model.subscription import TAG, Subscription
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer

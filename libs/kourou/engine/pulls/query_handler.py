@@ -17,7 +17,7 @@ from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
 from kourou.model.subscription import TAG, Subscription
 from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
-from kourou.protocol.messages.queries import (
+from kourou.protocol.messages.pulls import (
     QueryConsumeQueue,
     QueryMessage,
     QueryMessageResponse,

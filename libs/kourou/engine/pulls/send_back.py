@@ -39,7 +39,7 @@ from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
 from kourou.model.message import Property
 from kourou.model.names import NOT_FOR_CLIENTS, RETRY_PREFIX, dlq_topic, retry_topic
 from kourou.model.permission import WRITE
-from kourou.protocol.messages.sending import ConsumerSendMsgBack
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.layout import Parts, decode_host, parts_of
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.moves import Changes, moved_draft

@@ -22,8 +22,12 @@ from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
 from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
-from kourou.protocol.messages.sending import SendRefusal, SendResponse
+from kourou.protocol.messages.sends import (
+    PushReplyMessageToClient,
+    SendRefusal,
+    SendReplyMessage,
+    SendResponse,
+)
 from kourou.protocol.record.layout import HOST_V4_BYTES
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import Host, encode_draft, encode_host

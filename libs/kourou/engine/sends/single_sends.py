@@ -41,7 +41,7 @@ from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
-from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
+from kourou.protocol.messages.sends import SendMessage, SendRefusal, SendResponse
 from kourou.protocol.record.batch_body import split_batch
 from kourou.protocol.record.message_record import Host, encode_draft, encode_host
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property

@@ -22,7 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from kourou.errors import BadRequest, Code, DecodeError
-from kourou.protocol.messages.sending import SEND_LETTERS
+from kourou.protocol.messages.sends import SEND_LETTERS
 from kourou.protocol.request import Header, Request, RequestSpec, Response
 from kourou.protocol.table import REQUESTS
 

@@ -33,7 +33,7 @@ from kourou.model.limits import (
     REPLY_HEADER_SIZE_BYTES_MAX,
     SEND_HEADER_SIZE_BYTES_MAX,
 )
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request, Response
 from kourou.protocol.table import REQUESTS
 

@@ -28,7 +28,8 @@ from kourou.errors import BadRequest, Code, KourouError, Rejected, Unavailable, 
 from kourou.model.batch import NONE
 from kourou.protocol.bodies.batch_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.bodies.route_bodies import decode_cluster_info
-from kourou.protocol.messages.batches import (
+from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
+from kourou.protocol.messages.transactions import (
     AbortBatch,
     BatchStateResponse,
     BatchStepResponse,
@@ -37,7 +38,6 @@ from kourou.protocol.messages.batches import (
     PrepareBatch,
     ResolveBatch,
 )
-from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import Reply
 

@@ -21,11 +21,11 @@ from kourou.errors import KourouError, TopicNotFound, Unavailable, UnknownOutcom
 from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies.route_bodies import decode_topic_list
 from kourou.protocol.bodies.statistics_bodies import decode_topic_stats
+from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
 from kourou.protocol.messages.namesrv import (
     GetAllTopicListFromNamesrv,
     GetSystemTopicListFromNamesrv,
 )
-from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou_spark_etl.source.offsets import Span
 
 QUESTIONS_MAX = 64

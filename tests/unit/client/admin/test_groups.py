@@ -31,12 +31,10 @@ from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
     GetBrokerConsumeStats,
-    QueryConsumeTimeSpan,
-    UpdateAndCreateSubscriptionGroup,
-)
-from kourou.protocol.messages.membership import (
     GetConsumerConnectionList,
     GetProducerConnectionList,
+    QueryConsumeTimeSpan,
+    UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.offsets import (
     CloneGroupOffset,

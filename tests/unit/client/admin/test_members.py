@@ -22,7 +22,7 @@ from kourou.protocol.bodies.status_bodies import (
     encode_consumer_status,
     encode_direct_result,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetAllProducerInfo,
     GetConsumerConnectionList,

@@ -9,9 +9,8 @@ import pytest
 from kourou.client.requests.replies import ReplyNotTaken, ReplyTimedOut
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, Throttled, Unavailable
 from kourou.model.message import Property
-from kourou.protocol.messages.membership import HeartBeat
-from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.sends import PushReplyMessageToClient, SendRecords, SendReplyMessage
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.protocol.wire.frames import Kind
 from kourou_rigs.wire_broker import Answer

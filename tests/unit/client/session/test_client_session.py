@@ -11,13 +11,13 @@ from kourou.errors import Code, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 from kourou.protocol.bodies.statistics_bodies import encode_offset_table
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.broker_admin import GetAllTopicConfig
+from kourou.protocol.messages.groups import (
     GetConsumerListByGroup,
     HeartBeat,
     NotifyConsumerIdsChanged,
 )
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
-from kourou.protocol.messages.topics import GetAllTopicConfig
 from kourou.protocol.wire.frames import Kind
 from kourou_rigs.wire_broker import Answer
 

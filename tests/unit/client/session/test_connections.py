@@ -11,7 +11,7 @@ from kourou.client.session import io_thread
 from kourou.client.session.connections import HURRIED_MS, Connections, body_of, header_of, zmq_dial
 from kourou.clock import SystemClock
 from kourou.errors import Code, DecodeError, NoPermission, Unavailable
-from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
 from kourou_rigs.wire_broker import Answer

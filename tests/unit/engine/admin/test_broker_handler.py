@@ -16,9 +16,9 @@ from kourou.protocol.bodies.settings_body import decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
+    GetControlEvents,
     UpdateBrokerConfig,
 )
-from kourou.protocol.messages.control import GetControlEvents
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine, header_of

@@ -12,6 +12,7 @@ from kourou.protocol.bodies.statistics_bodies import (
     decode_correction_offsets,
     decode_time_spans,
 )
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import (
     GetBrokerConsumeStats,
     GetConsumeStats,
@@ -19,8 +20,7 @@ from kourou.protocol.messages.groups import (
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.offsets import QueryCorrectionOffset, UpdateConsumerOffset
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.pulls import PullMessage
 from kourou_rigs.engine import Engine
 
 START_MS = 1_700_000_000_000

@@ -12,9 +12,9 @@ from kourou.protocol.bodies.statistics_bodies import decode_offset_table
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
+    HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.offsets import (
     CloneGroupOffset,
     GetAllConsumerOffset,

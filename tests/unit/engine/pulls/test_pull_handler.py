@@ -8,14 +8,14 @@ from kourou.engine.pulls import parked_pulls as holds
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.errors import Code
 from kourou.model.limits import REPAIR_MS
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
     GetMaxOffset,
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.record.batch import decode_many
 from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.effects import Reply

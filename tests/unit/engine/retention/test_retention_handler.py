@@ -25,8 +25,8 @@ from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     DeleteExpiredCommitLog,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.effects import LogWarning
 from kourou_rigs.engine import Engine, header_of
 

@@ -20,7 +20,7 @@ from kourou.events.control_events import (
 )
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou_rigs.engine import Engine
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")

@@ -15,14 +15,14 @@ from kourou.errors import Code
 from kourou.model.batch import BatchMark
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.batch_bodies import decode_decision, encode_attempts, encode_decision
-from kourou.protocol.messages.batches import (
+from kourou.protocol.messages.sends import SendRecords, Target
+from kourou.protocol.messages.transactions import (
     AbortBatch,
     DecideBatch,
     GetBatchState,
     PrepareBatch,
     ResolveBatch,
 )
-from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of

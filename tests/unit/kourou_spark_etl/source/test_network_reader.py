@@ -18,7 +18,7 @@ from kourou.model.names import is_system_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.sysflag import Compression
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 from kourou_rigs.rows import row_of

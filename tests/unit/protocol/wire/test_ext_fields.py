@@ -6,13 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest, Code, DecodeError
-from kourou.protocol.messages.membership import UnregisterClient
+from kourou.protocol.messages.groups import UnregisterClient
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.protocol.messages.queries import QueryMessage
-from kourou.protocol.messages.reply import SendReplyMessage
-from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
+from kourou.protocol.messages.pulls import PullMessage, PullResponse, QueryMessage
+from kourou.protocol.messages.sends import (
+    SendMessage,
+    SendRefusal,
+    SendReplyMessage,
+    SendResponse,
+)
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import (
     decode_ext_fields,

@@ -17,11 +17,11 @@ from kourou.model.limits import (
     REPLY_HEADER_SIZE_BYTES_MAX,
     SEND_HEADER_SIZE_BYTES_MAX,
 )
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.protocol.messages.sending import (
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
+from kourou.protocol.messages.sends import (
     SendRecords,
     SendRecordsResponse,
     SendRefusal,

@@ -1,7 +1,8 @@
-"""Headers of sending: single, batch and coalesced sends, and a consumer's send-back.
+"""Headers of sends: single, batch and coalesced sends, a consumer's send-back, and replies.
 
-Codes 10, 310 and 320 share one header; 310 and 320 spell its fields as letters. The field `batch`,
-not code 320, says that a body is a batch: RocketMQ stores a 320 without it as a single message.
+Codes 10, 310 and 320 share one header; 310 and 320 spell its fields as single letters. The field
+`batch`, not code 320, says that a body is a batch: RocketMQ stores a 320 without it as a single
+message.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kourou.protocol.request import Int32, Int64, Request, Response
 
 
 class SendFields(Request, kw_only=True, frozen=True):
-    """The fields that sends and replies (kourou.protocol.messages.reply) share."""
+    """The fields that sends and replies share."""
 
     producer_group: str
     topic: str
@@ -145,3 +146,32 @@ class SendRecordsResponse(Response, kw_only=True, frozen=True):
     offsets: list[Int64] | None = None
     positions: list[Int64] | None = None
     queue_ids: list[Int32] | None = None
+
+
+# -- request-reply messaging ----------------------------------------------------------------------
+
+
+class SendReplyMessage(SendFields, kw_only=True, frozen=True):
+    """SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325): store a reply and forward it."""
+
+    code: ClassVar[int] = 324
+
+
+class PushReplyMessageToClient(Request, kw_only=True, frozen=True):
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326, broker to client): deliver a reply."""
+
+    code: ClassVar[int] = 326
+    producer_group: str
+    topic: str
+    default_topic: str | None = None
+    default_topic_queue_nums: Int32 | None = None
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: Int64
