@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
-from kourou.protocol.bodies.replicas_body import ReplicasView
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, Children

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kourou.engine.roles.leader import SYNC_MASTER
-from kourou.protocol.bodies.replicas_body import ReplicasView
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.telemetry.metrics import Family
 
 

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kourou.errors import Code, KourouError
-from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
+from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
 from kourou.protocol.messages.replication import GetReplicas, TransferLeader
 from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster

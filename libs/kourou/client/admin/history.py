@@ -16,7 +16,7 @@ from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest
 from kourou.model.aggregates import check_aggregate, check_stateful, check_types
 from kourou.model.limits import HISTORY_EVENTS_MAX, REASON_LENGTH_MAX
-from kourou.protocol.bodies.history_body import EventView, decode_event_views, decode_state_view
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views, decode_state_view
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,

@@ -11,7 +11,7 @@ from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.route import MASTER_ID, BrokerData
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, decode_replicas
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, decode_replicas
 from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,

@@ -21,8 +21,8 @@ from kourou.client.session.connections import body_of, header_of
 from kourou.errors import Code, Corrupt, KourouError
 from kourou.model.limits import EXPLAIN_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 from kourou.protocol.bodies.config_bodies import decode_topic_configs
-from kourou.protocol.bodies.history_body import EventView, decode_event_views
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetHistory
 from kourou.protocol.messages.offsets import QueryConsumerOffset, QueryConsumerOffsetResponse
 from kourou.protocol.messages.pulls import QueryMessage

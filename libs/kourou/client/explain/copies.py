@@ -24,8 +24,8 @@ from kourou.model.names import (
 )
 from kourou.model.route import MASTER_ID
 from kourou.model.subscription import MATCH_ALL
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.bodies.lists_body import decode_producer_connection
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.protocol.messages.groups import GetProducerConnectionList
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 

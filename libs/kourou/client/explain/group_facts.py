@@ -28,8 +28,8 @@ from kourou.model.group import GroupConfig
 from kourou.model.limits import EXPLAIN_MEMBERS_MAX, FILTER_TRIED_MESSAGES_MAX
 from kourou.model.names import dlq_topic, retry_topic
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType
+from kourou.protocol.bodies.broker_bodies import decode_state_view
 from kourou.protocol.bodies.filter_bodies import decode_filters
-from kourou.protocol.bodies.history_body import decode_state_view
 from kourou.protocol.bodies.lists_body import ConsumerConnection, decode_consumer_connection
 from kourou.protocol.bodies.statistics_bodies import decode_consume_stats
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, decode_consumer_running_info

@@ -26,9 +26,8 @@ from kourou.events.control_events import (
 )
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.bodies.history_body import EventView, encode_event_views
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views, encode_setting_views
 from kourou.protocol.bodies.route_bodies import encode_kv_table
-from kourou.protocol.bodies.settings_body import encode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerConfigResponse,

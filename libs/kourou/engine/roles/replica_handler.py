@@ -22,7 +22,7 @@ from kourou.engine.roles.quorum_follower import QuorumFollowing
 from kourou.engine.roles.quorum_leader import QuorumLeading
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Rejected
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, encode_replicas
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, encode_replicas
 from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,

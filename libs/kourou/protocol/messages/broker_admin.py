@@ -21,7 +21,7 @@ class UpdateBrokerConfig(Request, kw_only=True, frozen=True):
 class GetBrokerConfig(Request, kw_only=True, frozen=True):
     """GET_BROKER_CONFIG (26): get the current value of every setting.
 
-    Kourou's own: `described` requests JSON (kourou.protocol.bodies.settings_body) instead of
+    Kourou's own: `described` requests JSON (kourou.protocol.bodies.broker_bodies) instead of
     properties text.
     """
 
@@ -160,7 +160,7 @@ class GetHistory(Request, kw_only=True, frozen=True):
 
 
 class GetHistoryResponse(Response, kw_only=True, frozen=True):
-    """The body is a JSON array of events (kourou.protocol.bodies.history_body).
+    """The body is a JSON array of events (kourou.protocol.bodies.broker_bodies).
 
     `before_offset` requests the next page, None after the last; events below `begin_offset` are
     lost; `end_offset` is the number of events searched.

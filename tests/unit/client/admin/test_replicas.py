@@ -21,7 +21,7 @@ from kourou.client.admin.replicas import (
 )
 from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
 from kourou.model.route import BrokerData
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.messages.replication import TransferLeaderResponse
 
 TOLD = ReplicasView(

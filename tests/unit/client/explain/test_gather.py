@@ -13,7 +13,7 @@ from kourou.client.explain.explanation import Explanation
 from kourou.client.explain.group_facts import deliveries_of, member_of
 from kourou.client.explain.text import WIDTH, lines_of
 from kourou.errors import BadRequest, Code, Rejected, Unavailable
-from kourou.protocol.bodies.replicas_body import ReplicasView
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, ProcessQueueInfo
 from kourou.protocol.messages.broker_admin import GetHistory
 from kourou.protocol.record.message_trace import Consumed, Consuming, ContextCode

@@ -13,7 +13,7 @@ from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
-from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
+from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.replication import (
     GetReplicas,

@@ -14,7 +14,7 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.model.batch import BatchMark
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
-from kourou.protocol.bodies.batch_bodies import decode_decision, encode_attempts, encode_decision
+from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.messages.transactions import (
     AbortBatch,

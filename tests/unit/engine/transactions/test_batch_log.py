@@ -15,7 +15,7 @@ from kourou.events.control_events import TopicPut
 from kourou.model.batch import BatchMark
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.batch_bodies import encode_attempts, encode_decision
+from kourou.protocol.bodies.broker_bodies import encode_attempts, encode_decision
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.messages.transactions import (
     AbortBatch,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.protocol.bodies.settings_body import (
+from kourou.protocol.bodies.broker_bodies import (
     SettingView,
     decode_setting_views,
     encode_setting_views,

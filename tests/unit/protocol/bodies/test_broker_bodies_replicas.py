@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.protocol.bodies.replicas_body import (
+from kourou.protocol.bodies.broker_bodies import (
     FollowerView,
     ReplicasView,
     decode_replicas,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.protocol.bodies.history_body import (
+from kourou.protocol.bodies.broker_bodies import (
     EventView,
     decode_event_views,
     decode_state_view,
