@@ -36,8 +36,9 @@ from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.bodies.route_bodies import encode_topic_route
 from kourou.protocol.messages import groups, namesrv, offsets, pulls
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
-from kourou.protocol.record.message_record import encode_host, stamp
+from kourou.protocol.record.message_record import stamp
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
 from kourou.runtime.peer import Peer

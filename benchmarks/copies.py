@@ -35,7 +35,8 @@ from kourou.engine.sends.appends import Appends
 from kourou.errors import Code
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRecords, Target
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 from kourou.serving.broker_service import BrokerService

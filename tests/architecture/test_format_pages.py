@@ -17,7 +17,7 @@ from kourou.engine.delays.progress import Progress, decode_progress, progress_dr
 from kourou.events.control_events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.protocol import kernel
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.record.hashing import index_hash, tags_code
+from kourou.protocol.record.hashes import index_hash, tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.wire.frames import decode_frame, decode_reply, decode_request, encode_request

@@ -44,8 +44,9 @@ from kourou.protocol.messages.sends import (
     SendReplyMessage,
     Target,
 )
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Request
 from kourou_rigs.wire_broker import Answer, WireBroker

@@ -23,7 +23,8 @@ from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.messages.sends import SendRecords, Target
-from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.serving.config import BrokerSettings
 from kourou.store.config.config_files import GROUPS, TOPICS
 from kourou.store.config.config_json import GroupTable, TopicTable, encode_groups, encode_topics

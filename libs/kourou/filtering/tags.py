@@ -13,7 +13,7 @@ from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import SUBSCRIPTION_EXPRESSION_LENGTH_MAX, SUBSCRIPTION_TAGS_MAX
 from kourou.model.names import check_topic
 from kourou.model.subscription import MATCH_ALL, TAG, Subscription
-from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.hashes import java_hash
 
 SEPARATOR = "||"
 

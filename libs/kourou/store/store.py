@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from kourou.engine.effects import Blank
 from kourou.errors import DiskFull, StoreFaulted
-from kourou.protocol.record.batch import RecordColumns
+from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import encode_blank
 from kourou.store.checkpoint import Checkpoint, save_checkpoint
 from kourou.store.checkpoint_plan import CheckpointPlan

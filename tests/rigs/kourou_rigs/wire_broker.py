@@ -33,7 +33,8 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
 from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
-from kourou.protocol.record.message_record import decode_record, encode_host, stamp
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import decode_record, stamp
 from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request, Response
 from kourou_rigs.wire_filters import WireFilters

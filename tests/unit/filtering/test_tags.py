@@ -16,7 +16,7 @@ from kourou.filtering.tags import (
 )
 from kourou.model.limits import SUBSCRIPTION_TAGS_MAX
 from kourou.model.subscription import MATCH_ALL, TAG, Subscription
-from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.hashes import java_hash
 
 
 @pytest.mark.parametrize("expression", [None, "", "*", " * "])

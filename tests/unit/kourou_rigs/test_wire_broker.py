@@ -6,7 +6,8 @@ import pytest
 
 from kourou.errors import Code
 from kourou.protocol.messages import groups, offsets, pulls, sends, transactions
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou_rigs.wire_broker import Answer, WireBroker
 
 

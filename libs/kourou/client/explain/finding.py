@@ -36,8 +36,8 @@ from kourou.protocol.messages.pulls import (
     QueryConsumeQueue,
     ViewMessageById,
 )
+from kourou.protocol.record.layout import Host
 from kourou.protocol.record.message_id import decode_offset_id
-from kourou.protocol.record.message_record import Host
 
 BEFORE_ITS_TOPIC = (SCHEDULE_TOPIC, HALF_TOPIC, CHECK_GIVEN_UP_TOPIC)
 """Topics that may contain a message before, or instead of, the topic that it was sent to."""

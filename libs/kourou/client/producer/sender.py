@@ -51,7 +51,7 @@ from kourou.errors import (
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
-from kourou.protocol.record.message_record import encode_host
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.wire.frames import NO_TRACE, Frame, Kind, decode_reply, encode_request
 
 if TYPE_CHECKING:

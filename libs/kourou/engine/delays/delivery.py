@@ -43,7 +43,7 @@ from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.record.layout import Parts, parts_of
-from kourou.protocol.record.moves import moved_draft, real_target
+from kourou.protocol.record.message_record import moved_draft, real_target
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received, Tick
 

@@ -23,7 +23,7 @@ from kourou.protocol.messages.pulls import (
     QueryMessageResponse,
     ViewMessageById,
 )
-from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request

@@ -42,7 +42,7 @@ from kourou.model.permission import WRITE
 from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.layout import Parts, decode_host, parts_of
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.record.moves import Changes, moved_draft
+from kourou.protocol.record.message_record import Changes, moved_draft
 from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply

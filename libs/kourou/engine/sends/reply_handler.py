@@ -28,9 +28,9 @@ from kourou.protocol.messages.sends import (
     SendReplyMessage,
     SendResponse,
 )
-from kourou.protocol.record.layout import HOST_V4_BYTES
+from kourou.protocol.record.layout import HOST_V4_BYTES, Host, encode_host
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.record.message_record import Host, encode_draft, encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply

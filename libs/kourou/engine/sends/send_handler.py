@@ -29,7 +29,7 @@ from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.permission import WRITE
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
-from kourou.protocol.record.batch import RecordColumns, check_drafts
+from kourou.protocol.record.columns import RecordColumns, check_drafts
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Buffer, Received
 

@@ -28,7 +28,7 @@ from kourou.model.limits import (
     FILTER_UNITS_MAX,
     RECORD_FIXED_BYTES,
 )
-from kourou.protocol.record.hashing import index_hash
+from kourou.protocol.record.hashes import index_hash
 from kourou.protocol.record.layout import MAGIC, parts_of
 from kourou.protocol.record.message_record import CheckedRecord, record_size
 from kourou.protocol.record.properties import labels

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kourou.protocol.record.batch import RecordColumns, scan
+from kourou.protocol.record.columns import RecordColumns, scan
 from kourou.store.disk import Buffer
 
 _PIECES_MAX = 1_024

@@ -11,7 +11,7 @@ import numpy as np
 from kourou.errors import BadRequest, Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.model.names import check_topic
-from kourou.protocol.record.batch import RecordColumns, columns
+from kourou.protocol.record.columns import RecordColumns, columns
 from kourou.protocol.record.layout import MAGIC, masked_crc, parts_of
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog

@@ -22,7 +22,7 @@ import numpy as np
 
 from kourou.errors import Corrupt, Rejected
 from kourou.model.limits import MEMBERS_MAX
-from kourou.protocol.record.batch import RecordColumns, scan
+from kourou.protocol.record.columns import RecordColumns, scan
 from kourou.protocol.record.layout import BLANK_MAGIC
 from kourou.store.disk import Buffer
 from kourou.store.log.commit_log import CommitLog

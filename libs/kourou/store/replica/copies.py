@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Sequence
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected
-from kourou.protocol.record.batch import RecordColumns
+from kourou.protocol.record.columns import RecordColumns
 from kourou.store.disk import FULL, Buffer, Disk
 from kourou.store.log.quarantine import Region, save_quarantine
 from kourou.store.log.reads import Reads

@@ -20,9 +20,10 @@ from kourou.model.batch import BatchMark
 from kourou.model.delay import DELAY_LEVELS_MS
 from kourou.model.message import Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
-from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.hashes import java_hash
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou_spark_etl.sink.columns import OutRow
 from kourou_spark_etl.sink.options import QueueBy, WriteOptions
 

@@ -13,8 +13,8 @@ from kourou.filtering.tags import parse_tags
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.record.compression import compress
-from kourou.protocol.record.layout import CRC_MARK, CRC_VALUE_BYTES
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
+from kourou.protocol.record.layout import CRC_MARK, CRC_VALUE_BYTES, encode_host
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 QUEUE = MessageQueue("T", "broker-a", 3)

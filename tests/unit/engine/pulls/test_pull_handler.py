@@ -16,8 +16,7 @@ from kourou.protocol.messages.offsets import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.protocol.record.batch import decode_many
-from kourou.protocol.record.message_record import decode_record
+from kourou.protocol.record.message_record import decode_many, decode_record
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore, header_of

@@ -25,8 +25,7 @@ from kourou.protocol.messages.groups import (
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.protocol.record.batch import decode_many
-from kourou.protocol.record.message_record import encode_draft
+from kourou.protocol.record.message_record import decode_many, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected

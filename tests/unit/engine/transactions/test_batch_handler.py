@@ -23,7 +23,8 @@ from kourou.protocol.messages.transactions import (
     PrepareBatch,
     ResolveBatch,
 )
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.transacting import end, ops, started_again, transacting, visible

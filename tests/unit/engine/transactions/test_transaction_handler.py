@@ -12,8 +12,9 @@ from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.messages.sends import SendMessage, SendRecords, Target
 from kourou.protocol.messages.transactions import ResumeCheckHalfMessage
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import decode_offset_id, encode_offset_id
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, MemoryStore, header_of
 from kourou_rigs.transacting import (

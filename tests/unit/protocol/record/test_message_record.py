@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kourou.errors import Corrupt, DecodeError, KourouError, MessageIllegal
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.protocol.record.compression import compress
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import (
     Blank,
     CheckedRecord,
@@ -18,7 +19,6 @@ from kourou.protocol.record.message_record import (
     decode_record,
     encode_blank,
     encode_draft,
-    encode_host,
     record_size,
     stamp,
 )

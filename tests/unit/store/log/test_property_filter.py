@@ -8,7 +8,8 @@ import pytest
 
 from kourou.engine.ports import QueueRead
 from kourou.filtering.sql import sql_filter
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.store.log.property_filter import filter_records
 from kourou.store.store import Store

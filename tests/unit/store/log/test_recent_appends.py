@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kourou.protocol.record.batch import columns
+from kourou.protocol.record.columns import columns
 from kourou.store import store as store_module
 from kourou.store.log.recent_appends import _PIECES_MAX, FreshAppends
 from kourou.store.recovery import replay

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
-from kourou.protocol.record.batch import columns
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
+from kourou.protocol.record.columns import columns
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.store.log.verified import Wanted, check_stored, properties_are_sound, sound, verify
 
 V4 = encode_host(("10.0.0.1", 10911))

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from kourou.errors import DiskFull, StoreFaulted
-from kourou.protocol.record.batch import RecordColumns, scan
-from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.columns import RecordColumns, scan
+from kourou.protocol.record.hashes import tags_code
 from kourou.store.index.key_index import IndexState, KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.queues import dispatch as dispatch_module
@@ -38,7 +38,7 @@ class Projections:
         return {str(path): self.disk.read(path) for path in self.disk.files()}
 
     def find(self, topic: str, key: str) -> list[int]:
-        from kourou.protocol.record.hashing import index_hash
+        from kourou.protocol.record.hashes import index_hash
 
         return list(self.index.find(index_hash(f"{topic}#{key}"), begin_ms=0, end_ms=2**62))
 

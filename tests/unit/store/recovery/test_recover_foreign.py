@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.protocol.record.hashing import index_hash
+from kourou.protocol.record.hashes import index_hash
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store

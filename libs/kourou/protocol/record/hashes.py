@@ -1,4 +1,4 @@
-"""The hashes in RocketMQ's files and filters: Java's string hash and the masked CRC-32.
+"""The hashes in RocketMQ's files and filters: Java's string hash.
 
 Java hashes UTF-16 code units: h = 31·h + unit, modulo 2**32, which is a dot product with powers of
 31.
@@ -6,11 +6,9 @@ Java hashes UTF-16 code units: h = 31·h + unit, modulo 2**32, which is a dot pr
 
 from __future__ import annotations
 
-import zlib
 from functools import lru_cache
 from operator import mul
 
-MASK = 0x7FFFFFFF
 _WORD = 0xFFFFFFFF
 _INT_MIN = -(2**31)
 _POWERS_MAX = 256
@@ -54,8 +52,3 @@ def index_hash(key: str) -> int:
 def index_hash_of(value: int) -> int:
     """A Java hash in the form of a key index: its absolute value, 0 for the one that has none."""
     return 0 if value == _INT_MIN else abs(value)
-
-
-def body_crc(body: bytes | bytearray | memoryview) -> int:
-    """CRC-32 of a stored body without its top bit; 0 for an empty one."""
-    return zlib.crc32(body) & MASK

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import MessageIllegal
-from kourou.protocol.record.batch_body import encode_batch, split_batch
+from kourou.protocol.record.layout import encode_batch, split_batch
 
 items = st.lists(
     st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.binary(max_size=50)),

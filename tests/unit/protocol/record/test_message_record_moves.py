@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import MessageIllegal
-from kourou.protocol.record.layout import CRC_MASK
+from kourou.protocol.record.layout import CRC_MASK, encode_host
 from kourou.protocol.record.message_record import (
     check_record,
     decode_record,
     encode_draft,
-    encode_host,
+    moved_draft,
+    real_target,
     stamp,
 )
-from kourou.protocol.record.moves import moved_draft, real_target
 from kourou.protocol.record.properties import decode_properties, encode_properties
 
 V4, V6 = encode_host(("10.1.2.3", 9)), encode_host(("fd00::1", 9))

@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 from kourou.errors import Corrupt, MessageIllegal
 from kourou.model.limits import BATCH_MESSAGES_MAX, PROPERTIES_SIZE_BYTES_MAX
 from kourou.protocol import kernel
-from kourou.protocol.record.batch import (
-    RecordColumns,
-    check_drafts,
-    decode_many,
-    scan,
-    verify_batch,
-)
-from kourou.protocol.record.message_record import check_record, encode_draft, encode_host, stamp
+from kourou.protocol.record.columns import RecordColumns, check_drafts, scan, verify_batch
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import check_record, decode_many, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 BORN = [encode_host(("10.0.0.9", 1)), encode_host(("2001:db8::9", 1))]
