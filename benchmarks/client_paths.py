@@ -29,8 +29,8 @@ from kourou import Client, ConsumerSettings, ReceivedMessage
 from kourou.client.producer.drafts import Drafting, Place
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import Code
-from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.bodies.route_bodies import encode_topic_route

@@ -15,7 +15,7 @@ import pytest
 from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import AUTO_CREATE_TOPIC
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.bodies.lists_body import (
     LockBatch,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kourou.errors import ConfigError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX, SEGMENT_TAIL_BYTES
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SysFlag
 from kourou.protocol import kernel, kernel_python
 from kourou.protocol.kernel_python import (
     BAD,

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.sends.topic_rewrite import Redirects
-from kourou.model.delay import parse_delay_levels
-from kourou.model.group import GroupConfig
-from kourou.model.message import Property, StoredMessage
+from kourou.model.message import Property, StoredMessage, parse_delay_levels
 from kourou.model.names import SCHEDULE_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.sends import ConsumerSendMsgBack

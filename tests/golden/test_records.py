@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import KourouError
-from kourou.model.message import StoredMessage
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import StoredMessage, SysFlag
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns, ScanStop, check_drafts, scan, verify_batch
 from kourou.protocol.record.layout import encode_host

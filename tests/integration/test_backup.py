@@ -22,7 +22,7 @@ from kourou.cli.main import main
 from kourou.engine.control import encode_state
 from kourou.errors import UnknownOutcome
 from kourou.model.message import Message
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.serving.broker_service import BrokerService

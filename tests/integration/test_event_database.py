@@ -20,7 +20,7 @@ import pytest
 from kourou import Client
 from kourou.errors import Code
 from kourou.eventstore.event_store import EventStore
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.messages.broker_admin import GetControlEvents
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address

@@ -17,7 +17,7 @@ import pytest
 from kourou import Client
 from kourou.cli import main as command_line
 from kourou.errors import MetadataUnavailable, Rejected, Throttled
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.broker_admin import GetControlEvents, GetControlEventsResponse
 from kourou.sync import Client as SyncClient
 from kourou.testing.cluster import Cluster

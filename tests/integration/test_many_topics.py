@@ -19,8 +19,8 @@ from kourou.events.control_events import (
     decode_record_body,
 )
 from kourou.events.control_events import encode_record_body as event_body
-from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.layout import encode_host

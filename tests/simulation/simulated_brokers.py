@@ -13,7 +13,7 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.model.message import StoredMessage
-from kourou.model.route import BrokerData, QueueData, TopicRoute
+from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.inputs import Received, ReplyTo

@@ -23,8 +23,7 @@ from kourou.model.limits import (
     SEGMENT_TAIL_BYTES,
     TOPIC_LENGTH_MAX,
 )
-from kourou.model.message import Property
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Property, SysFlag
 from kourou.protocol.record.hashes import index_hash, java_hash
 from kourou.protocol.record.layout import (
     BODY_CRC_AT,

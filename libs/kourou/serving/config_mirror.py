@@ -18,7 +18,7 @@ from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_table import FiltersTaken, taken
 from kourou.engine.groups.progress import Commits
 from kourou.errors import KourouError
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.store.config.config_files import GROUPS, OFFSETS, TOPICS, ConfigFiles
 from kourou.store.config.config_json import GroupTable, TopicTable, progress_key, split_progress_key

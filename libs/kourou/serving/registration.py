@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
-from kourou.model.permission import Permission
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import DataVersion, Permission, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import (
     RegisterBroker,

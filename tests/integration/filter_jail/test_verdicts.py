@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from kourou.model.message import StoredMessage
-from kourou.model.sysflag import Compression
+from kourou.model.message import Compression, StoredMessage
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import encode_host

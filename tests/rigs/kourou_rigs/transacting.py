@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kourou.events.control_events import Cause, TopicPut
+from kourou.model.message import SysFlag
 from kourou.model.names import OP_TOPIC
-from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.groups import HeartBeat

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import retry_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.bodies.statistics_bodies import (

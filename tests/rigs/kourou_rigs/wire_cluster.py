@@ -20,7 +20,7 @@ from itertools import count
 
 from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
-from kourou.model.route import BrokerData, QueueData, TopicRoute
+from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.bodies.route_bodies import (
     ClusterInfo,
     encode_cluster_info,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kourou.client.admin.message_tracks import MessageTrack, TrackKind
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_trace import Consumed, Consuming, ContextCode, TraceKind
 from kourou.protocol.record.message_trace import TransactionEnded as Ended
 from kourou_console.message_spans import spans_of

@@ -10,7 +10,7 @@ import pytest
 
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.limits import FILTER_CHECKED_BYTES_MAX, FILTER_SOURCE_BYTES_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.filter_bodies import FilterTrial, decode_filter_trial
 from kourou.protocol.bodies.statistics_bodies import TopicOffset, encode_topic_stats
 from kourou.protocol.messages.broker_admin import GetTopicStatsInfo

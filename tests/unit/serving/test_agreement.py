@@ -6,8 +6,8 @@ import pytest
 
 from kourou.errors import Corrupt
 from kourou.events.control_events import GroupPut, Recorded, TopicPut
-from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.serving.agreement import agree, last_of_both
 from kourou.serving.control_log import read_control_events

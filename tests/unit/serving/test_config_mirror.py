@@ -12,7 +12,7 @@ from kourou.engine.filters.filter_table import filters_of
 from kourou.errors import Corrupt
 from kourou.events.control_events import GroupPut, TopicPut
 from kourou.events.filter_events import FilterDeleted, FilterEnabled, FilterUploaded
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.wire.lenient_json import loads
 from kourou.serving.config_mirror import ConfigMirror

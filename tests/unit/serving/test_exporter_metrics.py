@@ -6,8 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.errors import Rejected
 from kourou.events.control_events import TopicPut
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import TopicConfig
+from kourou.model.topic import MessageQueue, TopicConfig
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, ConsumeStatus
 from kourou.service.protocol_server import ProtocolServers
 from kourou.serving.exporter_metrics import Asked, Member

@@ -20,8 +20,8 @@ from kourou.events.filter_events import (
     FilterUploaded,
 )
 from kourou.model.filter import FilterPolicy
-from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.record.message_record import encode_draft
 from kourou.serving.config_mirror import Tables

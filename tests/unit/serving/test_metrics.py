@@ -13,9 +13,8 @@ from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf
 from kourou.errors import Code, StoreFaulted
 from kourou.events.control_events import GroupPut, ProgressRecorded, TopicPut
 from kourou.events.filter_events import FilterMessagesSkipped, FilterQuarantined, FilterUploaded
-from kourou.model.group import GroupConfig
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
-from kourou.model.subscription import ConsumeType, Subscription
+from kourou.model.subscription import ConsumeType, GroupConfig, Subscription
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_record import encode_draft

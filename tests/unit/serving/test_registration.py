@@ -11,8 +11,7 @@ import pytest
 from kourou.engine.control import ControlState
 from kourou.errors import Code, Unavailable
 from kourou.events.control_events import Recorded, SettingChanged, TopicPut
-from kourou.model.permission import Permission
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import DataVersion, Permission, TopicConfig
 from kourou.protocol.bodies.registration_body import decode_registration
 from kourou.protocol.messages.namesrv import (
     RegisterBroker,

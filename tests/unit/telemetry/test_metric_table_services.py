@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
-from kourou.model.group import GroupConfig
-from kourou.model.queue import MessageQueue
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.bodies.lists_body import LockBatch, encode_lock_batch

@@ -18,7 +18,7 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.message import RESERVED_PROPERTIES, PullStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_trace import (
     Consumed,
     Consuming,

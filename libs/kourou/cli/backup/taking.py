@@ -20,7 +20,7 @@ from kourou.client.session.client_keys import client_curve
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import BadRequest, Code, ConfigError, Corrupt, Rejected, Unavailable
-from kourou.model.route import MASTER_ID
+from kourou.model.topic import MASTER_ID
 from kourou.serving.log_source import LogSource, Piece
 
 GROUP = "kourou-backup"

@@ -20,7 +20,7 @@ from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, TopicNotFound
-from kourou.model.permission import WRITE
+from kourou.model.topic import WRITE
 from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_kv_table
 from kourou.protocol.bodies.statistics_bodies import BrokerStats, decode_broker_stats

@@ -17,7 +17,7 @@ from kourou.client.producer.pauses import Pauses, nobody_leads, was_lost
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
-from kourou.model.route import BrokerData
+from kourou.model.topic import BrokerData
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_cluster_info
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.request import Request

@@ -11,9 +11,9 @@ from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import GroupNotFound, Unavailable
-from kourou.model.group import GroupConfig
 from kourou.model.names import check_group
-from kourou.model.queue import MessageQueue
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.config_bodies import (
     decode_consumer_offsets,
     decode_group_configs,

@@ -13,8 +13,8 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import Code, GroupNotFound, KourouError, TimedOut
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
     ProducerInfo,
     decode_consumer_connection,

@@ -23,7 +23,7 @@ from kourou.errors import (
 )
 from kourou.model.limits import QUERY_MESSAGES_MAX
 from kourou.model.names import TRACE_TOPIC
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
     ConsumerConnection,
     decode_consumer_connection,

@@ -14,7 +14,7 @@ from typing import Protocol
 from kourou.client.session.connections import Connections, header_of
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import Code, Corrupt, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.offsets import (
     GetEarliestMsgStoreTime,
     GetEarliestMsgStoreTimeResponse,

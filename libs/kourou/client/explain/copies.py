@@ -9,9 +9,8 @@ from kourou.client.explain.asking import READER_GROUP, Asking, Voice
 from kourou.client.explain.facts import Copy, Delay, Half, HalfState, Kind, Place, Storage
 from kourou.client.session.connections import body_of
 from kourou.errors import Code, Corrupt, KourouError, Rejected
-from kourou.model.delay import delay_of
 from kourou.model.limits import EXPLAIN_OP_RECORDS_MAX
-from kourou.model.message import Property
+from kourou.model.message import Property, delay_of
 from kourou.model.names import (
     CHECK_GIVEN_UP_TOPIC,
     DLQ_PREFIX,
@@ -22,8 +21,8 @@ from kourou.model.names import (
     dlq_topic,
     retry_topic,
 )
-from kourou.model.route import MASTER_ID
 from kourou.model.subscription import MATCH_ALL
+from kourou.model.topic import MASTER_ID
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.bodies.lists_body import decode_producer_connection
 from kourou.protocol.messages.groups import GetProducerConnectionList

@@ -27,8 +27,8 @@ from kourou.model.names import (
     TRACE_TOPIC,
     is_system_topic,
 )
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import decode_queue_look
 from kourou.protocol.messages.pulls import (
     PullFlag,

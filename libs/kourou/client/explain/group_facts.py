@@ -24,10 +24,9 @@ from kourou.client.introspection.running_info import ordered_waits, standing_sin
 from kourou.client.session.connections import body_of
 from kourou.errors import Code, KourouError
 from kourou.model.filter import FilterState
-from kourou.model.group import GroupConfig
 from kourou.model.limits import EXPLAIN_MEMBERS_MAX, FILTER_TRIED_MESSAGES_MAX
 from kourou.model.names import dlq_topic, retry_topic
-from kourou.model.subscription import ConsumeFromWhere, ConsumeType
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, GroupConfig
 from kourou.protocol.bodies.broker_bodies import decode_state_view
 from kourou.protocol.bodies.filter_bodies import decode_filters
 from kourou.protocol.bodies.lists_body import ConsumerConnection, decode_consumer_connection

@@ -13,7 +13,7 @@ from kourou.client.introspection.running_info import DirectResult as Handled
 from kourou.client.introspection.running_info import QueueInfo, RunningInfo
 from kourou.client.session.heartbeats import Membership
 from kourou.errors import BadRequest, Code, GroupNotFound
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import (
     ConsumerRunningInfo,
     ConsumerStatus,

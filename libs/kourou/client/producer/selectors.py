@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from kourou.client.producer.fault_latency import FaultLatency
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.message import Message
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.hashes import java_hash
 
 Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]

@@ -49,7 +49,7 @@ from kourou.errors import (
     UnknownOutcome,
 )
 from kourou.model.message import SendResult, SendStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.wire.frames import NO_TRACE, Frame, Kind, decode_reply, encode_request

@@ -27,7 +27,7 @@ from kourou.client.settings.consumer_settings import FilterFailover
 from kourou.client.tracing.spans import ClientTracing
 from kourou.clock import Clock
 from kourou.errors import BadRequest, KourouError, Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import decode_consumer_ids
 from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.bodies.statistics_bodies import decode_offset_table

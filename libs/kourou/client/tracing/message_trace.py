@@ -32,8 +32,7 @@ from kourou.client.session.discovery import store_host_of
 from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import KourouError
 from kourou.model.limits import TRACE_KEYS_BYTES_MAX, TRACE_MESSAGE_BYTES_MAX, TRACE_RECORDS_MAX
-from kourou.model.message import Message, Property, SendResult, SendStatus
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Message, Property, SendResult, SendStatus, SysFlag
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.record.message_trace import (
     Consumed,

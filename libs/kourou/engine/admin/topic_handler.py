@@ -29,8 +29,7 @@ from kourou.engine.sends.recorder import Recorder
 from kourou.errors import TopicNotFound
 from kourou.events.control_events import Cause, Event, SettingChanged
 from kourou.model.names import RETRY_PREFIX, is_system_topic
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import TopicConfig
+from kourou.model.topic import MessageQueue, TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_topic_configs
 from kourou.protocol.bodies.lists_body import encode_group_list
 from kourou.protocol.bodies.route_bodies import encode_topic_list

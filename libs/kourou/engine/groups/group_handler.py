@@ -22,8 +22,7 @@ from kourou.engine.ports import StoreView
 from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import GroupNotFound, TopicNotFound
 from kourou.events.control_events import OffsetsReset
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import TopicConfig
+from kourou.model.topic import MessageQueue, TopicConfig
 from kourou.protocol.bodies.config_bodies import (
     decode_group_config,
     encode_consumer_offsets,

@@ -19,7 +19,7 @@ from kourou.engine.sends.recorder import Recorder
 from kourou.errors import Code, GroupNotFound, KourouError, NotLeader, Rejected, Unavailable
 from kourou.events.control_events import Cause
 from kourou.filtering.subscribing import check_allowed, heard, parse_subscription
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.heartbeat_body import (
     HeartbeatBody,
     decode_heartbeat,

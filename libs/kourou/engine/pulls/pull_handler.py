@@ -50,8 +50,8 @@ from kourou.model.limits import (
     REPAIR_MS,
     REPAIRS_MAX,
 )
-from kourou.model.permission import READ
 from kourou.model.subscription import TAG, Subscription
+from kourou.model.topic import READ
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received

@@ -19,8 +19,7 @@ from kourou.engine.sends.send_handler import Sending
 from kourou.engine.traffic import Traffic
 from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission, Throttled
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
-from kourou.model.message import Property
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Property, SysFlag
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sends import (
     PushReplyMessageToClient,

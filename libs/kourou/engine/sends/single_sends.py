@@ -35,9 +35,8 @@ from kourou.model.limits import (
     BATCH_RECORD_BYTES_MAX,
     PROPERTIES_SIZE_BYTES_MAX,
 )
-from kourou.model.message import Property
+from kourou.model.message import Property, SysFlag
 from kourou.model.names import RETRY_PREFIX
-from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
     ConsumeFromWhere,
     ConsumeType,
     MessageModel,
     Subscription,
 )
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import (
     SubscriptionShape,
     consume_from_where,

@@ -61,7 +61,7 @@ class GetBatchState(Request, kw_only=True, frozen=True):
 
 
 class BatchStateResponse(Response, kw_only=True, frozen=True):
-    """See kourou.model.batch.BatchQuery; `coordinator` is empty if the query is unknown.
+    """See kourou.model.transaction.BatchQuery; `coordinator` is empty if the query is unknown.
 
     While `decided` is above `resolved`, the body has the winners of `decided`.
     """

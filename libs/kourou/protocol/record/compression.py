@@ -21,7 +21,7 @@ from kourou.model.limits import (
     DECOMPRESS_FACTOR_MAX,
     DECOMPRESS_RATIO_MAX,
 )
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression
+from kourou.model.message import COMPRESSION_SHIFT, Compression
 
 LEVEL = 5
 _KIND_MASK = 7

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from kourou.errors import BadRequest, Corrupt, DecodeError, MessageIllegal
 from kourou.model.limits import CRC_PROPERTY_BYTES, RECORD_FIXED_BYTES, TOPIC_LENGTH_MAX
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SysFlag
 
 Buffer = bytes | bytearray | memoryview
 Host = tuple[str, int]

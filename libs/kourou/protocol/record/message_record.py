@@ -24,8 +24,7 @@ from kourou.model.limits import (
     PROPERTIES_SIZE_BYTES_MAX,
     TOPIC_LENGTH_MAX,
 )
-from kourou.model.message import Property, StoredMessage
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Property, StoredMessage, SysFlag
 from kourou.protocol import kernel
 from kourou.protocol.record.compression import decompress as decompress_body
 from kourou.protocol.record.layout import (

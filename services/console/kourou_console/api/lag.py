@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kourou.model.names import DLQ_PREFIX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 
 

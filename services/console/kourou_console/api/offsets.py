@@ -13,7 +13,7 @@ import msgspec
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, QueueTimeSpan
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 from kourou_console.api.groups import all_groups

@@ -25,7 +25,7 @@ from typing import TypeVar
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of, header_of
 from kourou.errors import BadRequest, Code, KourouError, Rejected, Unavailable, UnknownOutcome
-from kourou.model.batch import NONE
+from kourou.model.transaction import NONE
 from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo

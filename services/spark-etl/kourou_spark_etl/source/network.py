@@ -18,7 +18,7 @@ from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import KourouError, TopicNotFound, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.route_bodies import decode_topic_list
 from kourou.protocol.bodies.statistics_bodies import decode_topic_stats
 from kourou.protocol.messages.broker_admin import GetTopicStatsInfo

@@ -20,7 +20,7 @@ import numpy as np
 
 from kourou.errors import BadRequest, Corrupt
 from kourou.model.limits import QUEUE_UNIT_BYTES
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.columns import Longs, Marks
 from kourou.protocol.record.layout import parts_of
 from kourou.store.log.verified import Wanted, verify

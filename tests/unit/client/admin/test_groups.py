@@ -6,10 +6,14 @@ import pytest
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound, Unavailable
-from kourou.model.group import GroupConfig
-from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.model.topic import DataVersion
+from kourou.model.subscription import (
+    ConsumeFromWhere,
+    ConsumeType,
+    GroupConfig,
+    MessageModel,
+    Subscription,
+)
+from kourou.model.topic import DataVersion, MessageQueue
 from kourou.protocol.bodies.config_bodies import decode_group_config, encode_group_configs
 from kourou.protocol.bodies.lists_body import (
     Connection,

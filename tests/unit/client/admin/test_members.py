@@ -6,7 +6,7 @@ import pytest
 
 from kourou.client.consumer.received import from_record
 from kourou.errors import Code, GroupNotFound, KourouError, Rejected, TimedOut
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
     Connection,
     ConsumerConnection,

@@ -7,8 +7,8 @@ import pytest
 from kourou.client.admin.message_tracks import TrackKind
 from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, Code, TopicNotFound, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
     ConsumerConnection,
     encode_consumer_connection,
@@ -85,7 +85,7 @@ async def test_by_key_exactly(cluster, mq):
 
 @pytest.mark.feature("F263")
 async def test_by_key_and_time_newest_first(mq, broker):
-    from kourou.model.queue import MessageQueue
+    from kourou.model.topic import MessageQueue
 
     queue = MessageQueue("T", "broker-a", 0)
     for number in range(5):

@@ -20,7 +20,7 @@ from kourou.client.admin.replicas import (
     leaders_of,
 )
 from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
-from kourou.model.route import BrokerData
+from kourou.model.topic import BrokerData
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.messages.replication import TransferLeaderResponse
 

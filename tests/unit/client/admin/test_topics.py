@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import BadRequest, TopicNotFound
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import DataVersion, MessageQueue, TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_topic_configs
 from kourou.protocol.bodies.lists_body import encode_group_list
 from kourou.protocol.messages.broker_admin import (

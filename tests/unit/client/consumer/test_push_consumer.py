@@ -8,8 +8,8 @@ import pytest
 
 from kourou import Client, ClientSettings, ConsumerSettings
 from kourou.errors import BadRequest, Code
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.messages.groups import (
     GetConsumerListByGroup,

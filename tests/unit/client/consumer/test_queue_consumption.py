@@ -9,8 +9,8 @@ import pytest
 
 from kourou.client.settings.client_settings import CorruptPolicy
 from kourou.errors import Code
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 

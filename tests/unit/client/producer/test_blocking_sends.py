@@ -15,7 +15,7 @@ from kourou.client.producer.blocking_sends import _Callback
 from kourou.client.producer.pending_sends import CallbackPort
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import SendRecordsResponse
 from kourou.protocol.wire.frames import Kind
 from kourou.sync import Client

@@ -13,7 +13,7 @@ from kourou.client.producer.send_frames import frames, gather, outcomes_of, requ
 from kourou.errors import Code, MessageIllegal, NoPermission, UnknownOutcome
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import SendRecordsResponse
 
 USUAL = Terms(10_000, 3)

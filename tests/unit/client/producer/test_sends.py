@@ -8,7 +8,7 @@ import pytest
 
 from kourou import SendStatus
 from kourou.errors import BadRequest, Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.wire.frames import Kind
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from kourou.client.session.heartbeats import Membership
 from kourou.errors import Code, Unavailable
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import encode_offset_table
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig
 from kourou.protocol.messages.groups import (

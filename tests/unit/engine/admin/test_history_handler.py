@@ -19,9 +19,9 @@ from kourou.engine.effects import Announce, AskHistory
 from kourou.engine.inputs import HistoryAnswered, SpaceChanged
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import GroupDeleted, Recorded, TopicPut, decode_record_body
-from kourou.model.group import GroupConfig
 from kourou.model.limits import HISTORY_WAIT_MS_MAX
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat

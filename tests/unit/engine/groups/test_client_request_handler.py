@@ -3,8 +3,8 @@
 import pytest
 
 from kourou.errors import Code
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.bodies.status_bodies import (
     ConsumerStatus,

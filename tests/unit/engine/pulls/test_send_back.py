@@ -4,9 +4,9 @@ import pytest
 
 from kourou.engine.inputs import DiskMeasured
 from kourou.errors import Code
-from kourou.model.delay import DELAY_LEVELS_MS
-from kourou.model.group import GroupConfig
+from kourou.model.message import DELAY_LEVELS_MS
 from kourou.model.names import CONTROL_TOPIC, SCHEDULE_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic

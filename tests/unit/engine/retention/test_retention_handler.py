@@ -19,8 +19,8 @@ from kourou.events.control_events import (
     UnreadSpan,
     decode_record_body,
 )
-from kourou.model.group import GroupConfig
 from kourou.model.names import SCHEDULE_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     DeleteExpiredCommitLog,

@@ -5,7 +5,7 @@ import pytest
 from kourou.engine.sends.recorder import Cause
 from kourou.errors import Code
 from kourou.events.control_events import TopicPut
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SysFlag
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import encode_batch

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kourou.engine.transactions import batch_log
 from kourou.errors import Code
 from kourou.events.control_events import TopicPut
-from kourou.model.batch import BatchMark
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.topic import TopicConfig
+from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import encode_attempts, encode_decision
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.messages.transactions import (

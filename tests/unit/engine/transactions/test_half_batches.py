@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kourou.engine.transactions.half_batches import StoredHalves, halves_of
 from kourou.engine.transactions.half_messages import committed, half_of, read_half
-from kourou.model.batch import BatchMark
+from kourou.model.transaction import BatchMark
 from kourou.protocol.record.columns import check_drafts, scan
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft, stamp

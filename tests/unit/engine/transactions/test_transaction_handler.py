@@ -8,8 +8,8 @@ from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
+from kourou.model.message import SysFlag
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from kourou.model.sysflag import SysFlag
 from kourou.protocol.messages.sends import SendMessage, SendRecords, Target
 from kourou.protocol.messages.transactions import ResumeCheckHalfMessage
 from kourou.protocol.record.layout import encode_host

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 from kourou.testing.cluster import unique_name
 from kourou_console.api.lag import lag_messages

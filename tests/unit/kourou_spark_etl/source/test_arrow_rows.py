@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 
 from kourou.client.consumer.received import decode_pull
 from kourou.errors import BadRequest, Corrupt
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.columns import scan
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.layout import encode_host

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import Code, ConfigError, DecodeError
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies import (
     config_bodies,
     heartbeat_body,

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeType, MessageModel, Subscription
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
     Connection,
     ConsumerConnection,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.record.compression import compress, decompress, pieces, size_limit
 
 KINDS = list(Compression)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.store.config.config_files import FILTERS, GROUPS, OFFSETS, OURS, TOPICS, ConfigFiles
 from kourou.store.config.config_json import GroupTable, TopicTable, encode_offsets

@@ -3,7 +3,7 @@
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.model.delay import DELAY_LEVELS, DELAY_LEVELS_MS, delay_of, parse_delay_levels
+from kourou.model.message import DELAY_LEVELS, DELAY_LEVELS_MS, delay_of, parse_delay_levels
 
 
 @pytest.mark.feature("F247", "F353")
