@@ -93,7 +93,7 @@ def wanted_codes(subscription: Subscription) -> frozenset[int] | None:
     return subscription.codes or None
 
 
-def wants(subscription: Subscription, tag: str | None) -> bool:
+def selects_tag(subscription: Subscription, tag: str | None) -> bool:
     """True if the subscription selects this tag; the exact test, which consumers perform."""
     return not subscription.tags or tag in subscription.tags
 

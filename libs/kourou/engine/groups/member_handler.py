@@ -18,7 +18,7 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.recorder import Recorder
 from kourou.errors import Code, GroupNotFound, KourouError, NotLeader, Rejected, Unavailable
 from kourou.events.control_events import Cause
-from kourou.filtering.subscribing import check_allowed, heard, parse_subscription
+from kourou.filtering.subscriptions import check_allowed, heartbeat_subscription, parse_subscription
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.heartbeat_body import (
     HeartbeatBody,
@@ -257,7 +257,7 @@ def _heartbeat(said: HeartbeatBody, by: ReplyTo) -> Heartbeat:
             ConsumerPart(
                 group=each.group,
                 subscriptions=tuple(
-                    heard(
+                    heartbeat_subscription(
                         topic.topic,
                         topic.expression,
                         topic.expression_type,

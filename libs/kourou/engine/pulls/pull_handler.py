@@ -41,7 +41,7 @@ from kourou.errors import (
     TopicNotFound,
 )
 from kourou.filtering.sql import Predicate
-from kourou.filtering.subscribing import check_allowed, filter_of, heard
+from kourou.filtering.subscriptions import check_allowed, filter_of, heartbeat_subscription
 from kourou.filtering.tags import wanted_codes
 from kourou.model.limits import (
     FILTERS_REMEMBERED_MAX,
@@ -233,7 +233,7 @@ class Pulls:
         if request.sys_flag & PullFlag.CLASS_FILTER:
             raise self._judged_elsewhere(received, request)
         if request.sys_flag & PullFlag.SUBSCRIPTION:
-            return heard(
+            return heartbeat_subscription(
                 request.topic,
                 request.subscription,
                 request.expression_type,

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from kourou.filtering.python_modules import MODULES
+from kourou.filtering.python_rules import MODULES
 
 REACH = {"os", "sys", "socket", "subprocess", "ctypes", "signal", "threading", "asyncio", "io"}
 UNSTEADY = {"random", "secrets", "time", "uuid"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.filtering.subscriptions import selects
 from kourou.filtering.tags import parse_tags
-from kourou.filtering.wanted import wanted
 from kourou.model.subscription import SQL92, Subscription
 
 
@@ -27,4 +27,4 @@ from kourou.model.subscription import SQL92, Subscription
 def test_who_wants_what(
     subscription: Subscription, properties: dict[str, str], answer: bool | None
 ) -> None:
-    assert wanted(subscription, properties) is answer
+    assert selects(subscription, properties) is answer

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import BadRequest, Code, Rejected
-from kourou.filtering.subscribing import check_allowed, filter_of, heard, parse_subscription
+from kourou.filtering.subscriptions import (
+    check_allowed,
+    filter_of,
+    heartbeat_subscription,
+    parse_subscription,
+)
 from kourou.filtering.tags import parse_tags
 from kourou.model.subscription import SQL92, TAG, Subscription
 
@@ -13,7 +18,7 @@ from kourou.model.subscription import SQL92, TAG, Subscription
 @pytest.mark.parametrize("kind", [None, "", TAG])
 def test_no_type_means_tags(kind: str | None):
     assert parse_subscription("T", "a", kind, version=3) == parse_tags("T", "a", version=3)
-    assert heard("T", "a", kind, version=3) == parse_tags("T", "a", version=3)
+    assert heartbeat_subscription("T", "a", kind, version=3) == parse_tags("T", "a", version=3)
 
 
 def test_a_filter_is_kept_as_it_was_said():
@@ -23,7 +28,7 @@ def test_a_filter_is_kept_as_it_was_said():
 
 
 def test_a_heartbeat_may_bring_a_filter_that_cannot_be_compiled():
-    told = heard("T", "a >", SQL92)
+    told = heartbeat_subscription("T", "a >", SQL92)
     for refuse in (lambda: parse_subscription("T", "a >", SQL92), lambda: filter_of(told)):
         with pytest.raises(Rejected, match="at position 4") as refused:
             refuse()
@@ -37,7 +42,7 @@ def test_no_text_is_no_filter(text: str | None):
 
 
 def test_an_unknown_type_is_found_when_it_is_needed():
-    told = heard("T", "whatever", "JEXL")
+    told = heartbeat_subscription("T", "whatever", "JEXL")
     with pytest.raises(Rejected, match="'JEXL' is unknown") as refused:
         filter_of(told)
     assert refused.value.wire_code == Code.SUBSCRIPTION_PARSE_FAILED
@@ -48,14 +53,14 @@ def test_an_unknown_type_is_found_when_it_is_needed():
 )
 def test_what_is_too_long_is_not_even_kept(text: str, kind: str):
     with pytest.raises(Rejected) as refused:
-        heard("T", text, kind)
+        heartbeat_subscription("T", text, kind)
     assert refused.value.wire_code == Code.SUBSCRIPTION_PARSE_FAILED
     assert len(str(refused.value)) < 200
 
 
 def test_a_bad_topic_is_refused():
     with pytest.raises(BadRequest):
-        heard("a/b", "a > 1", SQL92)
+        heartbeat_subscription("a/b", "a > 1", SQL92)
 
 
 @pytest.mark.feature("F352")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import Throttled
-from kourou.filtering.check_allowance import CheckAllowance
+from kourou.filtering.python_rules import CheckAllowance
 from kourou.model.limits import (
     FILTER_CHECKED_BYTES_MAX,
     FILTER_CHECKED_BYTES_S,

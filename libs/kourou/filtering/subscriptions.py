@@ -1,4 +1,4 @@
-"""Converts what a client sends to a subscription, and a subscription to a filter.
+"""From what a client sends to a subscription, and from a subscription to the messages it selects.
 
 A heartbeat is accepted whatever its filters are, as in RocketMQ: one application with a wrong
 filter must not disconnect the others in its process. Its pulls from that topic are refused, with
@@ -8,15 +8,19 @@ match everything.
 
 from __future__ import annotations
 
-from kourou.errors import Code, Rejected
+from collections.abc import Mapping
+
+from kourou.errors import Code, KourouError, Rejected
 from kourou.filtering.sql import SqlFilter, check_length, sql_filter
-from kourou.filtering.tags import parse_tags
+from kourou.filtering.tags import parse_tags, selects_tag
 from kourou.model.limits import FILTER_TYPE_LENGTH_MAX
+from kourou.model.message import Property
 from kourou.model.names import check_topic
 from kourou.model.subscription import SQL92, TAG, Subscription
+from kourou.protocol.record.properties import encode_properties
 
 
-def heard(
+def heartbeat_subscription(
     topic: str,
     expression: str | None,
     expression_type: str | None,
@@ -52,8 +56,8 @@ def parse_subscription(
     *,
     version: int = 0,
 ) -> Subscription:
-    """As `heard`, for a subscription that must be valid at once. Raises Rejected (23)."""
-    subscription = heard(topic, expression, expression_type, version=version)
+    """As `heartbeat_subscription`, for one that must be valid at once. Raises Rejected (23)."""
+    subscription = heartbeat_subscription(topic, expression, expression_type, version=version)
     if subscription.expression_type != TAG:
         filter_of(subscription)
     return subscription
@@ -81,3 +85,18 @@ def _unknown(expression_type: str) -> Rejected:
         hint=f"there are {TAG} and {SQL92}",
         code=Code.SUBSCRIPTION_PARSE_FAILED,
     )
+
+
+def selects(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:
+    """Decide by tag or properties; None for a Python filter, which must be run to decide."""
+    if subscription.class_filter_mode:
+        return None
+    if subscription.expression_type == TAG:
+        return selects_tag(subscription, properties.get(Property.TAGS))
+    if subscription.expression_type != SQL92:
+        return True
+    try:
+        found = sql_filter(subscription.expression)
+    except KourouError:
+        return True  # no subscription has it, so it says nothing about the message
+    return found.matches(encode_properties(dict(properties)))
