@@ -42,7 +42,7 @@ from kourou.runtime.inputs import Received
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection
-from kourou.transport.remoting_link import RemotingLink
+from kourou.transport.remoting_server import RemotingLink
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmtp import JOIN_BYTES, ZmtpLink

@@ -27,7 +27,7 @@ from kourou.store.config.config_json import encode_offsets
 from kourou.store.config.sealed_file import seal
 from kourou.store.config.shared_files import SharedFiles
 from kourou.store.disk import write_atomically
-from kourou.store.index.index_layout import IndexHeader
+from kourou.store.index.index_file import IndexHeader
 from kourou.store.log.quarantine import Region, load_quarantine
 from kourou.store.log.segment import Segment
 from kourou.store.log.verified import check_stored

@@ -25,8 +25,8 @@ from kourou.protocol.wire.frames import (
 )
 from kourou.runtime.peer import Peer
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou.transport.zmq_socket import process_context
 
 ASK = GetKvConfig(namespace="n", key="k")
 PATIENT_MS = 20_000

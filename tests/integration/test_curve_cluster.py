@@ -27,8 +27,7 @@ from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children
 from kourou.serving.log_source import LogSource
-from kourou.transport.curve import ClientCurve
-from kourou.transport.curve_keys import ServerKeys, make_pair, read_pair, write_public
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair, write_public
 
 MEMBERS = ("broker", "replica", "n0", "n1", "n2")
 OTHERS = ("namesrv", "filters", "app")

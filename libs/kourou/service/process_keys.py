@@ -11,8 +11,7 @@ from kourou.service.cores import cores_named
 from kourou.service.setting import setting
 from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback
-from kourou.transport.curve import ClientCurve
-from kourou.transport.curve_keys import ServerKeys, read_pair
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, read_pair
 
 
 @dataclass(frozen=True, kw_only=True)

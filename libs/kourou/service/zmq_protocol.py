@@ -30,7 +30,7 @@ from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
 from kourou.telemetry.metrics import Family
-from kourou.transport.curve import ServerCurve
+from kourou.transport.curve_keys import ServerCurve
 from kourou.transport.tcp_server import TcpServerStatistics
 from kourou.transport.zmq_server import Inbound, ZmqServer
 

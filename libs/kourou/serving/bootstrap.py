@@ -27,7 +27,7 @@ from kourou.store.opening import unusable
 from kourou.store.recovery.restart import load_beginning, restart_log
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 
 _log = logging.getLogger("kourou.broker")
 

@@ -20,9 +20,15 @@ from kourou.engine.groups.progress import Commits
 from kourou.errors import KourouError
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.store.config.config_files import GROUPS, OFFSETS, TOPICS, ConfigFiles
+from kourou.store.config.config_files import (
+    GROUPS,
+    OFFSETS,
+    TOPICS,
+    ConfigFiles,
+    read_filters,
+    write_filters,
+)
 from kourou.store.config.config_json import GroupTable, TopicTable, progress_key, split_progress_key
-from kourou.store.config.filter_file import read_filters, write_filters
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 

@@ -30,7 +30,7 @@ from kourou.runtime.peer import Peer
 from kourou.serving.exporter_metrics import Asked, Member
 from kourou.serving.measures import Measures
 from kourou.telemetry.metrics import NS_PER_MS, Family
-from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.addresses import next_peer_id
 
 MINUTE_MS = 60_000
 SNAPSHOT_MS = 1_000

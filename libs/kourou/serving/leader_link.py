@@ -20,9 +20,8 @@ from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks
 from kourou.telemetry.metrics import Family
-from kourou.transport.addresses import split_address
-from kourou.transport.curve import ClientCurve
-from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.addresses import next_peer_id, split_address
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.zmq_client import ZmqClientStatistics, ZmqConnection
 

@@ -20,7 +20,7 @@ from kourou.protocol.messages.replication import (
     GetLogBeginningResponse,
 )
 from kourou.protocol.request import Request
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.zmq_client import Reply, ZmqConnection
 
 ASK_TIMEOUT_MS = 10_000

@@ -18,7 +18,7 @@ from kourou.service.setting import SAME, setting
 from kourou.serving.address_server import list_url
 from kourou.serving.registration import REMOTING
 from kourou.transport.addresses import join_address, split_address
-from kourou.transport.curve import ServerCurve
+from kourou.transport.curve_keys import ServerCurve
 
 ZMQ_PORT_SHIFT = 10_000
 FIRST_PORT = 10_911

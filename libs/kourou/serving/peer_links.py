@@ -56,7 +56,7 @@ from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import MEMBERS
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import join_address, split_address
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.wire import Patience

@@ -21,7 +21,7 @@ from kourou.protocol.messages.namesrv import (
     UnregisterBroker,
 )
 from kourou.protocol.wire.remoting import Language
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 

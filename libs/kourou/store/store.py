@@ -22,15 +22,15 @@ from kourou.engine.effects import Blank
 from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import encode_blank
-from kourou.store.checkpoint import Checkpoint, save_checkpoint
-from kourou.store.checkpoint_plan import CheckpointPlan
+from kourou.store.checkpoint import Checkpoint, CheckpointPlan, save_checkpoint
 from kourou.store.disk import FULL, Buffer, Disk
-from kourou.store.format_version import check_format
 from kourou.store.index.key_index import IndexState
+from kourou.store.log.commit_log import last_fault_ms
 from kourou.store.log.quarantine import save_quarantine
 from kourou.store.log.segment import Segment
 from kourou.store.opening import (
     StoreLock,
+    check_format,
     find_parts,
     make_directories,
     tell_foreign,
@@ -38,7 +38,6 @@ from kourou.store.opening import (
 )
 from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Growth
-from kourou.store.recovery.fault_note import last_fault_ms
 from kourou.store.recovery.recover import Parts, RecoveryReport, recover
 from kourou.store.recovery.recovery_point import RecoveryFile, RecoveryPoint
 from kourou.store.recovery.replay import catch_up_index, runs

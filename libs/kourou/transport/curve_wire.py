@@ -15,13 +15,13 @@ import zmq
 
 from kourou.errors import ConfigError
 from kourou.model import limits
-from kourou.transport.curve import ClientCurve
-from kourou.transport.edge_reader import EdgeReader
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.wire import Happening, Patience, WireOwner
-from kourou.transport.zmq_monitor import ZmqMonitor
 from kourou.transport.zmq_socket import (
     NOBLOCK,
+    EdgeReader,
+    ZmqMonitor,
     arm_dealer,
     endpoint_of,
     open_dealer,

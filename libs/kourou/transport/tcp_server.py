@@ -36,8 +36,8 @@ from kourou.transport.addresses import (
     is_loopback,
     join_address,
     listening_address,
+    next_peer_id,
 )
-from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import READ_BYTES, Buffer, TcpLink
 

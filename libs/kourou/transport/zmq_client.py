@@ -54,7 +54,7 @@ from kourou.protocol.wire.frames import (
     patch_deadline,
 )
 from kourou.transport.addresses import split_address
-from kourou.transport.curve import ClientCurve, trouble_of
+from kourou.transport.curve_keys import ClientCurve, trouble_of
 from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer

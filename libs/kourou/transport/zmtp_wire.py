@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from kourou.errors import DecodeError
 from kourou.runtime.peer import Peer
-from kourou.transport.addresses import split_address
+from kourou.transport.addresses import next_peer_id, split_address
 from kourou.transport.busy_poll import BusyPoll
-from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.wire import Happening, Patience, WireOwner
 from kourou.transport.zmtp import DEALER, OtherMechanism, Parts, ZmtpLink

@@ -37,8 +37,8 @@ from kourou.service.protocol_server import ProtocolServers
 from kourou.serving import peer_links
 from kourou.serving.peer_links import PeerLinks, raft_messages
 from kourou.telemetry.metric_table import METRICS
-from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou.transport.zmq_socket import process_context
 from kourou_rigs.clock import ManualClock
 
 VOTE = Vote(group="g", epoch=64, member="n0", granted=True)

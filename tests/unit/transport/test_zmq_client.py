@@ -21,7 +21,7 @@ from kourou.protocol.messages.namesrv import GetKvConfig, QueryDataVersion
 from kourou.protocol.messages.sends import SendMessage, SendRefusal
 from kourou.protocol.wire.frames import Frame, encode_reply, encode_request
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_context import process_context
+from kourou.transport.zmq_socket import process_context
 from kourou_rigs.clock import ManualClock
 
 Host = Any  # tests/unit/transport/conftest.py

@@ -19,7 +19,7 @@ from kourou.clock import Clock
 from kourou.errors import Code, DecodeError, Unavailable, error_from_code
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import NO_TRACE, Frame
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.wire import Patience

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
+from kourou.engine.filters.filter_table import FiltersTaken
 from kourou.errors import Corrupt, DecodeError
-from kourou.model.limits import CONFIG_FILE_BYTES_MAX
+from kourou.model.limits import CONFIG_FILE_BYTES_MAX, OWN_FILE_BYTES_MAX
 from kourou.store.config.config_json import (
     GroupTable,
     Offsets,
@@ -28,7 +31,7 @@ from kourou.store.config.config_json import (
     encode_topics,
 )
 from kourou.store.config.shared_files import SharedFiles
-from kourou.store.disk import Disk
+from kourou.store.disk import Disk, as_store_error, read_whole, write_atomically
 from kourou.store.paths import StorePaths
 
 TOPICS = "topics.json"
@@ -143,3 +146,53 @@ class ConfigFiles:
             "; ".join(problems),
             hint="repair or remove the file; the log and the event store restore its content",
         )
+
+
+# -- filters --------------------------------------------------------------------------------------
+
+# `<root>/kourou/filters.json` has the filters of consumer groups, in case their events are lost. It
+# is read if neither the log nor an event store has them any more. It records up to which event it
+# goes, so that events still in the log are applied once.
+
+_FILTERS_FORMAT = 1
+
+
+class _FiltersFile(msgspec.Struct):
+    format: int
+    filters: FiltersTaken
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(_FiltersFile)
+
+
+def read_filters(disk: Disk, paths: StorePaths) -> FiltersTaken | None:
+    """The content of the file; None if there is none. Raises Corrupt if it cannot be read."""
+    try:
+        data = read_whole(disk, paths.filters, OWN_FILE_BYTES_MAX)
+    except OSError as error:
+        raise as_store_error(error, f"reading {paths.filters}") from error
+    if data is None:
+        return None
+    try:
+        read = _DECODER.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _unreadable(paths, str(error)) from error
+    if read.format != _FILTERS_FORMAT:
+        raise _unreadable(
+            paths, f"it has format {read.format}; this version reads {_FILTERS_FORMAT}"
+        )
+    return read.filters
+
+
+def write_filters(disk: Disk, paths: StorePaths, filters: FiltersTaken) -> None:
+    """Replace the file. Raises OSError if the disk fails."""
+    write_atomically(disk, paths.filters, _ENCODER.encode(_FiltersFile(_FILTERS_FORMAT, filters)))
+
+
+def _unreadable(paths: StorePaths, why: str) -> Corrupt:
+    return Corrupt(
+        f"{paths.filters}: {why}",
+        hint="restore the event store, or remove the file: then the filters are lost, and groups "
+        "that use them wait until they are uploaded again",
+    )

@@ -28,13 +28,13 @@ from kourou.model.limits import (
     FILTER_UNITS_MAX,
     RECORD_FIXED_BYTES,
 )
+from kourou.protocol.kernel import values
 from kourou.protocol.record.hashes import index_hash
 from kourou.protocol.record.layout import MAGIC, parts_of
 from kourou.protocol.record.message_record import CheckedRecord, record_size
 from kourou.protocol.record.properties import labels
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
-from kourou.store.log.property_filter import filter_records
 from kourou.store.log.quarantine import Quarantine
 from kourou.store.log.verified import Wanted, check_stored, verify
 from kourou.store.queues.consume_queue import ConsumeQueue
@@ -433,3 +433,39 @@ class _Choice:
             self.end = int(self.indexes[fit])
             self._keep(slice(0, fit))
             self.fillers = self.fillers[self.fillers < self.end]
+
+
+def filter_records(
+    read: QueueRead,
+    offsets: list[int],
+    positions: list[int],
+    wanted: PropertyTest,
+    *,
+    max_messages: int,
+    max_bytes: int,
+) -> None:
+    """Keep in `read` the records that pass, as long as they fit; the first one is always kept.
+
+    `offsets` and `positions` are those of its records. If the result is full, it ends before the
+    first record that passes and does not fit.
+    """
+    records = read.records
+    kept: list[memoryview] = []
+    size = 0
+    last = -1
+    for index, found in enumerate(values(records, wanted.names)):
+        if not wanted(found):
+            continue
+        record = records[index]
+        if kept and (len(kept) == max_messages or size + len(record) > max_bytes):
+            read.next_offset = offsets[index]
+            read.corrupt_offsets = [
+                each for each in read.corrupt_offsets if each < read.next_offset
+            ]
+            break
+        kept.append(record)
+        size += len(record)
+        last = positions[index]
+    read.records = kept
+    read.size_bytes = size
+    read.last_position = last

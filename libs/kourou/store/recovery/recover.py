@@ -14,7 +14,7 @@ Kourou's recovery file and RocketMQ's `abort` file distinguish four cases:
 RocketMQ ran last if the recovery file is missing or does not agree with the store: segments are
 gone that Kourou would not have deleted yet; a log that Kourou closed has more records, or its
 checkpoint is not Kourou's; or a broker crashed, and neither checkpoint nor tables are Kourou's
-(kourou.store.external_writes, docs/decisions/0035-who-wrote-last.md). Then Kourou's recovery point
+(`look_for_signs`, docs/decisions/0035-who-wrote-last.md). Then Kourou's recovery point
 is ignored. It is removed before anything else is changed, so that after a crash during recovery it
 cannot be applied to a store that it does not describe.
 
@@ -34,18 +34,60 @@ import numpy as np
 
 from kourou.errors import Corrupt, DiskFull, Rejected
 from kourou.protocol.record.message_record import encode_blank
-from kourou.store.external_writes import Signs
+from kourou.store.checkpoint import load_checkpoint
+from kourou.store.config.config_files import ConfigFiles
+from kourou.store.disk import Disk
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, Region
 from kourou.store.log.verified import check_stored
+from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Dispatcher
 from kourou.store.queues.queue_files import Units
 from kourou.store.queues.queue_table import ConsumeQueues
-from kourou.store.recovery.recovery_point import RecoveryPoint
+from kourou.store.recovery.recovery_point import RecoveryPoint, load_recovery_points
 from kourou.store.recovery.replay import catch_up_index, claim_at, runs
 from kourou.store.recovery.scan import LogScan, Rules, log_scan
 from kourou.store.retention.deletion import QueueEnds, keep_queue_ends
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Signs that another program wrote to this store since Kourou last did, strongest sign first.
+
+    They are found in the store's small files: a RocketMQ broker that ran on this store does not
+    touch `<root>/kourou/`, but leaves a checkpoint with its own store times, and tables whose
+    hashes Kourou never wrote. What follows from a sign depends on how the store was closed: see
+    `_another_wrote`. A checkpoint of Kourou never has a later time than its recovery point, because
+    the point is synced first.
+
+    `newer_checkpoint`: the checkpoint has a later store time than Kourou ever wrote; this holds
+    even after a crash of Kourou. `other_checkpoint`: it has a store time that Kourou did not write;
+    valid for a store that was closed. `tables`: names of tables that another program wrote or
+    removed.
+    """
+
+    newer_checkpoint: bool = False
+    other_checkpoint: bool = False
+    tables: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        checkpoint = ["checkpoint"] if self.other_checkpoint else []
+        return ", ".join(checkpoint + self.tables)
+
+
+def look_for_signs(disk: Disk, paths: StorePaths) -> Signs:
+    """The signs that another program wrote to a store that Kourou wrote to before."""
+    points = load_recovery_points(disk, paths.recovery_point)
+    found = load_checkpoint(disk, paths.checkpoint)
+    ours = {0, *(point.store_ms for point in points)}
+    times = {found.log_ms, found.queues_ms}
+    return Signs(
+        bool(points) and max(times) > max(ours),
+        bool(points) and not times <= ours,
+        ConfigFiles(disk, paths).foreign_changes(),
+    )
+
 
 FOREIGN_SEGMENTS = 3
 """How many segments RocketMQ scans after a clean stop."""

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from kourou.transport.curve_gate import close_domain, open_domain
 from kourou.transport.curve_keys import AllowedKeys
+from kourou.transport.zmq_socket import close_domain, open_domain
 
 ANYBODY = AllowedKeys(None)
 WITHOUT_KEYS = """
@@ -19,7 +19,7 @@ from kourou.transport.zmq_server import ZmqServer
 print([one.name for one in threading.enumerate()])
 """
 LEFT_OPEN = """
-from kourou.transport.curve_gate import open_domain
+from kourou.transport.zmq_socket import open_domain
 from kourou.transport.curve_keys import AllowedKeys
 open_domain(AllowedKeys(None), lambda: "here:1")
 """

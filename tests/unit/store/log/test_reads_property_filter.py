@@ -11,7 +11,7 @@ from kourou.filtering.sql import sql_filter
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.store.log.property_filter import filter_records
+from kourou.store.log.reads import filter_records
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import zmq
 
-from kourou.transport.zmq_context import process_context
+from kourou.transport.zmq_socket import process_context
 
 
 def test_all_threads_share_one() -> None:

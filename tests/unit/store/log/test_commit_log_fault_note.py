@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kourou.store.disk import Disk
+from kourou.store.log.commit_log import last_fault_ms, note_fault
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
-from kourou.store.recovery.fault_note import last_fault_ms, note_fault
 from kourou.testing.disk import SimDisk
 
 PATHS = StorePaths.under(Path("/store"))

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import StoreFaulted
-from kourou.store.log.commit_log import CommitLog
-from kourou.store.log.staging import Staging
+from kourou.store.log.commit_log import CommitLog, Staging
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import zmq
 
 from kourou.transport.wire import Happening
-from kourou.transport.zmq_monitor import ConnectionEvent, ZmqMonitor
+from kourou.transport.zmq_socket import ConnectionEvent, ZmqMonitor
 
 
 def read_until(monitor: ZmqMonitor, kind: Happening) -> list[ConnectionEvent]:

@@ -9,8 +9,8 @@ import pytest
 
 from kourou.model import limits
 from kourou.runtime.peer import Peer
-from kourou.transport.peer_ids import next_peer_id
-from kourou.transport.zmq_link import (
+from kourou.transport.addresses import next_peer_id
+from kourou.transport.curve_server import (
     Link,
     LinkTable,
     cut,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import zmq
 
-from kourou.transport.edge_reader import EdgeReader
+from kourou.transport.zmq_socket import EdgeReader
 
 Pair = tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
 

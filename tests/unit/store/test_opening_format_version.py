@@ -6,7 +6,7 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt
 from kourou.store.disk import write_atomically
-from kourou.store.format_version import FORMAT, check_format, write_format
+from kourou.store.opening import FORMAT, check_format, write_format
 from kourou.store.paths import StorePaths
 from kourou.testing.disk import SimDisk
 

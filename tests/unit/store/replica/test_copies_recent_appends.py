@@ -5,8 +5,8 @@ import pytest
 
 from kourou.protocol.record.columns import columns
 from kourou.store import store as store_module
-from kourou.store.log.recent_appends import _PIECES_MAX, FreshAppends
 from kourou.store.recovery import replay
+from kourou.store.replica.copies import _PIECES_MAX, FreshAppends
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kourou.store.config.config_files import DELAYS, OFFSETS, TOPICS, ConfigFiles
-from kourou.store.external_writes import Signs, look_for_signs
 from kourou.store.paths import StorePaths
+from kourou.store.recovery.recover import Signs, look_for_signs
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings

@@ -11,8 +11,8 @@ from kourou.engine.filters.filter_table import Filters, FiltersTaken, filters_of
 from kourou.errors import Corrupt, StoreFaulted
 from kourou.events.filter_events import FilterEnabled, FilterQuarantined, FilterUploaded
 from kourou.model import limits
-from kourou.store.config import filter_file
-from kourou.store.config.filter_file import read_filters, write_filters
+from kourou.store.config import config_files as filter_file
+from kourou.store.config.config_files import read_filters, write_filters
 from kourou.store.paths import StorePaths
 from kourou.testing.disk import SimDisk
 

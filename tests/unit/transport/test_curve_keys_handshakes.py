@@ -12,8 +12,14 @@ import pytest
 from kourou.errors import Unavailable
 from kourou.model import limits
 from kourou.protocol.messages.namesrv import GetKvConfig
-from kourou.transport.curve import ClientCurve, ServerCurve, trouble_of
-from kourou.transport.curve_keys import AllowedKeys, ServerKeys, write_public
+from kourou.transport.curve_keys import (
+    AllowedKeys,
+    ClientCurve,
+    ServerCurve,
+    ServerKeys,
+    trouble_of,
+    write_public,
+)
 from kourou.transport.wire import FAILED, Happening
 from kourou.transport.zmq_client import ZmqConnection
 

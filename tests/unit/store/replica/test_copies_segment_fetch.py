@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Corrupt, DiskFull, Rejected
-from kourou.store.log.segment_fetch import SegmentFetch
 from kourou.store.paths import StorePaths
+from kourou.store.replica.copies import SegmentFetch
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.store import Draft, StoreWriter, follow, readable, small_settings

@@ -11,7 +11,7 @@ import pytest
 from kourou.errors import DecodeError
 from kourou.protocol.wire.remoting import RemotingCommand, encode_command, read_lengths
 from kourou.runtime.peer import Peer
-from kourou.transport.remoting_link import RawFrame, RemotingLink
+from kourou.transport.remoting_server import RawFrame, RemotingLink
 from kourou.transport.tcp_link import QUEUED_OVERHEAD_BYTES
 
 PEER = Peer(1, "tcp", ("127.0.0.1", 1))

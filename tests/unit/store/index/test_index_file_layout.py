@@ -1,7 +1,7 @@
 import pytest
 
 from kourou.model.limits import INDEX_ENTRIES, INDEX_SLOTS
-from kourou.store.index.index_layout import ENTRY, IndexHeader, file_size
+from kourou.store.index.index_file import ENTRY, IndexHeader, file_size
 
 
 @pytest.mark.feature("F075")
