@@ -40,7 +40,7 @@ from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.message_record import stamp
 from kourou.protocol.request import Request, Response
-from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
+from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
 from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
@@ -74,7 +74,7 @@ class Server:
         for one in inbound:
             frame = one.frame
             code, header, body = self.answer(decode_request(frame), frame.body)
-            if frame.kind is Kind.REQUEST:
+            if frame.kind is FrameKind.REQUEST:
                 head = encode_reply(frame.correlation, code, "", header)
                 self.server.send(one.peer, [head, body] if body else [head])
 

@@ -149,7 +149,7 @@ def test_every_request_becomes_its_header_and_back():
         fields = frame.header.get("extFields", {})
         request = decode_ext_fields(code, fields)
         assert type(request) is REQUESTS[code].header
-        assert encode_ext_fields(request, letters=REQUESTS[code].letters) == fields
+        assert encode_ext_fields(request, short_names=REQUESTS[code].short_names) == fields
         count += 1
     assert count == 285
 

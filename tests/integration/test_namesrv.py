@@ -25,7 +25,7 @@ from kourou.protocol.bodies.route_bodies import (
 )
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Request
-from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 
 TIMEOUT_MS = 20_000
 
@@ -95,14 +95,16 @@ class Talk:
         self.opened.append(connection)
         return connection
 
-    async def ask(self, connection: ZmqConnection, request: Request, body: bytes = b"") -> Reply:
+    async def ask(
+        self, connection: ZmqConnection, request: Request, body: bytes = b""
+    ) -> WireReply:
         return await connection.request(
             request, body=(body,) if body else (), timeout_ms=TIMEOUT_MS
         )
 
     async def register(
         self, connection: ZmqConnection, topics: Sequence[str] = ("T",), name: str = "broker-a"
-    ) -> Reply:
+    ) -> WireReply:
         request = ask.RegisterBroker(
             broker_name=name,
             broker_addr=f"{name}:10911",

@@ -152,7 +152,7 @@ def _row(
     body: Body = Body.NONE,
     reply_body: Body = Body.NONE,
     oneway: bool = False,
-    letters: bool = False,
+    short_names: bool = False,
     remoting: bool = True,
 ) -> RequestSpec:
     return RequestSpec(
@@ -166,7 +166,7 @@ def _row(
         answers=frozenset(int(answer) for answer in answers),
         rule=rule,
         oneway=oneway,
-        letters=letters,
+        short_names=short_names,
         remoting=remoting,
     )
 
@@ -175,9 +175,9 @@ _SENDING = (
     _row("SEND_MESSAGE", sends.SendMessage, BROKER, PUBLISH, SEND_ANSWERS,
          response=sends.SendResponse, body=Body.MESSAGE),
     _row("SEND_MESSAGE_V2", sends.SendMessage, BROKER, PUBLISH, SEND_ANSWERS, code=310,
-         response=sends.SendResponse, body=Body.MESSAGE, letters=True),
+         response=sends.SendResponse, body=Body.MESSAGE, short_names=True),
     _row("SEND_BATCH_MESSAGE", sends.SendMessage, BROKER, PUBLISH, SEND_ANSWERS, code=320,
-         response=sends.SendResponse, body=Body.MESSAGE, letters=True),
+         response=sends.SendResponse, body=Body.MESSAGE, short_names=True),
     _row("CONSUMER_SEND_MSG_BACK", sends.ConsumerSendMsgBack, BROKER, SUBSCRIBE_GROUP,
          SEND_ANSWERS),
     _row("SEND_RECORDS", sends.SendRecords, BROKER, PUBLISH, SEND_ANSWERS,
@@ -192,7 +192,7 @@ _SENDING = (
     _row("SEND_REPLY_MESSAGE", sends.SendReplyMessage, BROKER, PUBLISH, SEND_ANSWERS,
          response=sends.SendResponse, body=Body.MESSAGE),
     _row("SEND_REPLY_MESSAGE_V2", sends.SendReplyMessage, BROKER, PUBLISH, SEND_ANSWERS, code=325,
-         response=sends.SendResponse, body=Body.MESSAGE, letters=True),
+         response=sends.SendResponse, body=Body.MESSAGE, short_names=True),
     _row("PUSH_REPLY_MESSAGE_TO_CLIENT", sends.PushReplyMessageToClient, CLIENT, NOTIFY,
          body=Body.MESSAGE),
 )  # fmt: skip

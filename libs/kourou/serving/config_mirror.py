@@ -65,8 +65,8 @@ class ConfigMirror:
         self._disk = disk
         self._paths = paths
         self._files = ConfigFiles(disk, paths)
-        self._foreign = self._files.foreign_changes()
-        self._foreign_delays = self._files.delays_are_foreign()
+        self._foreign = self._files.external_changes()
+        self._foreign_delays = self._files.delays_are_external()
         self._control: ControlState | None = None
         self._commits: Commits | None = None
         self._delays: Delays | None = None

@@ -39,8 +39,8 @@ from kourou.serving.repairs import Damaged, Repairs
 from kourou.serving.store_runtime import StoreRuntime
 from kourou.serving.vote_writer import VoteHand
 from kourou.serving.voter_status import JOINING, VoterStatusLog, boot_of
-from kourou.store.replica.chunks import Chunk
-from kourou.store.replica.vote_file import Vote
+from kourou.store.replica.chunks import StoredChunk
+from kourou.store.replica.vote_file import StoredVote
 
 if TYPE_CHECKING:
     from kourou.serving.copy_spans import CopySpans
@@ -320,7 +320,9 @@ class RaftGroup:
                 self._word.post(engine.Confirmed(position))
             case wants.SaveVote():
                 assert self._vote is not None
-                self._vote.save(Vote(effect.epoch, effect.voted_for, effect.joining, effect.lived))
+                self._vote.save(
+                    StoredVote(effect.epoch, effect.voted_for, effect.joining, effect.lived)
+                )
                 self._standing.written(joining=effect.joining)
             case wants.RoleChanged():
                 self._role_changed(effect)
@@ -399,7 +401,7 @@ class RaftGroup:
 
     # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
 
-    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> StoredChunk:
         """Return whole records of the log; see kourou.store.replica.copies."""
         assert self._store_runtime is not None
         return self._store_runtime.store.read_chunk(position, limit, max_bytes)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
-from kourou.store.replica.vote_file import Vote, VoteFile
+from kourou.store.replica.vote_file import StoredVote, VoteFile
 
 
 class VoteHand:
@@ -38,7 +38,7 @@ class VoteHand:
         self._thread = ThreadPoolExecutor(1, "kourou-vote")
         self._over = False
 
-    def read(self) -> Vote | None:
+    def read(self) -> StoredVote | None:
         """Return the vote that was written last; None if there is none.
 
         Blocks; must be called before the first `save`. Raises Corrupt if the vote is unreadable,
@@ -46,7 +46,7 @@ class VoteHand:
         """
         return self._file.load()
 
-    def save(self, vote: Vote) -> None:
+    def save(self, vote: StoredVote) -> None:
         """Write a vote, "" for none; `saved` is called when it survives a power loss."""
         if self._over:
             return
@@ -54,7 +54,7 @@ class VoteHand:
         writing = loop.run_in_executor(self._thread, self._write, vote)
         writing.add_done_callback(self._written)
 
-    def _write(self, vote: Vote) -> None:
+    def _write(self, vote: StoredVote) -> None:
         self._file.save(vote.epoch, vote.voted_for, joining=vote.joining, lived=vote.lived)
 
     def _written(self, writing: asyncio.Future[None]) -> None:

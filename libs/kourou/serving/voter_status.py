@@ -9,12 +9,12 @@ from kourou.engine.ports import JOINING as JOINING
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft.joining import must_join
 from kourou.replication.raft.member import Boot, Member
-from kourou.store.replica.vote_file import Vote
+from kourou.store.replica.vote_file import StoredVote
 from kourou.store.store import Store
 
 _log = logging.getLogger("kourou.raft")
 
-UNKNOWN = Vote(0, "", joining=True, lived=False)
+UNKNOWN = StoredVote(0, "", joining=True, lived=False)
 """The assumed vote if there is no vote file."""
 
 WARN_MS = 10_000
@@ -22,7 +22,7 @@ WARN_MS = 10_000
 
 
 def boot_of(
-    store: Store, epochs: Sequence[tuple[int, int]], found: Vote | None, *, born_anyway: bool
+    store: Store, epochs: Sequence[tuple[int, int]], found: StoredVote | None, *, born_anyway: bool
 ) -> Boot:
     """Return the Raft core's start state.
 

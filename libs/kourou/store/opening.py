@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 
 from kourou.errors import ConfigError, Corrupt, KourouError
-from kourou.store.disk import Disk, Lock, as_store_error, read_whole, write_atomically
+from kourou.store.disk import Disk, DiskLock, as_store_error, read_whole, write_atomically
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, load_quarantine, save_quarantine
 from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Dispatcher
 from kourou.store.queues.queue_table import ConsumeQueues
-from kourou.store.recovery.recover import Parts, RecoveryReport, Signs, look_for_signs
+from kourou.store.recovery.recover import RecoveryReport, Signs, StoreParts, look_for_signs
 from kourou.store.recovery.recovery_point import load_recovery_point
 from kourou.store.replica.truncation import load_cut
 from kourou.store.retention.deletion import load_queue_ends, save_queue_ends
@@ -98,7 +98,7 @@ class StoreLock:
         """
         self._disk = disk
         self._paths = paths
-        self._held: dict[str, Lock] = {}
+        self._held: dict[str, DiskLock] = {}
         try:
             for key, (path, place) in self._places().items():
                 if disk.exists(place):
@@ -200,7 +200,9 @@ def _make(disk: Disk, directory: Path) -> None:
         raise _no_place(directory, error) from error
 
 
-def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool) -> Parts:
+def find_parts(
+    settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool
+) -> StoreParts:
     """Open the files on disk, reading as little as possible; `known`: Kourou's own files exist too.
 
     Raises ConfigError or Corrupt for segments that do not fit, OSError if the disk fails.
@@ -250,7 +252,7 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         if not known:
             write_format(disk, paths)
 
-    return Parts(
+    return StoreParts(
         log,
         queues,
         index,
@@ -269,14 +271,14 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
     )
 
 
-def tell_foreign(report: RecoveryReport, paths: StorePaths) -> None:
+def log_external_writes(report: RecoveryReport, paths: StorePaths) -> None:
     """Log that another program wrote to the store, and the consequence."""
-    if report.foreign:
+    if report.external_writes:
         _log.warning(
             "another broker wrote to the store %s since this one stopped (%s); it was opened by "
             "RocketMQ's rules and ends at %d now",
             paths.root,
-            report.foreign,
+            report.external_writes,
             report.end,
         )
 

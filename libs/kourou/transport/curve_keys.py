@@ -110,8 +110,8 @@ def read_public(path: Path, *, ring: bool = False) -> list[PublicKey]:
                 hint=f"name the file that ends with {PUBLIC}, and keep the secret key with its "
                 f"owner",
             )
-        told = _ADDRESSES.findall(section)
-        addresses = tuple(told[0].replace(",", " ").split()) if told else ()
+        names = _ADDRESSES.findall(section)
+        addresses = tuple(names[0].replace(",", " ").split()) if names else ()
         check_addresses(addresses, str(path))
         keys = _PUBLIC_KEY.findall(section)
         found += [PublicKey(_checked(path, key), addresses) for key in keys]
@@ -295,10 +295,10 @@ def make_pair(
     """
     from zmq.auth import create_certificates  # only processes with keys need it
 
-    told = tuple(addresses)
+    names = tuple(addresses)
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is not a valid key name", hint="letters, digits, . _ -")
-    check_addresses(told, f"the addresses of {name}")
+    check_addresses(names, f"the addresses of {name}")
     public, secret = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -307,7 +307,7 @@ def make_pair(
             made.chmod(mode)
             key = read_pair(made).public
             os.link(made, secret)  # fails if it exists, even if just created by another process
-        write_public(public, key, told)
+        write_public(public, key, names)
     except FileExistsError as error:
         raise ConfigError(
             f"{secret} exists already and is not overwritten",
@@ -320,9 +320,9 @@ def make_pair(
 
 def write_public(path: Path, key: str, addresses: Iterable[str] = ()) -> None:
     """Write a public key file; replaces an existing one. Raises ConfigError."""
-    told = tuple(addresses)
-    check_addresses(told, str(path))
-    _write(path, _certificate(PublicKey(key, told)), 0o644)
+    names = tuple(addresses)
+    check_addresses(names, str(path))
+    _write(path, _certificate(PublicKey(key, names)), 0o644)
 
 
 def write_ring(path: Path, own: KeyPair, servers: Iterable[PublicKey]) -> None:

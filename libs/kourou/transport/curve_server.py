@@ -131,7 +131,7 @@ class LinkTable:
         self.by_routing_id: dict[bytes, Link] = {}
         self.by_peer: dict[int, Link] = {}
         self._by_descriptor: dict[int, Link] = {}
-        self.standing: set[int] = set()
+        self.established: set[int] = set()
 
     def __len__(self) -> int:
         return len(self.by_peer)
@@ -365,17 +365,17 @@ class CurveServer:
                 "full", "refusing a new peer: %d are connected", len(self._links)
             )
             return None
-        self._note_monitor()  # so that `standing` includes this connection
+        self._note_monitor()  # so that `established` includes this connection
         descriptor = int(head.get(zmq.SRCFD))
         host = str(head.get("Peer-Address"))
-        address = far_end(descriptor) if descriptor in self._links.standing else None
+        address = far_end(descriptor) if descriptor in self._links.established else None
         if address is None or address[0] != host:
             address = (host, 0)
         link = Link(routing_id, descriptor, Peer(next_peer_id(), "zmq", address, self.listener))
         former = self._links.add(link)
         if former is not None:
             self._lost.append(former)
-        if descriptor not in self._links.standing:  # it sent something and disconnected
+        if descriptor not in self._links.established:  # it sent something and disconnected
             self._lost.append(link)
         return link
 
@@ -406,9 +406,9 @@ class CurveServer:
     def _note_monitor(self) -> None:
         for event in self._monitor.read():
             if event.kind is Happening.ACCEPTED:
-                self._links.standing.add(event.descriptor)
+                self._links.established.add(event.descriptor)
             elif event.kind is Happening.LOST:
-                self._links.standing.discard(event.descriptor)
+                self._links.established.discard(event.descriptor)
                 link = self._links.on_descriptor(event.descriptor)
                 if link is not None:
                     self._lost.append(link)

@@ -82,7 +82,7 @@ class InboundFrame(NamedTuple):
 class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
     """Listens on one address for RocketMQ clients."""
 
-    carrier = "tcp"
+    protocol = "tcp"
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve_keys import AllowedKeys, ClientCurve, ServerCurve
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import PATIENT, Happening, Patience
+from kourou.transport.wire import PATIENT, Happening, WireTimeouts
 
 # -- contexts -------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ def open_router() -> zmq.Socket[bytes]:
     return socket
 
 
-def open_dealer(patience: Patience = PATIENT) -> zmq.Socket[bytes]:
+def open_dealer(timeouts: WireTimeouts = PATIENT) -> zmq.Socket[bytes]:
     """Create a client's socket for one connection; it never reconnects.
 
     The option IMMEDIATE would prevent queueing without an established connection, but it also
@@ -217,12 +217,12 @@ def open_dealer(patience: Patience = PATIENT) -> zmq.Socket[bytes]:
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.RECONNECT_IVL, NEVER_RECONNECT_MS)
     _limit(socket)
-    socket.set(zmq.SNDHWM, patience.pipe_messages)
-    socket.set(zmq.HANDSHAKE_IVL, patience.greeting_ms)
-    socket.set(zmq.HEARTBEAT_IVL, patience.probe_ms)
-    socket.set(zmq.HEARTBEAT_TIMEOUT, patience.silence_ms)
-    socket.set(zmq.CONNECT_TIMEOUT, patience.connect_ms)
-    socket.set(zmq.TCP_MAXRT, patience.unread_ms)
+    socket.set(zmq.SNDHWM, timeouts.pipe_messages)
+    socket.set(zmq.HANDSHAKE_IVL, timeouts.greeting_ms)
+    socket.set(zmq.HEARTBEAT_IVL, timeouts.probe_ms)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, timeouts.silence_ms)
+    socket.set(zmq.CONNECT_TIMEOUT, timeouts.connect_ms)
+    socket.set(zmq.TCP_MAXRT, timeouts.unread_ms)
     return socket
 
 

@@ -15,7 +15,7 @@ from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.request import Request
 from kourou.serving.broker_service import BrokerService
 from kourou.store.store import Store
-from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 
 ASK_MS = 30_000
 
@@ -43,7 +43,7 @@ class ServedHere:
         """The state of the current core."""
         return self.service._parts()
 
-    async def sent(self, body: bytes, topic: str = "orders", queue_id: int = 0) -> Reply:
+    async def sent(self, body: bytes, topic: str = "orders", queue_id: int = 0) -> WireReply:
         """Send one message; returns the reply, whatever it is."""
         request = SendMessage(
             producer_group="p", topic=topic, queue_id=queue_id, born_timestamp=1,
@@ -51,7 +51,7 @@ class ServedHere:
         )  # fmt: skip
         return await self.client.request(request, body=(body,), timeout_ms=ASK_MS)
 
-    async def pull(self, offset: int, hold_ms: int = 0) -> Reply:
+    async def pull(self, offset: int, hold_ms: int = 0) -> WireReply:
         """Pull once from the first queue of `orders`; returns the reply."""
         request = PullMessage(
             consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,

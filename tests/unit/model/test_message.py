@@ -25,7 +25,7 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("1s 5x 3m", "level 2 is '5x'"),
         ("s", "level 1"),
@@ -36,6 +36,6 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
         ("1s " * 1_001, "at most 1000"),
     ],
 )
-def test_what_cannot_be_read_is_named(text, told) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_be_read_is_named(text, problem) -> None:
+    with pytest.raises(ConfigError, match=problem):
         parse_delay_levels(text)

@@ -20,7 +20,7 @@ from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.wire.frames import (
     Frame,
-    Kind,
+    FrameKind,
     decode_frame,
     decode_request,
     encode_reply,
@@ -319,7 +319,7 @@ async def test_who_comes_when_too_many_wait_is_told_so(tmp_path, monkeypatch) ->
         )
         peer = Peer(1, "zmq", ("127.0.0.1", 1))
 
-        def inbound(number: int, kind: Kind = Kind.REQUEST) -> Inbound:
+        def inbound(number: int, kind: FrameKind = FrameKind.REQUEST) -> Inbound:
             head = encode_request(message(), correlation=number, deadline_ms=0, kind=kind)
             return Inbound(peer, decode_frame([head, b"x"]))
 
@@ -327,7 +327,7 @@ async def test_who_comes_when_too_many_wait_is_told_so(tmp_path, monkeypatch) ->
         await until(lambda: len(sent) == 5)
         assert sorted(sent) == [0, 0, *[int(Code.SYSTEM_BUSY)] * 3], "two were admitted"
         sent.clear()
-        carrier._arrived([inbound(9, Kind.ONEWAY), inbound(10, Kind.NOTIFY)])
+        carrier._arrived([inbound(9, FrameKind.ONEWAY), inbound(10, FrameKind.NOTIFY)])
         assert sent == []
 
 

@@ -26,7 +26,7 @@ from kourou.serving.registration import (
     tcp_addresses,
     told_topics,
 )
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 ME = Identity("c", "b", 0, "127.0.0.1:20911", "", {"zmq:internal": "127.0.0.1:20911"})
 TOPICS = [TopicConfig("orders", 4, 4)]
@@ -55,7 +55,7 @@ class NameServer:
         self.changed.set()
         if not self.up:
             raise Unavailable("nobody answers")
-        return Reply(self.code, "", self.header, [])
+        return WireReply(self.code, "", self.header, [])
 
     def close(self) -> None:
         self.closed = True

@@ -27,7 +27,7 @@ from kourou.serving.config import BrokerSettings
 from kourou.serving.network_keys import BrokerRole
 from kourou.serving.store_runtime import StoreRuntime
 from kourou.transport.busy_poll import BusyPoll
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 from kourou.transport.zmq_server import Inbound, ZmqServer
 from kourou_rigs.served_here import ServedHere, served_here
 
@@ -55,7 +55,7 @@ class Running(ServedHere):
     def session(self):
         return self.service._session
 
-    async def send(self, body: bytes) -> Reply:
+    async def send(self, body: bytes) -> WireReply:
         return await self.sent(body)
 
 

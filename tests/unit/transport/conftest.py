@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from kourou.protocol.messages.namesrv import GetKvConfigResponse
-from kourou.protocol.wire.frames import Kind, encode_reply
+from kourou.protocol.wire.frames import FrameKind, encode_reply
 from kourou.protocol.wire.remoting import decode_header
 from kourou.runtime.peer import Peer
 from kourou.transport import tcp_server
@@ -84,7 +84,7 @@ class Host:
         self.batches.append(batch)
         if self.answering:
             for inbound in batch:
-                if inbound.frame.kind is Kind.REQUEST:
+                if inbound.frame.kind is FrameKind.REQUEST:
                     self.answer(inbound)
 
     def answer(self, inbound: Inbound) -> None:

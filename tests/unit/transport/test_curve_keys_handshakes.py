@@ -111,7 +111,7 @@ async def test_a_key_that_is_added_is_let_in_by_the_next_attempt(
     assert len(host.frames) == 1
 
 
-async def test_without_keys_it_is_told_which_to_set(
+async def test_without_keys_the_error_names_which_to_set(
     make_host: Any, connect: Connect, keys: Keys, caplog: pytest.LogCaptureFixture, until: Until
 ) -> None:
     host = make_host(curve=keys.server)

@@ -294,7 +294,7 @@ async def test_a_child_process_never_uses_its_parents_sockets(host: Host) -> Non
     assert (await connection.request(ASK, timeout_ms=PATIENT_MS)).code == 0
 
 
-async def test_who_wants_to_know_is_told_of_each_loss_once(host: Host, until: Until) -> None:
+async def test_each_loss_is_reported_once(host: Host, until: Until) -> None:
     connection = host.connect()
     told: list[str] = []
     connection.on_connected = lambda: told.append("connected")

@@ -32,7 +32,7 @@ def test_a_connection_comes_and_goes(make_socket: Callable[[int], zmq.Socket[byt
     monitor.close()
 
 
-def test_a_refusal_is_told(make_socket: Callable[[int], zmq.Socket[bytes]]) -> None:
+def test_a_refusal_is_reported(make_socket: Callable[[int], zmq.Socket[bytes]]) -> None:
     client = make_socket(zmq.DEALER)
     monitor = ZmqMonitor(client)
     client.connect("tcp://127.0.0.1:1")

@@ -20,7 +20,7 @@ from kourou.protocol.bodies.config_bodies import (
     encode_group_config,
 )
 from kourou.protocol.bodies.lists_body import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     decode_consumer_connection,
     decode_producer_connection,
@@ -57,7 +57,7 @@ from kourou.protocol.messages.offsets import (
     UpdateConsumerOffset,
 )
 
-Connections: TypeAlias = list[Connection]
+Connections: TypeAlias = list[ClientConnection]
 
 TO_THE_END_MS = -1
 """A reset time that means the end of the queue: skip everything."""
@@ -154,7 +154,7 @@ class Groups(AdminApi):
         """
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
-        found: dict[str, Connection] = {}
+        found: dict[str, ClientConnection] = {}
         for reply in await self._answers(addresses, request):
             for member in decode_consumer_connection(body_of(reply)).connections:
                 found.setdefault(member.client_id, member)
@@ -170,7 +170,7 @@ class Groups(AdminApi):
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
         found: ConsumerConnection | None = None
-        members: dict[str, Connection] = {}
+        members: dict[str, ClientConnection] = {}
         for reply in await self._answers(addresses, request):
             told = decode_consumer_connection(body_of(reply))
             found = found or told
@@ -187,7 +187,7 @@ class Groups(AdminApi):
         """
         addresses = (await self._leaders()).values()
         request = GetProducerConnectionList(producer_group=group)
-        found: dict[str, Connection] = {}
+        found: dict[str, ClientConnection] = {}
         for reply in await self._answers(addresses, request):
             for member in decode_producer_connection(body_of(reply)).connections:
                 found.setdefault(member.client_id, member)

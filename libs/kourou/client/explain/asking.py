@@ -27,7 +27,7 @@ from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetHistory
 from kourou.protocol.messages.offsets import QueryConsumerOffset, QueryConsumerOffsetResponse
 from kourou.protocol.messages.pulls import QueryMessage
 from kourou.protocol.request import Request
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -101,7 +101,7 @@ class Asking:
 
     async def ask(
         self, what: str, voice: Voice, request: Request, *, also: Collection[int] = ()
-    ) -> Reply | None:
+    ) -> WireReply | None:
         """Return the reply, or None after an error, which is recorded under `what`."""
         try:
             return await self.reply(voice.address, request, also=also)
@@ -109,7 +109,9 @@ class Asking:
             self.lack(what, error)
             return None
 
-    async def reply(self, address: str, request: Request, *, also: Collection[int] = ()) -> Reply:
+    async def reply(
+        self, address: str, request: Request, *, also: Collection[int] = ()
+    ) -> WireReply:
         """Return the reply, or raise its error."""
         async with self._room:
             return await self.session.connections.ask(

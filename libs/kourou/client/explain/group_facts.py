@@ -39,7 +39,7 @@ from kourou.protocol.messages.groups import (
     GetConsumerRunningInfo,
     GetConsumeStats,
 )
-from kourou.protocol.record.message_trace import Consumed, Consuming, TraceRecord
+from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, TraceRecord
 
 RECORDED_WITHIN_MS = 15_000
 """The time after which progress of a running group is in the history.
@@ -343,7 +343,7 @@ def deliveries_of(trace: Sequence[TraceRecord], group: str) -> tuple[Delivery, .
     ends = {one.request_id: one for one in trace if isinstance(one, Consumed)}
     found: list[Delivery] = []
     for one in trace:
-        if not isinstance(one, Consuming) or one.group != group:
+        if not isinstance(one, ConsumeStarted) or one.group != group:
             continue
         end = ends.get(one.request_id)
         if end is None:

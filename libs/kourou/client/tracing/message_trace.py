@@ -36,7 +36,7 @@ from kourou.model.message import Message, Property, SendResult, SendStatus, SysF
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     ContextCode,
     Published,
     TraceKind,
@@ -359,7 +359,7 @@ class Call:
         """Record the start of the call."""
         for message_id, keys, region, retry_times in self._told:
             self._writer.add(
-                Consuming(
+                ConsumeStarted(
                     timestamp_ms=self._began_ms,
                     region=region,
                     group=self._group,

@@ -26,7 +26,7 @@ from kourou.protocol.bodies.heartbeat_body import (
     decode_subscription_check,
 )
 from kourou.protocol.bodies.lists_body import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
@@ -275,9 +275,9 @@ def _heartbeat(said: HeartbeatBody, by: ReplyTo) -> Heartbeat:
     )
 
 
-def _connections(members: list[Member]) -> list[Connection]:
+def _connections(members: list[Member]) -> list[ClientConnection]:
     return [
-        Connection(
+        ClientConnection(
             client_id=member.client_id,
             client_addr=member.address,
             language=member.language,

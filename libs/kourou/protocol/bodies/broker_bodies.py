@@ -214,7 +214,7 @@ class _AttemptsShape(msgspec.Struct, frozen=True):
     attempts: Annotated[dict[Count, tuple[Attempt, Count]], _Partitions]
 
 
-class Decision(msgspec.Struct, frozen=True):
+class BatchDecision(msgspec.Struct, frozen=True):
     """The winners of a batch: partition -> attempt, and the numbers of their messages by broker."""
 
     winners: Annotated[dict[Count, Attempt], _Partitions] = {}
@@ -222,7 +222,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 _attempts = msgspec.json.Decoder(_AttemptsShape)
-_decision = msgspec.json.Decoder(Decision)
+_decision = msgspec.json.Decoder(BatchDecision)
 
 
 def encode_attempts(attempts: Mapping[int, tuple[str, int]]) -> bytes:
@@ -237,9 +237,9 @@ def decode_attempts(body: Buffer) -> dict[int, tuple[str, int]]:
 
 def encode_decision(winners: Mapping[int, str], counts: Mapping[str, int]) -> bytes:
     """The body of DECIDE_BATCH, of RESOLVE_BATCH and of replies with a decision."""
-    return _encode(Decision(dict(winners), dict(counts)))
+    return _encode(BatchDecision(dict(winners), dict(counts)))
 
 
-def decode_decision(body: Buffer) -> Decision:
+def decode_decision(body: Buffer) -> BatchDecision:
     """The decision in such a body; an empty body has no winners. Raises DecodeError."""
-    return _decode(body, _decision, "decision about a batch") if len(body) else Decision()
+    return _decode(body, _decision, "decision about a batch") if len(body) else BatchDecision()

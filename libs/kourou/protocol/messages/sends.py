@@ -33,7 +33,7 @@ class SendFields(Request, kw_only=True, frozen=True):
     bname: str | None = None
 
 
-SEND_LETTERS = {
+SEND_SHORT_NAMES = {
     "a": "producerGroup",
     "b": "topic",
     "c": "defaultTopic",

@@ -177,7 +177,7 @@ class CheckedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Blank:
+class BlankRecord:
     """A filler that closes a segment."""
 
     size: int
@@ -215,7 +215,9 @@ def verify_parts(view: memoryview, at: int, parts: Parts) -> None:
         raise Corrupt("body checksum: it does not match the body's bytes")
 
 
-def check_record(buf: Buffer, at: int, end: int, position: int | None) -> CheckedRecord | Blank:
+def check_record(
+    buf: Buffer, at: int, end: int, position: int | None
+) -> CheckedRecord | BlankRecord:
     """Check the record at `at`, which must end by `end`; `position` is its expected log position.
 
     Checks magic, every length, the position, the topic's encoding and the checksums. Raises Corrupt
@@ -227,7 +229,7 @@ def check_record(buf: Buffer, at: int, end: int, position: int | None) -> Checke
         if magic == BLANK_MAGIC:
             if not _BLANK.size <= size <= end - at:
                 raise Corrupt(f"size: a filler of {size} bytes does not fit into {end - at}")
-            return Blank(size)
+            return BlankRecord(size)
     parts = parts_of(buf, at, end)
     if position is not None and parts.position != position:
         raise Corrupt(f"position: the record at {position} has position {parts.position}")

@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded(Generic[T]):
+class LoadedConfig(Generic[T]):
     """A table as read. `note` describes problems with the file itself, "" if there are none."""
 
     value: T
@@ -69,7 +69,7 @@ class ConfigFiles:
 
     # -- the tables -------------------------------------------------------------------------------
 
-    def load_topics(self) -> Loaded[TopicTable] | None:
+    def load_topics(self) -> LoadedConfig[TopicTable] | None:
         """The topics; None if there is no file. Raises Corrupt if neither it nor its backup is
         readable.
         """
@@ -79,7 +79,7 @@ class ConfigFiles:
         """Write the topics; False if the file already has them. Raises OSError if writing fails."""
         return self._files.save(TOPICS, encode_topics(table), decode_topics)
 
-    def load_groups(self) -> Loaded[GroupTable] | None:
+    def load_groups(self) -> LoadedConfig[GroupTable] | None:
         """The consumer groups; see `load_topics`."""
         return self._load(GROUPS, decode_groups)
 
@@ -87,7 +87,7 @@ class ConfigFiles:
         """Write the consumer groups; see `save_topics`."""
         return self._files.save(GROUPS, encode_groups(table), decode_groups)
 
-    def load_offsets(self) -> Loaded[Offsets] | None:
+    def load_offsets(self) -> LoadedConfig[Offsets] | None:
         """The progress of consumer groups; see `load_topics`."""
         return self._load(OFFSETS, decode_offsets)
 
@@ -95,7 +95,7 @@ class ConfigFiles:
         """Write the progress of consumer groups; see `save_topics`."""
         return self._files.save(OFFSETS, encode_offsets(offsets), decode_offsets)
 
-    def load_delays(self) -> Loaded[dict[int, int]] | None:
+    def load_delays(self) -> LoadedConfig[dict[int, int]] | None:
         """The progress of the delay levels; see `load_topics`."""
         return self._load(DELAYS, decode_delays)
 
@@ -109,15 +109,15 @@ class ConfigFiles:
 
     # -- external changes -------------------------------------------------------------------------
 
-    def foreign_changes(self) -> list[str]:
+    def external_changes(self) -> list[str]:
         """Names of files that another program wrote or removed since this broker wrote them."""
-        return self._files.foreign(OURS)
+        return self._files.external(OURS)
 
-    def delays_are_foreign(self) -> bool:
+    def delays_are_external(self) -> bool:
         """True if another program wrote or removed the delay levels' progress since this broker
         wrote it.
         """
-        return bool(self._files.foreign([DELAYS]))
+        return bool(self._files.external([DELAYS]))
 
     def acknowledge(self, names: list[str]) -> None:
         """The contents of these files were imported: treat them as written by this broker from now
@@ -127,7 +127,7 @@ class ConfigFiles:
 
     # -- files ------------------------------------------------------------------------------------
 
-    def _load(self, name: str, decode: Callable[[bytes], T]) -> Loaded[T] | None:
+    def _load(self, name: str, decode: Callable[[bytes], T]) -> LoadedConfig[T] | None:
         problems: list[str] = []
         for candidate in (name, name + ".bak"):
             data = self._files.read(candidate)
@@ -137,7 +137,7 @@ class ConfigFiles:
                 problems.append(f"{self._directory / candidate} is empty")
                 continue
             try:
-                return Loaded(decode(data), "; ".join(problems))
+                return LoadedConfig(decode(data), "; ".join(problems))
             except DecodeError as error:
                 problems.append(f"{self._directory / candidate}: {error}")
         if not problems or all(problem.endswith(" is empty") for problem in problems):

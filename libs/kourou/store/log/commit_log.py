@@ -50,11 +50,11 @@ class Staging:
         return self._unmade + len(self._free)
 
     @property
-    def lent_count(self) -> int:
+    def leased_count(self) -> int:
         """The number of assigned buffers."""
         return len(self._buffers)
 
-    def lend(self, start: int) -> bool:
+    def lease(self, start: int) -> bool:
         """Ensure that the segment at position `start` has a buffer; False if none is free.
 
         Raises MemoryError or OSError if the machine has no memory for it.
@@ -210,7 +210,7 @@ class CommitLog:
         has.
         """
         staging = self._staging
-        return staging is not None and not staging.free_count and staging.lent_count > 1
+        return staging is not None and not staging.free_count and staging.leased_count > 1
 
     @property
     def segments(self) -> list[Segment]:
@@ -334,12 +334,12 @@ class CommitLog:
 
     def _stage(self, staging: Staging, segment: Segment, data: Buffer, at: int) -> None:
         try:
-            if not staging.lend(segment.start):
+            if not staging.lease(segment.start):
                 # All buffers wait to be written: write them here, which frees all but the newest
                 # one.
                 self.write_out()
-                lent = staging.lend(segment.start)
-                assert lent, (segment.start, staging.lent_count)
+                leased = staging.lease(segment.start)
+                assert leased, (segment.start, staging.leased_count)
         except (OSError, MemoryError) as error:
             raise self._fail(f"no memory for what is appended at {at}: {error}") from error
         assert at + len(data) <= segment.end, (at, len(data))
@@ -397,7 +397,7 @@ class CommitLog:
         """Fence the log because another part of the store failed; returns the error to raise."""
         return self._fail(reason)
 
-    def mend(self, data: Buffer, position: int) -> None:
+    def overwrite_damaged(self, data: Buffer, position: int) -> None:
         """Write good bytes over damaged ones, durably. Raises StoreFaulted."""
         self._check_fault()
         segment = self._segments[position - position % self.segment_size]

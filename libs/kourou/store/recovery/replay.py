@@ -101,8 +101,8 @@ def claim_at(log: CommitLog, at: int, end: int) -> Claim | None:
     If the damage is in its size, the record is assumed to extend up to `end`.
     """
     view = log.view_segment(at)
-    told = int.from_bytes(view[:4], "big")
-    for size in (told, end - at):
+    stated = int.from_bytes(view[:4], "big")
+    for size in (stated, end - at):
         if not RECORD_FIXED_BYTES <= size <= min(len(view), end - at):
             continue
         raw = _SIZE_MAGIC.pack(size, MAGIC) + bytes(view[_SIZE_MAGIC.size : size])

@@ -22,14 +22,14 @@ from kourou.store.disk import FULL, Buffer, Disk, File, as_store_error
 from kourou.store.log.quarantine import Region, save_quarantine
 from kourou.store.log.reads import Reads
 from kourou.store.paths import StorePaths, file_name
-from kourou.store.recovery.recover import Parts
+from kourou.store.recovery.recover import StoreParts
 from kourou.store.recovery.replay import is_boundary
 from kourou.store.recovery.restart import intend_to_begin
 from kourou.store.recovery.scan import damage_at, good_run
 from kourou.store.replica.chunks import (
     HEAD_BYTES,
-    Chunk,
     LastRun,
+    StoredChunk,
     check_chunk,
     filler_end,
     read_good,
@@ -127,7 +127,7 @@ _JOINED_BYTES_MAX = 1 << 20
 """Up to this size pieces are copied into one: the copy is cheaper than separate projections."""
 
 
-class Piece(NamedTuple):
+class RecentRecords(NamedTuple):
     """Records in one piece, with nothing else between the log position `start` and them.
 
     `end` is the position after the last one.
@@ -147,7 +147,7 @@ class FreshAppends:
     """
 
     def __init__(self) -> None:
-        self._pieces: list[Piece] = []
+        self._pieces: list[RecentRecords] = []
 
     def note(
         self, start: int, pieces: Sequence[tuple[int, Buffer]], records: RecordColumns | None
@@ -158,16 +158,18 @@ class FreshAppends:
         """
         if len(pieces) == 1 and len(self._pieces) < _PIECES_MAX:
             position, data = pieces[0]
-            self._pieces.append(Piece(start, records or scan(data), data, position + len(data)))
+            self._pieces.append(
+                RecentRecords(start, records or scan(data), data, position + len(data))
+            )
 
-    def take(self) -> Iterator[Piece]:
+    def take(self) -> Iterator[RecentRecords]:
         """Remove and yield all pieces; adjacent ones are joined."""
         pieces, self._pieces = self._pieces, []
         return _in_few(pieces)
 
 
-def _in_few(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    group: list[Piece] = []
+def _in_few(pieces: Sequence[RecentRecords]) -> Iterator[RecentRecords]:
+    group: list[RecentRecords] = []
     size = 0
     for piece in pieces:
         length = len(piece.data)
@@ -180,18 +182,18 @@ def _in_few(pieces: Sequence[Piece]) -> Iterator[Piece]:
         yield _joined(group)
 
 
-def _joined(pieces: Sequence[Piece]) -> Piece:
+def _joined(pieces: Sequence[RecentRecords]) -> RecentRecords:
     """Join adjacent pieces into one."""
     if len(pieces) == 1:
         return pieces[0]
     data = b"".join([piece.data for piece in pieces])
-    return Piece(pieces[0].start, scan(data), data, pieces[-1].end)
+    return RecentRecords(pieces[0].start, scan(data), data, pieces[-1].end)
 
 
 class Copies(Reads):
     """Adds to `Reads` what replicas exchange."""
 
-    def __init__(self, disk: Disk, paths: StorePaths, parts: Parts, recent_bytes: int) -> None:
+    def __init__(self, disk: Disk, paths: StorePaths, parts: StoreParts, recent_bytes: int) -> None:
         super().__init__(parts.log, parts.queues, parts.index, parts.quarantine, recent_bytes)
         self.paths = paths
         self._disk = disk
@@ -237,7 +239,7 @@ class Copies(Reads):
 
     # -- out of the log ---------------------------------------------------------------------------
 
-    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> StoredChunk:
         """Whole records from `position` on, below `limit`; see kourou.store.replica.chunks.
 
         Both must be record boundaries. Damaged data is returned in separate chunks, which say so
@@ -253,7 +255,9 @@ class Copies(Reads):
         region = self._quarantine.at(position) or self._find_damage(position, limit)
         segment_end = position - position % log.segment_size + log.segment_size
         end = min(region.end, limit, segment_end, position + max_bytes)
-        return Chunk(position, log.view(position, end - position), end, region.reason or "damaged")
+        return StoredChunk(
+            position, log.view(position, end - position), end, region.reason or "damaged"
+        )
 
     def _met_damage(self, positions: Sequence[int]) -> None:
         """Record damage that a reader found, because other replicas may have good bytes for it.
@@ -350,7 +354,7 @@ class Copies(Reads):
             raise DiskFull(
                 "the queues lag behind the log; the repair is retried when they have caught up"
             )
-        self._log.mend(data, position)
+        self._log.overwrite_damaged(data, position)
         self._dispatcher.dispatch(checked.records)
         self._queues.flush_all()
         self._quarantine.remove(position, checked.end)

@@ -16,7 +16,7 @@ from kourou.model.subscription import (
 from kourou.model.topic import DataVersion, MessageQueue
 from kourou.protocol.bodies.config_bodies import decode_group_config, encode_group_configs
 from kourou.protocol.bodies.lists_body import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     encode_consumer_connection,
@@ -91,8 +91,8 @@ async def test_listing_joins_brokers(cluster, broker, mq):
 @pytest.mark.feature("F363")
 async def test_who_is_there(cluster, broker, mq):
     other = cluster.broker("broker-b")
-    me = Connection(client_id="me", client_addr="1.1.1.1:5", language="PYTHON", version=401)
-    you = Connection(client_id="you", client_addr="1.1.1.2:5", language="JAVA", version=401)
+    me = ClientConnection(client_id="me", client_addr="1.1.1.1:5", language="PYTHON", version=401)
+    you = ClientConnection(client_id="you", client_addr="1.1.1.2:5", language="JAVA", version=401)
     for one, found in ((broker, [you, me]), (other, [me])):
         consumers = ConsumerConnection(
             connections=found,
@@ -164,7 +164,7 @@ async def test_connections_over_all_brokers(cluster, broker, mq):
     second = cluster.broker("broker-b")
     wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
     for one, name in ((broker, "c1"), (second, "c2")):
-        told = ConsumerConnection([Connection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
+        told = ConsumerConnection([ClientConnection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
         answering(one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(told))})
     found = await mq.admin.groups.connections("g")
     assert [one.client_id for one in found.connections] == ["c1", "c2"]

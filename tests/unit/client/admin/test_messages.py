@@ -22,7 +22,7 @@ from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, View
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     ContextCode,
     encode_record,
     keys_of,
@@ -219,8 +219,8 @@ async def test_looking_into_a_queue(broker, mq):
 async def test_the_trace_of_a_message_in_order(cluster, broker, mq):
     cluster.topics["RMQ_SYS_TRACE_TOPIC"] = (1, 1)
     after = Consumed("q", "ID1", 3, True, "k", ContextCode.SUCCESS, 20, "g")
-    before = Consuming(10, "", "g", "q", "ID1", 0, "k")
-    other = Consuming(10, "", "g", "q", "ID2", 0, "ID1")
+    before = ConsumeStarted(10, "", "g", "q", "ID1", 0, "k")
+    other = ConsumeStarted(10, "", "g", "q", "ID2", 0, "ID1")
     for record in (after, before, other):
         body = encode_record(record).encode()
         await mq.send("RMQ_SYS_TRACE_TOPIC", body, keys=list(keys_of(record)))

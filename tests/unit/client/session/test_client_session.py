@@ -18,7 +18,7 @@ from kourou.protocol.messages.groups import (
     NotifyConsumerIdsChanged,
 )
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
-from kourou.protocol.wire.frames import Kind
+from kourou.protocol.wire.frames import FrameKind
 from kourou_rigs.wire_broker import Answer
 
 
@@ -135,13 +135,13 @@ async def test_requests_a_client_does_not_answer_are_declined(cluster, broker, s
         await session.join(member)
         session.connections.to(broker.address)
         [wire] = cluster.wires_to(broker)
-        wire.hear(GetAllTopicConfig(), kind=Kind.REQUEST)
+        wire.hear(GetAllTopicConfig(), kind=FrameKind.REQUEST)
         wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
         await member.heard.wait()
         return wire.replies[0]
 
     reply = await on_io(session, work)
-    assert (reply.kind, reply.code) == (Kind.REPLY, Code.REQUEST_CODE_NOT_SUPPORTED)
+    assert (reply.kind, reply.code) == (FrameKind.REPLY, Code.REQUEST_CODE_NOT_SUPPORTED)
 
 
 async def test_nonsense_from_a_broker_is_logged_and_survived(cluster, broker, session, caplog):

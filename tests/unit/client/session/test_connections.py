@@ -116,7 +116,7 @@ async def test_only_on_an_applications_own_loop_replies_are_looked_for(monkeypat
     """A thread that looks would take the interpreter from those who wait for it."""
     dialled = []
     monkeypatch.setattr(
-        connections_module, "ZmqConnection", lambda *_, patience, **__: dialled.append(patience)
+        connections_module, "ZmqConnection", lambda *_, timeouts, **__: dialled.append(timeouts)
     )
     dial = zmq_dial(SystemClock(), busy_poll_us=123)
 

@@ -39,17 +39,17 @@ def on_disk(disk: SimDisk, start: int = 0) -> bytes:
 
 def test_the_buffer_given_back_last_is_lent_first() -> None:
     staging = Staging(3, SIZE)
-    assert staging.lend(0)
+    assert staging.lease(0)
     staging.put(b"old bytes", 0)
-    assert staging.lend(SIZE)
+    assert staging.lease(SIZE)
     staging.give_back(SIZE)
-    assert (staging.free_count, staging.lent_count) == (2, 1)
-    assert staging.lend(2 * SIZE)
+    assert (staging.free_count, staging.leased_count) == (2, 1)
+    assert staging.lease(2 * SIZE)
     staging.put(b"new", 2 * SIZE)
     assert bytes(staging.take(2 * SIZE, 3 * SIZE)) == b"new", "nothing of what it held before"
-    assert staging.lend(3 * SIZE)
-    assert not staging.lend(4 * SIZE)
-    assert staging.lend(3 * SIZE), "a segment keeps its buffer"
+    assert staging.lease(3 * SIZE)
+    assert not staging.lease(4 * SIZE)
+    assert staging.lease(3 * SIZE), "a segment keeps its buffer"
 
 
 @pytest.mark.feature("F102", "F107")

@@ -71,7 +71,7 @@ def test_a_hole_left_by_a_power_loss_ends_the_run_behind_which_nothing_is_believ
         assert data_end(array_of(units), below)[0] == below // 100
 
 
-def test_disorder_in_clean_files_is_told():
+def test_disorder_in_clean_files_is_reported():
     units = build([True] * 50)
     units[48]["position"] = 1
     end, problem = data_end(array_of(units), None)

@@ -104,13 +104,13 @@ def test_units_and_entries_of_a_batch():
     assert made.dispatcher.end == run.end
 
 
-def test_the_queues_that_grew_are_told():
+def test_the_queues_that_advanced_are_reported():
     run = RecordRun()
     for number in range(20):
         run.add("TopicA", number % 2, tag="x" if number % 4 < 2 else "y")
     made = Projections()
-    grown = made.dispatcher.dispatch(run.columns(0, 12))
-    assert [(g.topic, g.queue_id, g.first_offset, g.max_offset) for g in grown] == [
+    advanced = made.dispatcher.dispatch(run.columns(0, 12))
+    assert [(g.topic, g.queue_id, g.first_offset, g.max_offset) for g in advanced] == [
         ("TopicA", 0, 0, 6),
         ("TopicA", 1, 0, 6),
     ]
@@ -261,8 +261,8 @@ def test_a_batch_may_overlap_what_is_there():
         run.add("TopicA", number % 2, unique_key=f"k{number}")
     made = Projections()
     made.dispatcher.dispatch(run.columns(0, 17))
-    grown = made.dispatcher.dispatch(run.columns(5, 30))
-    assert [(g.first_offset, g.max_offset) for g in grown] == [(8, 15), (9, 15)]
+    advanced = made.dispatcher.dispatch(run.columns(5, 30))
+    assert [(g.first_offset, g.max_offset) for g in advanced] == [(8, 15), (9, 15)]
     made.dispatcher.dispatch(run.columns(0, 40))
     wanted = Projections()
     wanted.dispatcher.dispatch(run.columns())
@@ -391,7 +391,7 @@ def test_without_an_index_only_queues_are_written():
     made.dispatcher.catch_up_index(run.columns(), run.end)
 
 
-def test_a_failed_flush_is_told():
+def test_a_failed_flush_is_reported():
     made = Projections()
     made.dispatcher.dispatch(mixed_run(5).columns())
     made.disk.fail_sync(1)

@@ -51,7 +51,7 @@ def test_a_lost_checkpoint_says_nothing(disk: SimDisk) -> None:
     assert look_for_signs(disk, PATHS) == Signs()
 
 
-def test_without_our_points_nothing_can_be_told(disk: SimDisk) -> None:
+def test_without_our_points_nothing_can_be_decided(disk: SimDisk) -> None:
     disk.unlink(PATHS.recovery_point)
     assert look_for_signs(disk, PATHS) == Signs()
 

@@ -58,8 +58,8 @@ def test_projections_are_the_same_whether_the_log_is_read_again_or_not(
             store.append([(position, data)], [], writer._end, records)
             if not fresh:
                 store._fresh.take()
-            grown = store.dispatch()
-            assert sum(one.max_offset - one.first_offset for one in grown) == count
+            advanced = store.dispatch()
+            assert sum(one.max_offset - one.first_offset for one in advanced) == count
         assert bool(read_again) is not fresh
         store.flush()
         store.checkpoint()
@@ -76,8 +76,8 @@ def test_what_lies_before_is_projected_first(tmp_path) -> None:
     writer.write(drafts(1), dispatch=False)
     store._fresh.take()
     writer.write(drafts(1, 1), dispatch=False)
-    grown = store.dispatch()
-    assert [(one.topic, one.queue_id) for one in grown] == [("Topic0", 0), ("Topic1", 1)]
+    advanced = store.dispatch()
+    assert [(one.topic, one.queue_id) for one in advanced] == [("Topic0", 0), ("Topic1", 1)]
     assert store.dispatch_behind_bytes == 0
     store.close()
 
@@ -93,8 +93,8 @@ def test_the_records_of_a_piece_are_projected_without_reading_the_log(
     ((_, _, position),) = writer._runs
     data = b"".join(item.record for item in written)
     store.append([(position, data)], [], writer._end)
-    grown = store.dispatch()
-    assert sum(one.max_offset - one.first_offset for one in grown) == count
+    advanced = store.dispatch()
+    assert sum(one.max_offset - one.first_offset for one in advanced) == count
     assert store.dispatched == writer._end
     store.close()
 
