@@ -29,14 +29,18 @@ from kourou import Client, ConsumerSettings, ReceivedMessage
 from kourou.client.producer.drafts import Drafting, Place
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import Code
-from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.all_bodies import decode_heartbeat, encode_consumer_ids, encode_topic_route
-from kourou.protocol.messages import membership, namesrv, offsets, pulling, sending
+from kourou.model.topic import BrokerData, QueueData, TopicRoute
+from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
+from kourou.protocol.bodies.lists_body import encode_consumer_ids
+from kourou.protocol.bodies.route_bodies import encode_topic_route
+from kourou.protocol.messages import groups, namesrv, offsets, pulls
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
-from kourou.protocol.record.message_record import encode_host, stamp
+from kourou.protocol.record.message_record import stamp
 from kourou.protocol.request import Request, Response
-from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
+from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
 from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
@@ -70,33 +74,33 @@ class Server:
         for one in inbound:
             frame = one.frame
             code, header, body = self.answer(decode_request(frame), frame.body)
-            if frame.kind is Kind.REQUEST:
+            if frame.kind is FrameKind.REQUEST:
                 head = encode_reply(frame.correlation, code, "", header)
                 self.server.send(one.peer, [head, body] if body else [head])
 
     def answer(self, request: Request, body: list[Buffer]) -> tuple[int, Response | None, bytes]:
-        if isinstance(request, sending.SendRecords):
+        if isinstance(request, SendRecords):
             targets = len(request.targets)
             first = self.next_offset
             self.next_offset += len(request.sizes) // 4
-            header = sending.SendRecordsResponse(
+            header = SendRecordsResponse(
                 target_codes=[0] * targets,
                 target_remarks=[""] * targets,
                 target_offsets=[first] * targets,
                 runs=[(0, first * 1200)],
             )
             return 0, header, b""
-        if isinstance(request, pulling.PullMessage):
+        if isinstance(request, pulls.PullMessage):
             return self.pull(request)
         if isinstance(request, namesrv.GetRouteInfoByTopic):
             route = TopicRoute(
                 (BrokerData("c", "b", {0: self.address}),), (QueueData("b", QUEUES, QUEUES, 6),)
             )
             return 0, None, encode_topic_route(route)
-        if isinstance(request, membership.HeartBeat):
+        if isinstance(request, groups.HeartBeat):
             self.ids.append(decode_heartbeat(body[0]).client_id)
             return 0, None, b""
-        if isinstance(request, membership.GetConsumerListByGroup):
+        if isinstance(request, groups.GetConsumerListByGroup):
             return 0, None, encode_consumer_ids(self.ids)
         if isinstance(request, offsets.GetMinOffset):
             return 0, offsets.GetMinOffsetResponse(offset=0), b""
@@ -104,14 +108,14 @@ class Server:
             return Code.QUERY_NOT_FOUND, None, b""
         return 0, None, b""
 
-    def pull(self, request: pulling.PullMessage) -> tuple[int, Response | None, bytes]:
+    def pull(self, request: pulls.PullMessage) -> tuple[int, Response | None, bytes]:
         """Return the requested number of records from the requested offset; results are cached."""
         count = request.max_msg_nums
         key = (request.queue_id, request.queue_offset, count)
         body = self.cache.get(key)
         if body is None:
             body = self.cache[key] = prepared(*key)
-        place = pulling.PullResponse(
+        place = pulls.PullResponse(
             suggest_which_broker_id=0,
             next_begin_offset=request.queue_offset + count,
             min_offset=0,

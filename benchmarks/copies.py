@@ -28,20 +28,21 @@ from typing import Any
 
 import numpy as np
 import uvloop
-
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRecords, Target
+
 from kourou.engine.ports import QueueRead
 from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.sends.appends import Appends
 from kourou.errors import Code
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendRecords, Target
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 from kourou.transport.remoting_client import RemotingConnection
-from kourou.transport.remoting_link import RemotingLink
+from kourou.transport.remoting_server import RemotingLink
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmtp import JOIN_BYTES, ZmtpLink

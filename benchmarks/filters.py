@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kourou.engine.ports import ANYWHERE
 from kourou.filtering.sql import sql_filter
-from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.properties import encode_properties
 from kourou.store.real_disk import RealDisk

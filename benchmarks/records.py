@@ -17,10 +17,11 @@ from collections.abc import Callable
 import numpy as np
 
 from kourou.protocol import kernel
-from kourou.protocol.record.batch import check_drafts, scan, verify_batch
-from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.columns import check_drafts, scan, verify_batch
+from kourou.protocol.record.hashes import java_hash
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
-from kourou.protocol.record.message_record import decode_many, encode_draft, encode_host
+from kourou.protocol.record.message_record import decode_many, encode_draft
 from kourou.protocol.record.properties import encode_properties
 
 HOST = encode_host(("127.0.0.1", 10911))

@@ -18,8 +18,7 @@ from kourou.client.settings.client_settings import (
     ConsumerSettings,
     ProducerSettings,
 )
-from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
-from kourou.model.message import Message
+from kourou.model.message import DELAY_LEVELS, Message, parse_delay_levels
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou_bench.driving import (
     BODIES,

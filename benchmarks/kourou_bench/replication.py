@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kourou.errors import ConfigError
-from kourou.protocol.bodies.replicas_body import ReplicasView
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou_bench.figures import Figure
 from kourou_bench.rows import Name
 

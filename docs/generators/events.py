@@ -17,7 +17,7 @@ from generators.tables import anchor, code, document, head, link, paragraph, pro
 from kourou.events import control_events as events
 from kourou.events.control_events import KnownEvent, UnreadSpan
 from kourou.model.filter import FilterState, FilterVersion
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
 SOURCE = "libs/kourou/events/control_events.py"

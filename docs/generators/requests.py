@@ -18,7 +18,7 @@ from generators.tables import code, document, head, link, paragraph, prose, tabl
 
 from kourou.errors import Code
 from kourou.protocol import table as request_table
-from kourou.protocol.messages.sending import SEND_LETTERS, Target
+from kourou.protocol.messages.sends import SEND_SHORT_NAMES, Target
 from kourou.protocol.request import Body, Header, Int32, Int64, RequestSpec
 from kourou.protocol.table import REQUESTS
 
@@ -142,7 +142,7 @@ def _facts(spec: RequestSpec) -> Iterator[str]:
     others = sorted(spec.answers - set(GENERAL))
     if others:
         yield f"other answers: {', '.join(map(_answer, others))}"
-    if spec.letters:
+    if spec.short_names:
         yield f"in RocketMQ's frames its field names are {link('single letters', LETTERS)}"
 
 
@@ -221,9 +221,10 @@ def _plural(hint: Any) -> str:
 
 def _letters() -> Iterable[str]:
     yield from (f"## {LETTERS}", "")
-    names = ", ".join(spec.name for _, spec in sorted(REQUESTS.items()) if spec.letters)
+    names = ", ".join(spec.name for _, spec in sorted(REQUESTS.items()) if spec.short_names)
     yield f"Field names of {names} in RocketMQ's frames:"
     yield ""
     yield from table(
-        ("letter", "field"), [(code(letter), code(name)) for letter, name in SEND_LETTERS.items()]
+        ("letter", "field"),
+        [(code(short_name), code(name)) for short_name, name in SEND_SHORT_NAMES.items()],
     )

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from kourou.model.message import Message as Message
     from kourou.model.message import SendResult as SendResult
     from kourou.model.message import SendStatus as SendStatus
-    from kourou.model.queue import MessageQueue as MessageQueue
     from kourou.model.subscription import ConsumeFromWhere as ConsumeFromWhere
     from kourou.model.subscription import MessageModel as MessageModel
+    from kourou.model.topic import MessageQueue as MessageQueue
     from kourou.model.transaction import TransactionState as TransactionState
 
 _HOMES = {
@@ -60,7 +60,7 @@ _HOMES = {
     "Message": "kourou.model.message",
     "SendResult": "kourou.model.message",
     "SendStatus": "kourou.model.message",
-    "MessageQueue": "kourou.model.queue",
+    "MessageQueue": "kourou.model.topic",
     "ConsumeFromWhere": "kourou.model.subscription",
     "MessageModel": "kourou.model.subscription",
     "TransactionState": "kourou.model.transaction",

@@ -17,7 +17,7 @@ from kourou.engine.delays.progress import Progress, decode_progress, progress_dr
 from kourou.events.control_events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.protocol import kernel
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.record.hashing import index_hash, tags_code
+from kourou.protocol.record.hashes import index_hash, tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.wire.frames import decode_frame, decode_reply, decode_request, encode_request
@@ -27,7 +27,7 @@ from kourou.store.config.config_json import encode_offsets
 from kourou.store.config.sealed_file import seal
 from kourou.store.config.shared_files import SharedFiles
 from kourou.store.disk import write_atomically
-from kourou.store.index.index_layout import IndexHeader
+from kourou.store.index.index_file import IndexHeader
 from kourou.store.log.quarantine import Region, load_quarantine
 from kourou.store.log.segment import Segment
 from kourou.store.log.verified import check_stored

@@ -23,7 +23,7 @@ from kourou.errors import KourouError
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.protocol import kernel_python
 from kourou.protocol.kernel_python import FIELDS
-from kourou.protocol.record.batch_body import encode_batch
+from kourou.protocol.record.layout import encode_batch
 
 HOSTS = (bytes(range(8)), bytes(range(20)))
 LABELS = (

@@ -15,28 +15,38 @@ import pytest
 from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import AUTO_CREATE_TOPIC
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
-    ConsumerData,
-    HeartbeatBody,
-    decode_consume_stats,
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.bodies.lists_body import (
+    LockBatch,
     decode_consumer_ids,
+    decode_locked_queues,
+    encode_lock_batch,
+)
+from kourou.protocol.bodies.statistics_bodies import (
+    decode_consume_stats,
     decode_offset_table,
     decode_topic_stats,
-    encode_heartbeat,
 )
-from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
-from kourou.protocol.messages import groups, membership, offsets, pulling, queries, sending
-from kourou.protocol.messages.filter_server import PutFilter
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
-from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
-from kourou.protocol.messages.topics import (
+from kourou.protocol.messages import groups, offsets, pulls
+from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
 )
+from kourou.protocol.messages.filter_server import PutFilter
+from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.sends import (
+    ConsumerSendMsgBack,
+    PushReplyMessageToClient,
+    SendMessage,
+    SendRecords,
+    SendReplyMessage,
+    Target,
+)
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Request
 from kourou_rigs.wire_broker import Answer, WireBroker
@@ -96,9 +106,9 @@ class Caller:
         data = [ConsumerData(group=consumer)] if consumer else []
         producers = (producer,) if producer else ()
         body = encode_heartbeat(HeartbeatBody(self.client_id, producers, tuple(data)))
-        assert self.ask(membership.HeartBeat(), body).code == 0
+        assert self.ask(groups.HeartBeat(), body).code == 0
 
-    def send(self, *bodies: bytes, queue_id: int = 0, **properties: str) -> sending.SendRecords:
+    def send(self, *bodies: bytes, queue_id: int = 0, **properties: str) -> SendRecords:
         """Send some messages to a queue of T; what is expected of all of them holds."""
         request, frame = sends([("T", queue_id)], [(0, body) for body in bodies], **properties)
         answer = self.ask(request, frame)
@@ -108,7 +118,7 @@ class Caller:
 
 def sends(
     targets: list[tuple[str, int]], messages: list[tuple[int, bytes]], **properties: str
-) -> tuple[sending.SendRecords, bytes]:
+) -> tuple[SendRecords, bytes]:
     """A frame with messages, each for the target of its number."""
     drafts = [
         encode_draft(
@@ -121,8 +131,8 @@ def sends(
         )
         for target, body in messages
     ]
-    request = sending.SendRecords(
-        targets=[sending.Target(*target) for target in targets],
+    request = SendRecords(
+        targets=[Target(*target) for target in targets],
         target_of=b"".join(target.to_bytes(2, "little") for target, _ in messages),
         sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
         producer_group="p",
@@ -132,15 +142,15 @@ def sends(
     return request, b"".join(drafts)
 
 
-def single(topic: str, **fields: Any) -> sending.SendMessage:
+def single(topic: str, **fields: Any) -> SendMessage:
     values: dict[str, Any] = {"queue_id": 0, "born_timestamp": 1, **fields}
-    return sending.SendMessage(producer_group="p", topic=topic, **values)
+    return SendMessage(producer_group="p", topic=topic, **values)
 
 
 def pull(offset: int, *, hold_ms: int = 0, count: int = 32, topic: str = "T") -> Request:
-    return pulling.PullMessage(
+    return pulls.PullMessage(
         consumer_group="g", topic=topic, queue_id=0, queue_offset=offset, max_msg_nums=count,
-        sys_flag=int(pulling.PullFlag.SUBSCRIPTION | (pulling.PullFlag.SUSPEND * bool(hold_ms))),
+        sys_flag=int(pulls.PullFlag.SUBSCRIPTION | (pulls.PullFlag.SUSPEND * bool(hold_ms))),
         suspend_timeout_millis=hold_ms, subscription="*", max_msg_bytes=1 << 20,
     )  # fmt: skip
 
@@ -251,9 +261,9 @@ async def test_a_hold_ends_when_its_time_is_up(one):
 
 async def test_who_names_a_filter_in_python_is_refused(one):
     one.beat(consumer="g")
-    asked = pulling.PullMessage(
+    asked = pulls.PullMessage(
         consumer_group="g", topic="T", queue_id=0, queue_offset=0, max_msg_nums=1,
-        sys_flag=int(pulling.PullFlag.CLASS_FILTER | pulling.PullFlag.SUBSCRIPTION),
+        sys_flag=int(pulls.PullFlag.CLASS_FILTER | pulls.PullFlag.SUBSCRIPTION),
         subscription="third",
     )  # fmt: skip
     assert one.ask(asked).code == Code.SYSTEM_ERROR
@@ -264,18 +274,18 @@ async def test_who_names_a_filter_in_python_is_refused(one):
 
 @pytest.mark.feature("F202", "F316", "F301")
 async def test_members_come_and_go_and_the_others_hear_of_it(one, other):
-    asked = membership.GetConsumerListByGroup(consumer_group="g")
+    asked = groups.GetConsumerListByGroup(consumer_group="g")
     assert one.ask(asked).code == Code.SYSTEM_ERROR, "a group without members"
     one.beat(consumer="g")
     one.notices()
     other.beat(consumer="g")
-    assert one.notices() == [membership.NotifyConsumerIdsChanged]
+    assert one.notices() == [groups.NotifyConsumerIdsChanged]
     assert sorted(decode_consumer_ids(one.ask(asked).body)) == ["client-1", "client-2"]
     one.beat(consumer="g")
     assert one.notices() == [], "the same member again is no news"
-    left = membership.UnregisterClient(client_id="client-2", consumer_group="g")
+    left = groups.UnregisterClient(client_id="client-2", consumer_group="g")
     assert other.ask(left).code == 0
-    assert one.notices() == [membership.NotifyConsumerIdsChanged]
+    assert one.notices() == [groups.NotifyConsumerIdsChanged]
     assert decode_consumer_ids(one.ask(asked).body) == ["client-1"]
 
 
@@ -288,7 +298,7 @@ async def test_a_group_has_a_retry_topic_from_its_first_beat_on(one):
 async def test_producers_are_known_until_they_leave(one):
     one.beat(producer="p")
     assert one.broker.producers == {"p"}
-    one.ask(membership.UnregisterClient(client_id="client-1", producer_group="p"))
+    one.ask(groups.UnregisterClient(client_id="client-1", producer_group="p"))
     assert (one.broker.producers, one.broker.left) == (set(), [("client-1", "p")])
 
 
@@ -310,7 +320,7 @@ async def test_a_queue_has_one_owner_in_a_group(one, other):
     other.notices()
     given = encode_lock_batch(LockBatch("g", "client-1", (queues[0],)))
     assert one.ask(UnlockBatchMq(), given).code == 0
-    assert other.notices() == [membership.NotifyConsumerIdsChanged], "it may have the queue now"
+    assert other.notices() == [groups.NotifyConsumerIdsChanged], "it may have the queue now"
     assert lock(other, queues[0]) == (queues[0],)
 
 
@@ -382,8 +392,8 @@ async def test_a_group_is_moved_and_its_members_hear_of_it(one):
 # -- what was not consumed ------------------------------------------------------------------------
 
 
-def back(message: StoredMessage, level: int = 0, **fields: Any) -> sending.ConsumerSendMsgBack:
-    return sending.ConsumerSendMsgBack(
+def back(message: StoredMessage, level: int = 0, **fields: Any) -> ConsumerSendMsgBack:
+    return ConsumerSendMsgBack(
         offset=message.position, group="g", delay_level=level, origin_topic="T", **fields
     )
 
@@ -423,7 +433,7 @@ async def test_a_group_has_sixteen_retries_and_a_level_below_zero_none(one):
 
 async def test_nothing_is_taken_back_from_where_no_message_is(one):
     one.beat(consumer="g")
-    lost = sending.ConsumerSendMsgBack(offset=7, group="g", delay_level=0)
+    lost = ConsumerSendMsgBack(offset=7, group="g", delay_level=0)
     assert one.ask(lost).code == Code.SYSTEM_ERROR
 
 
@@ -442,13 +452,13 @@ async def test_who_sends_a_retry_itself_cannot_exceed_the_number(one):
 async def test_messages_are_found_by_place_and_by_key(one):
     one.send(b"0", b"1", KEYS="k1 k2")
     second = one.broker.stored("T")[1]
-    seen = one.ask(queries.ViewMessageById(offset=second.position))
+    seen = one.ask(pulls.ViewMessageById(offset=second.position))
     assert decode_record(seen.body).body == b"1"
-    assert one.ask(queries.ViewMessageById(offset=7)).code == Code.SYSTEM_ERROR
+    assert one.ask(pulls.ViewMessageById(offset=7)).code == Code.SYSTEM_ERROR
 
     def by_key(key: str) -> Answer:
         return one.ask(
-            queries.QueryMessage(
+            pulls.QueryMessage(
                 topic="T", key=key, max_num=10, begin_timestamp=0, end_timestamp=2**62
             )
         )

@@ -35,9 +35,9 @@ from kourou.events.control_events import (
 from kourou.eventstore.database import sqlite_url
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.history_body import EventView, decode_event_views
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 from kourou_rigs.postgres import PostgresServer
 
 ORDERS = TopicConfig("orders", 4, 4)

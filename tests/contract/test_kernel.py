@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kourou.errors import ConfigError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX, SEGMENT_TAIL_BYTES
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SysFlag
 from kourou.protocol import kernel, kernel_python
 from kourou.protocol.kernel_python import (
     BAD,
@@ -30,9 +30,15 @@ from kourou.protocol.kernel_python import (
     TOO_MANY_BYTES,
     WHOLE,
 )
-from kourou.protocol.record.batch_body import encode_batch, split_batch
-from kourou.protocol.record.hashing import index_hash, java_hash
-from kourou.protocol.record.layout import STORE_V6, encode_host, masked_crc, parts_of
+from kourou.protocol.record.hashes import index_hash, java_hash
+from kourou.protocol.record.layout import (
+    STORE_V6,
+    encode_batch,
+    encode_host,
+    masked_crc,
+    parts_of,
+    split_batch,
+)
 from kourou.protocol.record.message_record import check_record, encode_draft, stamp
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
 

@@ -14,7 +14,7 @@ import zmq
 from kourou.runtime.peer import Peer
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
-from kourou.transport.remoting_link import RemotingLink
+from kourou.transport.remoting_server import RemotingLink
 from kourou.transport.zmq_socket import COPY_BELOW_BYTES, NOBLOCK, SNDMORE, open_router, send_parts
 from kourou_rigs.store import Draft, StoreWriter, small_settings
 

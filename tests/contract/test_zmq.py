@@ -16,7 +16,7 @@ from kourou.protocol.messages.namesrv import (
 )
 from kourou.protocol.wire.frames import (
     Frame,
-    Kind,
+    FrameKind,
     decode_frame,
     decode_reply,
     decode_request,
@@ -25,8 +25,8 @@ from kourou.protocol.wire.frames import (
 )
 from kourou.runtime.peer import Peer
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou.transport.zmq_socket import process_context
 
 ASK = GetKvConfig(namespace="n", key="k")
 PATIENT_MS = 20_000
@@ -66,7 +66,7 @@ class Host:
         self.batches.append(batch)
         if self.answering:
             for inbound in batch:
-                if inbound.frame.kind is Kind.REQUEST:
+                if inbound.frame.kind is FrameKind.REQUEST:
                     self.answer(inbound)
 
     def answer(self, inbound: Inbound) -> None:
@@ -170,11 +170,11 @@ async def test_oneway_is_not_answered_and_a_notice_is_heard(host: Host, connect:
     connection = connect(host.address, on_notify=heard.append)
     connection.oneway(ASK, body=(b"x",))
     await until(lambda: bool(host.frames))
-    assert host.frames[0].frame.kind is Kind.ONEWAY
-    notice = encode_request(GetNamesrvConfig(), correlation=0, deadline_ms=0, kind=Kind.NOTIFY)
+    assert host.frames[0].frame.kind is FrameKind.ONEWAY
+    notice = encode_request(GetNamesrvConfig(), correlation=0, deadline_ms=0, kind=FrameKind.NOTIFY)
     assert host.server.send(host.frames[0].peer, [notice])
     await until(lambda: bool(heard))
-    assert heard[0].kind is Kind.NOTIFY
+    assert heard[0].kind is FrameKind.NOTIFY
     assert heard[0].code == GetNamesrvConfig.code
     assert connection.statistics().answered == 0
 
@@ -192,7 +192,7 @@ async def test_a_server_may_ask_its_client(host: Host, connect: Connect) -> None
     question = encode_request(GetNamesrvConfig(), correlation=77, deadline_ms=1000)
     host.server.send(host.frames[0].peer, [question])
     await until(lambda: len(host.frames) == 2)
-    assert (host.frames[1].frame.kind, host.frames[1].frame.correlation) == (Kind.REPLY, 77)
+    assert (host.frames[1].frame.kind, host.frames[1].frame.correlation) == (FrameKind.REPLY, 77)
 
 
 async def test_the_peer_is_told_from_others_by_id_and_address(host: Host, connect: Connect) -> None:

@@ -7,17 +7,15 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.sends.topic_rewrite import Redirects
-from kourou.model.delay import parse_delay_levels
-from kourou.model.group import GroupConfig
-from kourou.model.message import Property, StoredMessage
+from kourou.model.message import Property, StoredMessage, parse_delay_levels
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.protocol.all_bodies import encode_group_config
+from kourou.model.subscription import GroupConfig
+from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.sending import ConsumerSendMsgBack
-from kourou.protocol.record.batch import RecordColumns, scan
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
+from kourou.protocol.record.columns import RecordColumns, scan
 from kourou.protocol.record.layout import parts_of
-from kourou.protocol.record.message_record import decode_record
-from kourou.protocol.record.moves import moved_draft, real_target
+from kourou.protocol.record.message_record import decode_record, moved_draft, real_target
 from kourou_rigs.engine import Engine
 
 LOG = Path(__file__).parent / "rocketmq-4.9.8/store-clean/commitlog" / f"{0:020d}"

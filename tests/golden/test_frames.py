@@ -14,7 +14,21 @@ import msgspec
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol import all_bodies as bodies
+from kourou.protocol.bodies.heartbeat_body import (
+    decode_heartbeat,
+    decode_subscription_check,
+    encode_heartbeat,
+    encode_subscription_check,
+)
+from kourou.protocol.bodies.lists_body import (
+    decode_consumer_ids,
+    decode_lock_batch,
+    decode_locked_queues,
+    encode_consumer_ids,
+    encode_lock_batch,
+    encode_locked_queues,
+)
+from kourou.protocol.bodies.route_bodies import decode_topic_route, encode_topic_route
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import (
     decode_ext_fields,
@@ -135,7 +149,7 @@ def test_every_request_becomes_its_header_and_back():
         fields = frame.header.get("extFields", {})
         request = decode_ext_fields(code, fields)
         assert type(request) is REQUESTS[code].header
-        assert encode_ext_fields(request, letters=REQUESTS[code].letters) == fields
+        assert encode_ext_fields(request, short_names=REQUESTS[code].short_names) == fields
         count += 1
     assert count == 285
 
@@ -182,15 +196,15 @@ def test_every_request_travels_by_zeromq_too():
 
 
 REQUEST_BODIES = {
-    34: (bodies.decode_heartbeat, bodies.encode_heartbeat),
-    41: (bodies.decode_lock_batch, bodies.encode_lock_batch),
-    42: (bodies.decode_lock_batch, bodies.encode_lock_batch),
-    46: (bodies.decode_subscription_check, bodies.encode_subscription_check),
+    34: (decode_heartbeat, encode_heartbeat),
+    41: (decode_lock_batch, encode_lock_batch),
+    42: (decode_lock_batch, encode_lock_batch),
+    46: (decode_subscription_check, encode_subscription_check),
 }
 REPLY_BODIES = {
-    105: (bodies.decode_topic_route, bodies.encode_topic_route),
-    38: (bodies.decode_consumer_ids, bodies.encode_consumer_ids),
-    41: (bodies.decode_locked_queues, bodies.encode_locked_queues),
+    105: (decode_topic_route, encode_topic_route),
+    38: (decode_consumer_ids, encode_consumer_ids),
+    41: (decode_locked_queues, encode_locked_queues),
 }
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import KourouError
-from kourou.model.message import StoredMessage
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import StoredMessage, SysFlag
 from kourou.protocol import kernel
-from kourou.protocol.record.batch import RecordColumns, ScanStop, check_drafts, scan, verify_batch
+from kourou.protocol.record.columns import RecordColumns, ScanStop, check_drafts, scan, verify_batch
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import decode_offset_id, encode_offset_id, uniq_key_time_ms
 from kourou.protocol.record.message_record import (
     CheckedRecord,
@@ -21,7 +21,6 @@ from kourou.protocol.record.message_record import (
     decode_many,
     decode_record,
     encode_draft,
-    encode_host,
     stamp,
 )
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property

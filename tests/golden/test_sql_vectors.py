@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Rejected
-from kourou.filtering.sql_compile import Unmatchable, compiled
+from kourou.filtering.sql import Unmatchable, compiled
 from kourou.filtering.sql_grammar import parse
 
 GOLDEN = Path(__file__).parent / "rocketmq-4.9.8"
@@ -39,7 +39,7 @@ def verdict(text: str, properties: bytes) -> str:
     except Rejected:
         return "refused"
     try:
-        verdict = found.judge_stored(properties)
+        verdict = found.evaluate_stored(properties)
     except Unmatchable:
         return "failed"
     return {True: "true", False: "false", None: "null"}[verdict]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record
 from kourou.store.checkpoint import load_checkpoint
 from kourou.store.paths import StorePaths

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.model.delay import parse_delay_levels
+from kourou.model.message import parse_delay_levels
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou_rigs.store import small_settings

@@ -24,10 +24,10 @@ from kourou.engine.transactions.half_messages import (
 )
 from kourou.engine.transactions.half_recovery import open_halves
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
+from kourou.model.message import SysFlag
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
-from kourou.model.sysflag import SysFlag
-from kourou.protocol.record.layout import parts_of
-from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host, parts_of
+from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store

@@ -11,7 +11,7 @@ from kourou import ConsumerSettings, ProducerSettings
 from kourou.client.admin.message_tracks import TrackKind
 from kourou.client.requests.replies import ReplyTimedOut
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.record.message_trace import Consumed, Consuming, Published, TraceKind
+from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, Published, TraceKind
 from kourou.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -103,7 +103,7 @@ async def test_what_became_of_a_message(cluster) -> None:
     async with cluster.async_client("reader") as mq:
         records = await mq.admin.messages.trace(sent.message_id)
     assert [type(one) for one in records if isinstance(one, Published)] == [Published]
-    assert sum(isinstance(one, Consuming) for one in records) == 2, "the second on demand"
+    assert sum(isinstance(one, ConsumeStarted) for one in records) == 2, "the second on demand"
     assert sum(isinstance(one, Consumed) for one in records) == 2
     assert {one.group for one in records} == {"shop", "post"}
 

@@ -21,8 +21,8 @@ from kourou import sync as blocking
 from kourou.client.session.io_thread import ForkedClient
 from kourou.errors import BadRequest, MessageIllegal, TopicNotFound, Unavailable
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
+from kourou.model.topic import MessageQueue
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.testing.cluster import Cluster
 

@@ -10,8 +10,8 @@ import pytest
 
 from kourou.client.settings.client_settings import ConsumerSettings, ProducerSettings
 from kourou.errors import KourouError
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import MessageQueue
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.sync import Client
 

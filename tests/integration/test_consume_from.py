@@ -14,8 +14,8 @@ import pytest
 
 from kourou.client.admin.groups import TO_THE_END_MS
 from kourou.client.settings.client_settings import ConsumerSettings
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kourou.broker.network.log_source import LogSource
 
 from kourou import (
     Client,
@@ -20,14 +21,12 @@ from kourou import (
     Filter,
     ProducerSettings,
 )
-from kourou.broker.network.log_source import LogSource
 from kourou.cli.main import main
 from kourou.errors import KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.message import SendStatus
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children, free_port
-from kourou.transport.curve import ClientCurve
-from kourou.transport.curve_keys import ServerKeys, make_pair, read_pair, write_public
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair, write_public
 
 MEMBERS = ("broker", "replica", "n0", "n1", "n2")
 OTHERS = ("namesrv", "filters", "app")

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from kourou.model.delay import DELAY_LEVELS_MS
+from kourou.model.message import DELAY_LEVELS_MS
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import decode_record
 

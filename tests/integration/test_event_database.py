@@ -20,12 +20,12 @@ import pytest
 from kourou import Client
 from kourou.errors import Code
 from kourou.eventstore.event_store import EventStore
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.messages import namesrv as ask
-from kourou.protocol.messages.control import GetControlEvents
+from kourou.protocol.messages.broker_admin import GetControlEvents
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child, Children
-from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_rigs.postgres import PostgresServer
 from kourou_rigs.reading import read_topic
 
@@ -246,7 +246,7 @@ class NameServer:
         assert set(self.children.stop_all().values()) == {0}
 
 
-async def put(connection: ZmqConnection, value: str) -> Reply:
+async def put(connection: ZmqConnection, value: str) -> WireReply:
     request = ask.PutKvConfig(namespace="N", key="k", value=value)
     return await connection.request(request, timeout_ms=TIMEOUT_MS)
 

@@ -32,14 +32,14 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.record.message_record import decode_many
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
 from kourou.transport.remoting_client import RemotingConnection
-from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_filter_server import layers
 
 GROUP, NAME, TOPIC = "till", "odd", "numbers"
@@ -135,16 +135,16 @@ def a_pull(offset: int, name: str = NAME, count: int = 32, hold_ms: int = 0) -> 
     )
 
 
-def numbers(reply: Reply) -> list[int]:
+def numbers(reply: WireReply) -> list[int]:
     return [int(one.body) for one in decode_many(b"".join(map(bytes, reply.body)))]
 
 
-def place(reply: Reply) -> PullResponse:
+def place(reply: WireReply) -> PullResponse:
     assert isinstance(reply.header, PullResponse)
     return reply.header
 
 
-async def until_version(server: ZmqConnection, version: int, name: str = NAME) -> Reply:
+async def until_version(server: ZmqConnection, version: int, name: str = NAME) -> WireReply:
     """Pull until that version judges: news of it are under way."""
     async with asyncio.timeout(60):
         while True:

@@ -18,7 +18,7 @@ import pytest
 
 from kourou import Client
 from kourou.eventstore.event_store import EventStore
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou_rigs.reading import read_topic
 

@@ -18,7 +18,7 @@ import pytest
 
 from kourou import Client
 from kourou.eventstore.event_store import EventStore
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import decode_record
 from kourou.store.config.config_json import (

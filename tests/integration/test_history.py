@@ -17,8 +17,8 @@ import pytest
 from kourou import Client
 from kourou.cli import main as command_line
 from kourou.errors import MetadataUnavailable, Rejected, Throttled
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.control import GetControlEvents, GetControlEventsResponse
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.broker_admin import GetControlEvents, GetControlEventsResponse
 from kourou.sync import Client as SyncClient
 from kourou.testing.cluster import Cluster
 from kourou.transport.zmq_client import ZmqConnection

@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
+from kourou.protocol.messages.sends import SendMessage
+
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
-from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.wire.frames import Frame, decode_request
 from kourou.replication.copying import Copying, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs

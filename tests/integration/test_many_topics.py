@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kourou.broker.config import BrokerSettings
+from kourou.protocol.messages.sends import SendRecords, Target
+
 from kourou.clock import SystemClock
 from kourou.engine.control import ControlState, evolve
 from kourou.events.control_events import (
@@ -20,11 +21,11 @@ from kourou.events.control_events import (
     decode_record_body,
 )
 from kourou.events.control_events import encode_record_body as event_body
-from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.messages.sending import SendRecords, Target
-from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.store.config.config_files import GROUPS, TOPICS
 from kourou.store.config.config_json import GroupTable, TopicTable, encode_groups, encode_topics
 from kourou.store.real_disk import RealDisk, RealFile

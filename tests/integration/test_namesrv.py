@@ -17,11 +17,15 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol import all_bodies as bodies
-from kourou.protocol.bodies.registration_body import BrokerRegistration
+from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
+from kourou.protocol.bodies.route_bodies import (
+    decode_kv_table,
+    decode_topic_list,
+    decode_topic_route,
+)
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Request
-from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 
 TIMEOUT_MS = 20_000
 
@@ -91,14 +95,16 @@ class Talk:
         self.opened.append(connection)
         return connection
 
-    async def ask(self, connection: ZmqConnection, request: Request, body: bytes = b"") -> Reply:
+    async def ask(
+        self, connection: ZmqConnection, request: Request, body: bytes = b""
+    ) -> WireReply:
         return await connection.request(
             request, body=(body,) if body else (), timeout_ms=TIMEOUT_MS
         )
 
     async def register(
         self, connection: ZmqConnection, topics: Sequence[str] = ("T",), name: str = "broker-a"
-    ) -> Reply:
+    ) -> WireReply:
         request = ask.RegisterBroker(
             broker_name=name,
             broker_addr=f"{name}:10911",
@@ -107,12 +113,12 @@ class Talk:
             listeners={"zmq:internal": f"{name}:20911"},
         )
         table = tuple(TopicConfig(topic) for topic in topics)
-        body = bodies.encode_registration(BrokerRegistration(table, DataVersion(1, 1)))
+        body = encode_registration(BrokerRegistration(table, DataVersion(1, 1)))
         return await self.ask(connection, request, body)
 
     async def topics(self, connection: ZmqConnection) -> list[str]:
         reply = await self.ask(connection, ask.GetAllTopicListFromNamesrv())
-        return bodies.decode_topic_list(b"".join(map(bytes, reply.body)))[0]
+        return decode_topic_list(b"".join(map(bytes, reply.body)))[0]
 
 
 @pytest.fixture
@@ -130,7 +136,7 @@ async def test_a_broker_registers_and_a_client_finds_it(start: Start, talk: Talk
     broker, client = talk.connect(namesrv), talk.connect(namesrv)
     assert (await talk.register(broker)).code == Code.SUCCESS
     reply = await talk.ask(client, ask.GetRouteInfoByTopic(topic="T"))
-    route = bodies.decode_topic_route(bytes(reply.body[0]))
+    route = decode_topic_route(bytes(reply.body[0]))
     assert route.broker_datas[0].broker_addrs == {0: "broker-a:20911"}
     missing = await talk.ask(client, ask.GetRouteInfoByTopic(topic="nope"))
     assert missing.code == Code.TOPIC_NOT_EXIST
@@ -213,7 +219,7 @@ async def test_key_values_survive_a_kill(start: Start, talk: Talk) -> None:
     gone = await talk.ask(again, ask.GetKvConfig(namespace="N", key="b"))
     assert gone.code == Code.QUERY_NOT_FOUND
     registered = await talk.register(again)
-    assert bodies.decode_kv_table(bytes(registered.body[0])) == {"T": "broker-a:4"}
+    assert decode_kv_table(bytes(registered.body[0])) == {"T": "broker-a:4"}
 
 
 async def test_what_it_cannot_do_it_says(start: Start, talk: Talk) -> None:

@@ -17,7 +17,7 @@ from kourou import DeadLetter, ProducerSettings
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import GroupNotFound, KourouError, NoPermission, Rejected, TopicNotFound
 from kourou.model.message import SendResult, SendStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster

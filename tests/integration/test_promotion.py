@@ -13,8 +13,8 @@ import pytest
 
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.errors import Rejected, Unavailable
-from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
-from kourou.protocol.messages.replicas import GetReplicas
+from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
+from kourou.protocol.messages.replication import GetReplicas
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.sync import Client
 from kourou.transport.zmq_client import ZmqConnection

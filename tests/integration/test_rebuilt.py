@@ -15,8 +15,8 @@ import pytest
 
 from kourou import Client
 from kourou.eventstore.event_store import EventStore
-from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.testing.cluster import Cluster
 from kourou_rigs.reading import read_topic
 

@@ -27,8 +27,8 @@ from kourou import (
 from kourou.errors import Code, KourouError, Unavailable
 from kourou.model.message import SendStatus
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
 from kourou.transport.zmq_client import ZmqConnection

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kourou.client.settings.client_settings import ConsumerSettings
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 
 TOPIC = "orders"

@@ -8,9 +8,8 @@ from itertools import pairwise
 import pytest
 
 from kourou import ConsumerSettings, DeadLetter, MessageQueue
-from kourou.model.delay import DELAY_LEVELS_MS, RETRY_LEVEL
-from kourou.model.group import GroupConfig
-from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.message import DELAY_LEVELS_MS, RETRY_LEVEL
+from kourou.model.subscription import ConsumeFromWhere, GroupConfig
 from kourou.testing.cluster import Cluster
 
 RETRIES = 5

@@ -11,7 +11,7 @@ import pytest
 
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import Code, Rejected
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 
 PATIENT = ProducerSettings(producer_group="g", send_timeout_ms=30_000)
 SENT_BEFORE = 20

@@ -11,12 +11,11 @@ import pytest
 
 from kourou import ClientSettings, ConsumerSettings, Sql
 from kourou.client.explain.explanation import ExplainedGroup, Explanation
-from kourou.model.group import GroupConfig
 from kourou.model.names import retry_topic
-from kourou.model.permission import Permission
-from kourou.model.subscription import ConsumeFromWhere, MessageModel, Subscription
+from kourou.model.subscription import ConsumeFromWhere, GroupConfig, MessageModel, Subscription
+from kourou.model.topic import Permission
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou.testing.cluster import Cluster, unique_name
 from kourou.transport.zmq_client import ZmqConnection
 

@@ -22,7 +22,7 @@ from tests.interop import rows, servers
 
 from kourou import __version__
 from kourou.client.settings.client_settings import ProducerSettings
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 
 PATIENCE_S = 60

@@ -13,8 +13,8 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.model.message import StoredMessage
-from kourou.model.route import BrokerData, QueueData, TopicRoute
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.model.topic import BrokerData, QueueData, TopicRoute
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import MEMBERS, Peer

@@ -9,7 +9,7 @@ from itertools import count
 from kourou.errors import KourouError, TimedOut, Unavailable, UnknownOutcome
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import decode_frame, decode_reply, encode_request
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 WALL_MS = 1_700_000_000_000
 CONNECT_WAIT_S = 3.0
@@ -152,7 +152,7 @@ class SimWire:
         for callback, _ in pending.values():
             callback(UnknownOutcome(f"{self.address}: {why}"))
 
-    async def request(self, request, *, body=(), timeout_ms, trace=b"") -> Reply:
+    async def request(self, request, *, body=(), timeout_ms, trace=b"") -> WireReply:
         loop = self.world.loop
         number, future = self.next_correlation(), loop.create_future()
         head = encode_request(request, correlation=number, deadline_ms=timeout_ms)
@@ -166,7 +166,7 @@ class SimWire:
         if isinstance(outcome, KourouError):
             raise outcome
         code, remark, header = decode_reply(outcome, REQUESTS[request.code].response)
-        return Reply(code, remark, header, outcome.body)
+        return WireReply(code, remark, header, outcome.body)
 
     def send_parts(self, parts) -> bool:
         return self.ends is not None

@@ -74,8 +74,8 @@ class Life:
                 self.events["power lost in a takeover" if visited else "power lost in a start"] += 1
             self.disk = self.disk.crash()
         store = self.opened()
-        if store.report.foreign:
-            assert visited, store.report.foreign
+        if store.report.external_writes:
+            assert visited, store.report.external_writes
             self.events["noticed"] += 1
         self.check(store)
         self.write(store, NOW_MS + self.rng.randrange(5_000))

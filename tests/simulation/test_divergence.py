@@ -203,8 +203,8 @@ class Life:
     def check(self, store: Store) -> None:
         self.events["starts"] += 1
         store.dispatch()
-        if store.report.foreign:
-            raise Violation(f"nobody else was here: {store.report.foreign}")
+        if store.report.external_writes:
+            raise Violation(f"nobody else was here: {store.report.external_writes}")
         found = all_records(store)
         if found & self.stale:
             raise Violation("what was cut off came back")

@@ -62,7 +62,7 @@ class Life:
             try:
                 store = Store.open(self.settings, self.disk)
                 self.check(store)
-                assert not store.report.foreign, "nobody else was here"
+                assert not store.report.external_writes, "nobody else was here"
                 self.work(store)
                 if self.rng.random() < 0.2:
                     store.close()

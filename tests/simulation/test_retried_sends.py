@@ -39,11 +39,11 @@ from kourou.client.session.client_session import Session
 from kourou.client.session.discovery import parse_addresses
 from kourou.errors import Code, KourouError, UnknownOutcome
 from kourou.model.message import Message, Property, SendResult, SendStatus
-from kourou.protocol.all_bodies import ClusterInfo, encode_cluster_info, encode_topic_route
+from kourou.protocol.bodies.route_bodies import ClusterInfo, encode_cluster_info, encode_topic_route
 from kourou.protocol.messages import namesrv
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_id import decode_offset_id
-from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
+from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
 from kourou.runtime.inputs import Disconnected
 from kourou.runtime.peer import Peer
 
@@ -210,7 +210,7 @@ class Life:
         )
         broker.engine._asked[name] = request
         answer = None
-        if frame.kind is Kind.REQUEST:
+        if frame.kind is FrameKind.REQUEST:
             answer = partial(self.carry_out, ends, frame.correlation, request)
         broker.ask(received, answer)
 

@@ -24,7 +24,7 @@ from kourou.engine.roles.leader import LeaderRole, Leading
 from kourou.engine.roles.replicas import Replicas
 from kourou.engine.sends.copied_confirmations import CopiedConfirmations
 from kourou.errors import Code
-from kourou.protocol.messages.sending import SendRecords, Target
+from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.replication.copying import Copying, Step

@@ -18,9 +18,9 @@ from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.sends.recorder import Recorded
 from kourou.errors import Code
 from kourou.model.topic import DataVersion
-from kourou.protocol import all_bodies as bodies
+from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
-from kourou.protocol.messages.replicas import PromoteReplica
+from kourou.protocol.messages.replication import PromoteReplica
 from kourou.replication.epoch_numbers import PROMOTION
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo
 from kourou.runtime.peer import Peer
@@ -33,7 +33,7 @@ from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.pair import Pair
 
 NAME = "broker-a"
-TOPICS = bodies.encode_registration(bodies.BrokerRegistration((), DataVersion(1, 1)))
+TOPICS = encode_registration(BrokerRegistration((), DataVersion(1, 1)))
 
 
 class NameServer:

@@ -39,7 +39,7 @@ from kourou.client.settings.client_settings import ClientSettings, ProducerSetti
 from kourou.errors import KourouError, Rejected, Unavailable
 from kourou.eventstore.database import sqlite_url
 from kourou.model.message import Message, PullStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.sync import Client

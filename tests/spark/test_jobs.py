@@ -13,7 +13,7 @@ import pandas as pd
 from kourou.model.names import TRACE_TOPIC
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     ContextCode,
     Published,
     TraceKind,
@@ -99,9 +99,9 @@ def test_latency_joins_a_consumption_with_its_message(spark: Any) -> None:
         return {"topic": TRACE_TOPIC, "timestamp": at(T0 + 900), "value": body}
 
     sent = Published(T0, "r", "P", "orders", "A", "", "", "h:1", 3, 12, TraceKind.NORMAL, "", True)
-    begun = Consuming(T0 + 150, "r", "G", "1", "A", 0, "")
+    begun = ConsumeStarted(T0 + 150, "r", "G", "1", "A", 0, "")
     ended = Consumed("1", "A", 40, True, "", ContextCode.SUCCESS, T0 + 190, "G")
-    stranger = Consuming(T0 + 150, "r", "G", "2", "elsewhere", 0, "")
+    stranger = ConsumeStarted(T0 + 150, "r", "G", "2", "elsewhere", 0, "")
     old = Consumed("1", "A", 40, True, "", ContextCode.SUCCESS)
     messages = frame(
         spark,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 from kourou_rigs.rows import row_of

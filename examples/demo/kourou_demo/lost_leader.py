@@ -21,7 +21,7 @@ from kourou.clock import Clock
 from kourou.errors import KourouError
 from kourou.model.message import SendStatus
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.bodies.replicas_body import ReplicasView
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.service.processes import Child
 from kourou_demo.flights import Flight
 from kourou_demo.followed import Followed

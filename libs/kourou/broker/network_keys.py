@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kourou.broker.network.registration import REMOTING, list_url
+
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.errors import ConfigError
 from kourou.service.protocol_server import advertised
@@ -17,7 +18,7 @@ from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.remoting_protocol import VIP
 from kourou.service.setting import SAME, setting
 from kourou.transport.addresses import join_address, split_address
-from kourou.transport.curve import ServerCurve
+from kourou.transport.curve_keys import ServerCurve
 
 ZMQ_PORT_SHIFT = 10_000
 FIRST_PORT = 10_911

@@ -22,6 +22,8 @@ from kourou.broker.part_settings import policy_of, registry_of
 from kourou.broker.storage.projector import HistoryExecutor
 from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.broker.telemetry.measurements import Measurements
+from kourou.protocol.messages.sends import SendMessage, SendRecords
+
 from kourou.clock import Clock
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
@@ -36,7 +38,6 @@ from kourou.engine.sends.appends import LogEnd
 from kourou.errors import KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo, Tick

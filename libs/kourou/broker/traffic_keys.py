@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kourou.model import limits
-from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
+from kourou.model.message import DELAY_LEVELS, parse_delay_levels
 from kourou.service.setting import SAME, setting
 from kourou.transport.busy_poll import BUSY_POLL_US
 

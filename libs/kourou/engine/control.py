@@ -49,10 +49,10 @@ from kourou.events.event_base import Scalar
 from kourou.events.filter_events import FilterEventBase
 from kourou.events.replication_events import ReplicationEventBase
 from kourou.events.stream import StreamKind
-from kourou.model.batch import BatchQuery
-from kourou.model.group import GroupConfig
 from kourou.model.names import is_system_group
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.transaction import BatchQuery
 from kourou.runtime import changed_settings as settings_rules
 from kourou.runtime.changed_settings import Settings
 

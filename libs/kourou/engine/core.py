@@ -46,8 +46,8 @@ from kourou.protocol.messages.offsets import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendMessage, SendRecords
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendMessage, SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.protocol.table import not_supported

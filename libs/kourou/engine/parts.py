@@ -70,7 +70,7 @@ from kourou.engine.transactions.check_backs import CheckBacks
 from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.engine.transactions.transaction_handler import Transactions
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
-from kourou.protocol.record.message_record import Host, encode_host
+from kourou.protocol.record.layout import Host, encode_host
 from kourou.replication.epochs import Epochs
 from kourou.runtime.settings_registry import SettingsRegistry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kourou.model.delay import DELAY_LEVELS_MS
+from kourou.model.message import DELAY_LEVELS_MS
 
 
 @dataclass(slots=True)

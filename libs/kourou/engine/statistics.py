@@ -20,7 +20,7 @@ from typing import Any
 from kourou.engine.effects import Effect
 from kourou.engine.traffic import Traffic
 from kourou.errors import Rejected
-from kourou.protocol.all_bodies import BrokerStats, StatsItem, encode_broker_stats
+from kourou.protocol.bodies.statistics_bodies import BrokerStats, StatsItem, encode_broker_stats
 from kourou.protocol.messages.broker_admin import ViewBrokerStatsData
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply

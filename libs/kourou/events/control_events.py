@@ -22,9 +22,9 @@ from kourou.events.batch_events import BatchEvent
 from kourou.events.event_base import Count, EventBase, QueueOffsets, Scalar
 from kourou.events.filter_events import FilterEvent
 from kourou.events.replication_events import ReplicationEvent
-from kourou.model.group import GroupConfig
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
 from kourou.model.message import Property
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
 

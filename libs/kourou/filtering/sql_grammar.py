@@ -21,7 +21,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken
 
 from kourou.errors import Code, Rejected
 from kourou.filtering import sql_terms as terms
-from kourou.filtering.sql_terms import Constant, Misfit, Property, Term, Text, shown
+from kourou.filtering.sql_terms import Constant, Misfit, PropertyTerm, Term, Text, shown
 
 GRAMMAR = r"""
     start: alternatives
@@ -198,7 +198,7 @@ class _Builder(Transformer[Token, Term]):
         return Constant(None, _place(found[0]))
 
     def name(self, found: list[Any]) -> Term:
-        return Property(str(found[0]), _place(found[0]))
+        return PropertyTerm(str(found[0]), _place(found[0]))
 
 
 def _unquoted(token: Token) -> str:

@@ -31,7 +31,7 @@ class Misfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Property:
+class PropertyTerm:
     """A message's property; its value is text, or it is missing."""
 
     name: str
@@ -84,7 +84,7 @@ class Negative:
 class Bare:
     """A property used as a condition."""
 
-    operand: Property
+    operand: PropertyTerm
     at: int = field(default=0, compare=False)
     depth: int = field(default=1, compare=False)
 
@@ -111,10 +111,10 @@ class Equality:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class InList:
     """True if a property's text is one of these."""
 
-    operand: Property
+    operand: PropertyTerm
     values: frozenset[str]
     at: int = field(default=0, compare=False)
     depth: int = field(default=1, compare=False)
@@ -147,10 +147,10 @@ class Either:
     depth: int = field(default=1, compare=False)
 
 
-Truth: TypeAlias = Constant | Bare | Comparison | Equality | Membership | Not | Every | Either
-Term: TypeAlias = Truth | Property | Text | Number | Negative
+Truth: TypeAlias = Constant | Bare | Comparison | Equality | InList | Not | Every | Either
+Term: TypeAlias = Truth | PropertyTerm | Text | Number | Negative
 
-_TRUTHS = (Constant, Bare, Comparison, Equality, Membership, Not, Every, Either)
+_TRUTHS = (Constant, Bare, Comparison, Equality, InList, Not, Every, Either)
 _A_TRUTH = "a property or a condition"
 _SIZED = "a number or a property"
 
@@ -195,7 +195,7 @@ def truth(term: Term) -> Truth:
     """The term as a condition; a property is evaluated and never true."""
     if isinstance(term, _TRUTHS):
         return term
-    if isinstance(term, Property):
+    if isinstance(term, PropertyTerm):
         return Bare(term, term.at, _deeper(term))
     raise Misfit(term.at, f"{_named(term)} is not a condition", _A_TRUTH)
 
@@ -268,11 +268,11 @@ def outside(term: Term, low: Term, high: Term) -> Either:
     return either((compared("<", term, low), compared(">", term, high)))
 
 
-def member(term: Term, values: tuple[str, ...]) -> Membership:
+def member(term: Term, values: tuple[str, ...]) -> InList:
     """`term IN (values)`."""
-    if not isinstance(term, Property):
+    if not isinstance(term, PropertyTerm):
         raise Misfit(term.at, f"{_named(term)} before IN is not a property", "a property")
-    return Membership(term, frozenset(values), term.at, _deeper(term))
+    return InList(term, frozenset(values), term.at, _deeper(term))
 
 
 # -- expressions ------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def _count(term: Term) -> int:
 
 
 def _nested(term: Term) -> int:
-    return 0 if isinstance(term, (Property, Text, Number, Constant)) else _count(term)
+    return 0 if isinstance(term, (PropertyTerm, Text, Number, Constant)) else _count(term)
 
 
 def check_meant(term: Term) -> None:
@@ -343,7 +343,7 @@ def check_meant(term: Term) -> None:
 
 
 def _is_text(term: Term) -> bool:
-    return isinstance(term, (Property, Text))
+    return isinstance(term, (PropertyTerm, Text))
 
 
 def shown(text: str) -> str:
@@ -353,7 +353,7 @@ def shown(text: str) -> str:
 
 def _named(term: Term) -> str:
     match term:
-        case Property(name):
+        case PropertyTerm(name):
             return f"the property {shown(name)}"
         case Text(value):
             return f"the string '{shown(value)}'"

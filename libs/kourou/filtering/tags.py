@@ -13,7 +13,7 @@ from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import SUBSCRIPTION_EXPRESSION_LENGTH_MAX, SUBSCRIPTION_TAGS_MAX
 from kourou.model.names import check_topic
 from kourou.model.subscription import MATCH_ALL, TAG, Subscription
-from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.hashes import java_hash
 
 SEPARATOR = "||"
 
@@ -93,7 +93,7 @@ def wanted_codes(subscription: Subscription) -> frozenset[int] | None:
     return subscription.codes or None
 
 
-def wants(subscription: Subscription, tag: str | None) -> bool:
+def selects_tag(subscription: Subscription, tag: str | None) -> bool:
     """True if the subscription selects this tag; the exact test, which consumers perform."""
     return not subscription.tags or tag in subscription.tags
 

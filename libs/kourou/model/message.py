@@ -1,13 +1,18 @@
-"""Messages as applications send them and as brokers store them, and the results of sends."""
+"""Messages as applications send them and as brokers store them, their flags and delay levels."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum, IntFlag, StrEnum
+from functools import lru_cache
 
 import msgspec
 
-from kourou.model.queue import MessageQueue
+from kourou.errors import ConfigError
+from kourou.model.limits import DELAY_LEVELS_MAX
+from kourou.model.topic import MessageQueue
 
 
 class Property(StrEnum):
@@ -160,3 +165,76 @@ class PullStatus(IntEnum):
     NO_NEW_MESSAGE = 19
     NO_MATCHED_MESSAGE = 20
     OFFSET_ILLEGAL = 21
+
+
+# -- bits of a record's SYSFLAG (RocketMQ `MessageSysFlag`) ---------------------------------------
+
+
+class SysFlag(IntFlag):
+    """What the broker must know of a message without parsing it."""
+
+    NONE = 0
+    COMPRESSED = 1
+    MULTI_TAGS = 2
+    TRANSACTION_PREPARED = 4
+    TRANSACTION_COMMIT = 8
+    TRANSACTION_ROLLBACK = 12
+    TRANSACTION_MASK = 12
+    BORN_HOST_V6 = 16
+    STORE_HOST_V6 = 32
+
+
+COMPRESSION_SHIFT = 8
+COMPRESSION_MASK = 0x7 << COMPRESSION_SHIFT
+
+
+class Compression(IntEnum):
+    """Three bits at `COMPRESSION_SHIFT`; 0 is what clients before 4.9.4 write for zlib."""
+
+    ZLIB_UNMARKED = 0
+    LZ4 = 1
+    ZSTD = 2
+    ZLIB = 3
+
+
+# -- delay levels: the few delays that a broker offers (RocketMQ `messageDelayLevel`) -------------
+
+
+# Levels count from 1. A level above the highest is treated as the highest.
+
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""RocketMQ's levels, and the default."""
+
+RETRY_LEVEL = 3
+"""The level of a failed message's second attempt; each further attempt is one level higher."""
+
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DELAY = re.compile(r"[0-9]{1,6}[smhd]")
+
+
+@lru_cache(maxsize=64)
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """The delays in ms, level 1 first. Raises ConfigError that names an invalid level."""
+    delays: list[int] = []
+    for number, word in enumerate(text.split(), 1):
+        if _DELAY.fullmatch(word) is None:
+            raise ConfigError(
+                f"messageDelayLevel: level {number} is {word!r}, and not a number of s, m, h or d",
+                hint="for example 30s",
+            )
+        delays.append(int(word[:-1]) * _UNIT_MS[word[-1]])
+    if not delays:
+        raise ConfigError("messageDelayLevel has no level", hint=f"for example {DELAY_LEVELS}")
+    if len(delays) > DELAY_LEVELS_MAX:
+        raise ConfigError(
+            f"messageDelayLevel has {len(delays)} levels; at most {DELAY_LEVELS_MAX} are allowed"
+        )
+    return tuple(delays)
+
+
+DELAY_LEVELS_MS = parse_delay_levels(DELAY_LEVELS)
+
+
+def delay_of(level: int, levels_ms: Sequence[int]) -> int:
+    """The delay in ms of a level (from 1)."""
+    return levels_ms[min(level, len(levels_ms)) - 1]

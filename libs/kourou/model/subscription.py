@@ -1,4 +1,4 @@
-"""A consumer's subscription, and how its group consumes."""
+"""Consumer groups: their subscriptions, how they consume, and their configuration."""
 
 from __future__ import annotations
 
@@ -51,3 +51,18 @@ class Subscription:
     def kind(self) -> str:
         """The kind of selection: TAG, SQL92 or FILTER."""
         return FILTER if self.class_filter_mode else self.expression_type
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """What the broker allows one consumer group (RocketMQ `SubscriptionGroupConfig`)."""
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True

@@ -23,10 +23,8 @@ from kourou.model.limits import (
     SEGMENT_TAIL_BYTES,
     TOPIC_LENGTH_MAX,
 )
-from kourou.model.message import Property
-from kourou.model.sysflag import SysFlag
-from kourou.protocol.record.batch_body import ITEM_FIXED_BYTES, ITEM_HEAD
-from kourou.protocol.record.hashing import index_hash, java_hash
+from kourou.model.message import Property, SysFlag
+from kourou.protocol.record.hashes import index_hash, java_hash
 from kourou.protocol.record.layout import (
     BODY_CRC_AT,
     BORN_V6,
@@ -35,6 +33,8 @@ from kourou.protocol.record.layout import (
     CRC_PLACEHOLDER,
     CRC_VALUE_BYTES,
     HOST_V6_BYTES,
+    ITEM_FIXED_BYTES,
+    ITEM_HEAD,
     MAGIC,
     STORE_TIMESTAMP_AT,
     STORE_V6,
@@ -294,7 +294,7 @@ def batch(
     count_max: int,
     bytes_max: int,
 ) -> tuple[bytearray, bytearray, bytearray, int, int]:
-    """The adjacent drafts of the messages of a batch body (kourou.protocol.record.batch_body);
+    """The adjacent drafts of the messages of a batch body (kourou.protocol.record.layout);
     their sizes; which of them may move; 0 and their number.
 
     `shared` are properties that are appended to those of each message. In place of the 0 and the

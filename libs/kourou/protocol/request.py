@@ -95,9 +95,9 @@ class RequestSpec:
     """One row of the request table.
 
     `answers` are the response codes in addition to SUCCESS, SYSTEM_ERROR and others that any
-    request may get. `letters` marks RocketMQ's V2 sends, whose extension fields are single letters.
-    `remoting` is False for Kourou's own codes, which exist in ZeroMQ frames only. `oneway` is True
-    if the sender never waits for a reply.
+    request may get. `short_names` marks RocketMQ's V2 sends, whose extension fields have names of a
+    single letter. `remoting` is False for Kourou's own codes, which exist in ZeroMQ frames only.
+    `oneway` is True if the sender never waits for a reply.
     """
 
     code: int
@@ -110,5 +110,5 @@ class RequestSpec:
     answers: frozenset[int]
     rule: Rule
     oneway: bool = False
-    letters: bool = False
+    short_names: bool = False
     remoting: bool = True

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kourou.errors import ConfigError, NoPermission
 from kourou.events.event_base import Scalar
 from kourou.model.limits import SETTING_LENGTH_MAX, SETTING_NAME_LENGTH_MAX
-from kourou.protocol.bodies.settings_body import SettingView
+from kourou.protocol.bodies.broker_bodies import SettingView
 
 _NEVER_REMOTE_WORDS: dict[str, str] = {
     **dict.fromkeys(

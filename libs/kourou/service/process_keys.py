@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kourou.errors import ConfigError
 from kourou.service.os_processes import cores_named
+
+from kourou.errors import ConfigError
 from kourou.service.setting import setting
 from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback
-from kourou.transport.curve import ClientCurve
-from kourou.transport.curve_keys import ServerKeys, read_pair
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, read_pair
 
 
 @dataclass(frozen=True, kw_only=True)

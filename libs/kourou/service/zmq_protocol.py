@@ -21,7 +21,7 @@ from kourou.protocol.table import REQUESTS, not_supported
 from kourou.protocol.wire.frames import (
     NO_TRACE,
     Frame,
-    Kind,
+    FrameKind,
     decode_request,
     encode_reply,
     encode_request,
@@ -30,7 +30,7 @@ from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
 from kourou.telemetry.metrics import Family
-from kourou.transport.curve import ServerCurve
+from kourou.transport.curve_keys import ServerCurve
 from kourou.transport.tcp_server import TcpServerStatistics
 from kourou.transport.zmq_server import Inbound, ZmqServer
 
@@ -128,10 +128,10 @@ class ZmqProtocol:
         received: list[Received] = []
         for inbound in frames:
             frame = inbound.frame
-            if frame.kind is Kind.REPLY:
+            if frame.kind is FrameKind.REPLY:
                 self._callbacks.answered(_answer(inbound))
                 continue
-            oneway = frame.kind is not Kind.REQUEST
+            oneway = frame.kind is not FrameKind.REQUEST
             to = TimedReplyTo(
                 inbound.peer, frame.correlation, oneway, frame.trace, frame.code, arrived_ns
             )
@@ -162,7 +162,9 @@ class ZmqProtocol:
         """Send a notification to a client."""
         server = self._servers.get(notice.peer.listener)
         if server is not None:
-            head = encode_request(notice.request, correlation=0, deadline_ms=0, kind=Kind.NOTIFY)
+            head = encode_request(
+                notice.request, correlation=0, deadline_ms=0, kind=FrameKind.NOTIFY
+            )
             server.send(notice.peer, (head, *notice.body))
 
     def ask(self, question: AskClient) -> None:

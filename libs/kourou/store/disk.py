@@ -78,7 +78,7 @@ class File(Protocol):
         ...
 
 
-class Lock(Protocol):
+class DiskLock(Protocol):
     """A lock that this process holds."""
 
     def release(self) -> None:
@@ -134,7 +134,7 @@ class Disk(Protocol):
         """(total, free) bytes of the file system that holds `path`, as far as we may use it."""
         ...
 
-    def lock(self, path: Path) -> Lock:
+    def lock(self, path: Path) -> DiskLock:
         """Take the exclusive lock of a directory, or of a file, which is created if it is missing.
 
         Raises BlockingIOError if another process has it.

@@ -1,4 +1,4 @@
-"""What `Store.open` needs first: the store's locks, its directories and the files on disk.
+"""What `Store.open` needs first: the store's format version, locks, directories and files.
 
 State: none of its own.
 """
@@ -10,21 +10,64 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
-from kourou.errors import ConfigError, KourouError
-from kourou.store.disk import Disk, Lock, as_store_error
-from kourou.store.external_writes import Signs, look_for_signs
-from kourou.store.format_version import write_format
+import msgspec
+
+from kourou.errors import ConfigError, Corrupt, KourouError
+from kourou.store.disk import Disk, DiskLock, as_store_error, read_whole, write_atomically
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, load_quarantine, save_quarantine
 from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Dispatcher
 from kourou.store.queues.queue_table import ConsumeQueues
-from kourou.store.recovery.recover import Parts, RecoveryReport
+from kourou.store.recovery.recover import RecoveryReport, Signs, StoreParts, look_for_signs
 from kourou.store.recovery.recovery_point import load_recovery_point
 from kourou.store.replica.truncation import load_cut
 from kourou.store.retention.deletion import load_queue_ends, save_queue_ends
 from kourou.store.settings import StoreSettings
+
+# -- the version of Kourou's own files, so that an older program refuses a newer store ------------
+
+
+# A store without the file is RocketMQ's, or empty: it is opened by RocketMQ's rules and gets the
+# file.
+
+FORMAT = 1
+_SIZE_MAX = 64 * 1024
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def check_format(disk: Disk, paths: StorePaths) -> bool:
+    """True if the file is there and its version is supported; False if there is none.
+
+    Changes nothing. Raises ConfigError for a newer version and Corrupt if the file has no version.
+    """
+    data = read_whole(disk, paths.format_version, _SIZE_MAX)
+    if data is None:
+        return False
+    try:
+        found = msgspec.json.decode(data, type=_Format).format
+    except msgspec.DecodeError as error:
+        raise Corrupt(
+            f"{paths.format_version} does not contain the version of this store: {error}",
+            hint="remove it to open the store by RocketMQ's rules",
+        ) from error
+    if found > FORMAT:
+        raise ConfigError(
+            f"the store {paths.root} has format {found}, but this version supports formats up to "
+            f"{FORMAT}",
+            hint="use the newer version; nothing was changed",
+        )
+    return True
+
+
+def write_format(disk: Disk, paths: StorePaths) -> None:
+    """Write the current version to the store. Raises OSError."""
+    write_atomically(disk, paths.format_version, msgspec.json.encode(_Format(FORMAT)) + b"\n")
+
 
 _log = logging.getLogger("kourou.store")
 
@@ -55,7 +98,7 @@ class StoreLock:
         """
         self._disk = disk
         self._paths = paths
-        self._held: dict[str, Lock] = {}
+        self._held: dict[str, DiskLock] = {}
         try:
             for key, (path, place) in self._places().items():
                 if disk.exists(place):
@@ -157,7 +200,9 @@ def _make(disk: Disk, directory: Path) -> None:
         raise _no_place(directory, error) from error
 
 
-def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool) -> Parts:
+def find_parts(
+    settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool
+) -> StoreParts:
     """Open the files on disk, reading as little as possible; `known`: Kourou's own files exist too.
 
     Raises ConfigError or Corrupt for segments that do not fit, OSError if the disk fails.
@@ -207,7 +252,7 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         if not known:
             write_format(disk, paths)
 
-    return Parts(
+    return StoreParts(
         log,
         queues,
         index,
@@ -226,14 +271,14 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
     )
 
 
-def tell_foreign(report: RecoveryReport, paths: StorePaths) -> None:
+def log_external_writes(report: RecoveryReport, paths: StorePaths) -> None:
     """Log that another program wrote to the store, and the consequence."""
-    if report.foreign:
+    if report.external_writes:
         _log.warning(
             "another broker wrote to the store %s since this one stopped (%s); it was opened by "
             "RocketMQ's rules and ends at %d now",
             paths.root,
-            report.foreign,
+            report.external_writes,
             report.end,
         )
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kourou.model.delay import DELAY_LEVELS_MS
 from kourou.model.limits import (
     INDEX_ENTRIES,
     INDEX_SLOTS,
     QUEUE_FILE_UNITS,
     SEGMENT_SIZE_BYTES,
 )
+from kourou.model.message import DELAY_LEVELS_MS
 from kourou.store.paths import StorePaths
 
 

@@ -20,26 +20,25 @@ from typing import NamedTuple
 
 from kourou.engine.effects import Blank
 from kourou.errors import DiskFull, StoreFaulted
-from kourou.protocol.record.batch import RecordColumns
+from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import encode_blank
-from kourou.store.checkpoint import Checkpoint, save_checkpoint
-from kourou.store.checkpoint_plan import CheckpointPlan
+from kourou.store.checkpoint import Checkpoint, CheckpointPlan, save_checkpoint
 from kourou.store.disk import FULL, Buffer, Disk
-from kourou.store.format_version import check_format
 from kourou.store.index.key_index import IndexState
+from kourou.store.log.commit_log import last_fault_ms
 from kourou.store.log.quarantine import save_quarantine
 from kourou.store.log.segment import Segment
 from kourou.store.opening import (
     StoreLock,
+    check_format,
     find_parts,
+    log_external_writes,
     make_directories,
-    tell_foreign,
     unusable,
 )
 from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Growth
-from kourou.store.recovery.fault_note import last_fault_ms
-from kourou.store.recovery.recover import Parts, RecoveryReport, recover
+from kourou.store.recovery.recover import RecoveryReport, StoreParts, recover
 from kourou.store.recovery.recovery_point import RecoveryFile, RecoveryPoint
 from kourou.store.recovery.replay import catch_up_index, runs
 from kourou.store.replica.copies import Copies
@@ -66,7 +65,7 @@ class Store(Copies):
         disk: Disk,
         paths: StorePaths,
         lock: StoreLock,
-        parts: Parts,
+        parts: StoreParts,
         recovery: RecoveryFile,
         report: RecoveryReport,
     ) -> None:
@@ -126,8 +125,8 @@ class Store(Copies):
             lock.take_rest()
             carry_out(disk, paths, parts)
             report = recover(parts)
-            tell_foreign(report, paths)
-            if report.new_regions or report.foreign:
+            log_external_writes(report, paths)
+            if report.new_regions or report.external_writes:
                 save_quarantine(disk, paths, parts.quarantine)
             recovery = RecoveryFile(disk, paths.recovery_point, parts.point or RecoveryPoint())
             store = cls(settings, disk, paths, lock, parts, recovery, report)
@@ -245,28 +244,28 @@ class Store(Copies):
         On a full disk the queues fall behind (`dispatch_behind_bytes`) and catch up in a later
         call: nothing is lost, it is only not visible yet. Raises StoreFaulted if the disk fails.
         """
-        grown: list[Growth] = []
+        advanced: list[Growth] = []
         fresh, written = self._fresh.take(), self._log.written
         if self.fault is None:
             with suppress(DiskFull):
                 for piece in fresh:
                     if piece.start != self.dispatched:
                         break  # records before it are not projected yet
-                    grown += self._dispatch(piece.records)
+                    advanced += self._dispatch(piece.records)
                 for _, records in runs(self._log, self._quarantine, self.dispatched, written):
                     if records is not None:
-                        grown += self._dispatch(records)
+                        advanced += self._dispatch(records)
                 self._dispatcher.pass_over(written)
-        return grown
+        return advanced
 
     def _dispatch(self, records: RecordColumns) -> list[Growth]:
         try:
-            grown = self._dispatcher.dispatch(records)
+            advanced = self._dispatcher.dispatch(records)
         except StoreFaulted as error:
             self._log.fail(str(error))
             raise
         self.store_ms = max(self.store_ms, records.newest_ms)
-        return grown
+        return advanced
 
     @property
     def indexed(self) -> int:

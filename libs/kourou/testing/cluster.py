@@ -24,8 +24,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from kourou import Client as AsyncClient
 from kourou.broker.config import BrokerSettings
+
+from kourou import Client as AsyncClient
 from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
@@ -34,7 +35,7 @@ from kourou.client.settings.client_settings import (
 from kourou.engine.parts import BrokerParts
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.all_bodies import decode_cluster_info
+from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv, GetBrokerClusterInfo
 from kourou.service.local_cluster import LEADER, GroupPorts
 from kourou.sync import Client

@@ -17,12 +17,12 @@ from enum import Enum
 from typing import Any
 
 from kourou.errors import BadRequest
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendMessage, SendRecords
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendMessage, SendRecords
 from kourou.protocol.request import Request
-from kourou.protocol.wire.frames import Frame, Kind, decode_frame
+from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame
 from kourou.runtime.peer import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
@@ -125,7 +125,7 @@ class FaultyServer(ZmqServer):
 
     def _arrives(self, inbound: Inbound) -> bool:
         frame, peer = inbound.frame, inbound.peer
-        if frame.kind is Kind.REPLY:
+        if frame.kind is FrameKind.REPLY:
             return True
         for fault in self.faults:
             if fault.meets(frame.code, answer=False):
@@ -143,7 +143,7 @@ class FaultyServer(ZmqServer):
 
     def _note(self, peer: Peer, frame: Frame) -> None:
         """Remember the code of the request, because a reply has only its correlation number."""
-        if frame.kind is Kind.REQUEST and peer.id in self._links:
+        if frame.kind is FrameKind.REQUEST and peer.id in self._links:
             self._asked[peer.id][frame.correlation] = frame.code
 
     # -- out --------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class FaultyServer(ZmqServer):
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
         """Send one message unless a fault affects it."""
         frame = decode_frame([parts[0]])
-        if frame.kind is Kind.REPLY:
+        if frame.kind is FrameKind.REPLY:
             code = self._asked[peer.id].pop(frame.correlation, 0)
             for fault in self.faults:
                 if fault.meets(code, answer=True):

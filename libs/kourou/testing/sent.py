@@ -25,7 +25,7 @@ from kourou.client.consumer.received import ReceivedMessage, decode_pull
 from kourou.engine.parts import BrokerParts
 from kourou.errors import KourouError
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.testing.cluster_thread import ClusterThread
 
 PATIENCE_S = 20.0

@@ -1,10 +1,11 @@
-"""Parse network addresses, and check which address a server may bind."""
+"""Parse network addresses, check which address a server may bind, and number peers."""
 
 from __future__ import annotations
 
 import errno
 import ipaddress
 import socket as socketlib
+from itertools import count
 
 from kourou.errors import ConfigError
 
@@ -79,3 +80,11 @@ def bindable(host: str) -> str:
 def is_loopback(host: str) -> bool:
     """Is `host`, a literal IP address, a loopback address?"""
     return ipaddress.ip_address(host).is_loopback
+
+
+_ids = count(1)
+
+
+def next_peer_id() -> int:
+    """Return an id for a new peer; an id is never reused within a process."""
+    return next(_ids)

@@ -15,10 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
-from kourou.protocol.wire.frames import Frame, Kind, decode_frame
+from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame
 from kourou.runtime.peer import Peer
-from kourou.transport.addresses import split_address
-from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.addresses import next_peer_id, split_address
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmtp import DEALER, VERSION_WITHOUT_PROBES, Parts, ZmtpLink
 
@@ -50,7 +49,7 @@ class BlockingWire:
             peer = Peer(next_peer_id(), "zmq", (host, port))
             self._link = ZmtpLink(socket, peer, _now_ms(), DEALER, VERSION_WITHOUT_PROBES)
             self._used_ms = _now_ms()
-            self._shake_hands(until_ms)
+            self._handshake(until_ms)
         except (OSError, DecodeError) as error:
             socket.close()
             raise Unavailable(f"no connection to {address}: {error}") from error
@@ -106,7 +105,7 @@ class BlockingWire:
                         return None
                 for one in frames:
                     frame = decode_frame(one)
-                    if frame.kind is Kind.REPLY and frame.correlation == correlation:
+                    if frame.kind is FrameKind.REPLY and frame.correlation == correlation:
                         self._used_ms = _now_ms()
                         return frame
                 frames.clear()
@@ -123,7 +122,7 @@ class BlockingWire:
             raise ConnectionResetError("the server closed it")
         return True
 
-    def _shake_hands(self, until_ms: int) -> None:
+    def _handshake(self, until_ms: int) -> None:
         frames: list[Parts] = []
         link = self._link
         while not link.ready:

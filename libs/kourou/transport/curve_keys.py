@@ -32,6 +32,7 @@ from pathlib import Path
 from kourou.errors import ConfigError
 from kourou.model.limits import CURVE_FILE_BYTES_MAX, CURVE_KEYS_MAX
 from kourou.transport.addresses import split_address
+from kourou.transport.wire import Happening
 
 _log = logging.getLogger("kourou.transport")
 
@@ -109,8 +110,8 @@ def read_public(path: Path, *, ring: bool = False) -> list[PublicKey]:
                 hint=f"name the file that ends with {PUBLIC}, and keep the secret key with its "
                 f"owner",
             )
-        told = _ADDRESSES.findall(section)
-        addresses = tuple(told[0].replace(",", " ").split()) if told else ()
+        names = _ADDRESSES.findall(section)
+        addresses = tuple(names[0].replace(",", " ").split()) if names else ()
         check_addresses(addresses, str(path))
         keys = _PUBLIC_KEY.findall(section)
         found += [PublicKey(_checked(path, key), addresses) for key in keys]
@@ -294,10 +295,10 @@ def make_pair(
     """
     from zmq.auth import create_certificates  # only processes with keys need it
 
-    told = tuple(addresses)
+    names = tuple(addresses)
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is not a valid key name", hint="letters, digits, . _ -")
-    check_addresses(told, f"the addresses of {name}")
+    check_addresses(names, f"the addresses of {name}")
     public, secret = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -306,7 +307,7 @@ def make_pair(
             made.chmod(mode)
             key = read_pair(made).public
             os.link(made, secret)  # fails if it exists, even if just created by another process
-        write_public(public, key, told)
+        write_public(public, key, names)
     except FileExistsError as error:
         raise ConfigError(
             f"{secret} exists already and is not overwritten",
@@ -319,9 +320,9 @@ def make_pair(
 
 def write_public(path: Path, key: str, addresses: Iterable[str] = ()) -> None:
     """Write a public key file; replaces an existing one. Raises ConfigError."""
-    told = tuple(addresses)
-    check_addresses(told, str(path))
-    _write(path, _certificate(PublicKey(key, told)), 0o644)
+    names = tuple(addresses)
+    check_addresses(names, str(path))
+    _write(path, _certificate(PublicKey(key, names)), 0o644)
 
 
 def write_ring(path: Path, own: KeyPair, servers: Iterable[PublicKey]) -> None:
@@ -350,3 +351,67 @@ def _write(path: Path, text: str, mode: int) -> None:
             aside.replace(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+# -- the keys of listeners and clients, and why a handshake failed --------------------------------
+
+# ZeroMQ does not report a failed handshake to its user. Therefore the events of the socket's
+# monitor are translated here, and a request fails with the cause and the remedy.
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCurve:
+    """The keys of a listener: its key pair, and the clients that it accepts."""
+
+    pair: KeyPair
+    allowed: AllowedKeys
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCurve:
+    """The keys of a process that connects: its key pair, and the public keys of servers."""
+
+    pair: KeyPair
+    servers: ServerKeys
+
+
+def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
+    """Return the cause of a failed handshake for the connecting side, and the remedy.
+
+    BAD_GREETING (the server closed the connection) may be any cause, because the server's error
+    message may have been lost with the connection.
+    """
+    if happening is Happening.NOT_LET_IN and curve is not None:
+        return (
+            f"the server refused this client: add the public key {curve.pair.public} to its "
+            "curveClients (for followers, Raft members and filter servers also to curveMembers)"
+        )
+    if happening is Happening.OTHER_MECHANISM:
+        if curve is None:
+            return (
+                "the server requires CURVE keys, and this client has none: set curveKeyFile and "
+                "curveServerKey "
+                "(KOUROU_CURVE_KEY_FILE, KOUROU_CURVE_SERVER_KEY)"
+            )
+        return (
+            "the server is not encrypted, and this client requires CURVE: set curveKeyFile at the "
+            "server, or remove curveKeyFile (KOUROU_CURVE_KEY_FILE) here"
+        )
+    if curve is not None:
+        return (
+            "the handshake failed: the configured public key is not that of the server, or the "
+            f"server has none; compare {curve.servers.place} with the server's .key file"
+        )
+    return (
+        "the other side does not use ZeroMQ, or refused this client: if it requires CURVE keys, "
+        "set curveKeyFile and curveServerKey (KOUROU_CURVE_KEY_FILE, KOUROU_CURVE_SERVER_KEY)"
+    )
+
+
+def refusal_of(happening: Happening) -> str:
+    """Return the cause for the listening side's log; "" if the gate has already logged it."""
+    if happening is Happening.OTHER_MECHANISM:
+        return "refused a client without CURVE keys: this listener requires them"
+    if happening is Happening.BAD_GREETING:
+        return "a client's handshake failed; it may have an old public key of this server"
+    return ""

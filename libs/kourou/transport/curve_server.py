@@ -21,7 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import os
+import socket as socketlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 import zmq
 
@@ -34,28 +37,175 @@ from kourou.transport.addresses import (
     cannot_bind,
     join_address,
     listening_address,
+    next_peer_id,
     split_address,
 )
-from kourou.transport.curve import ServerCurve, refusal_of
-from kourou.transport.curve_gate import close_domain
-from kourou.transport.edge_reader import EdgeReader
-from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.curve_keys import ServerCurve, refusal_of
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.tcp_server import TcpServerStatistics
 from kourou.transport.wire import FAILED, Happening
-from kourou.transport.zmq_link import Link, LinkTable, cut, far_end, server_assigned
-from kourou.transport.zmq_monitor import ZmqMonitor
 from kourou.transport.zmq_server import Inbound
 from kourou.transport.zmq_socket import (
     NOBLOCK,
     SNDMORE,
+    EdgeReader,
+    ZmqMonitor,
     arm_listener,
+    close_domain,
     has_input,
     open_router,
     receive_rest,
     send_parts,
 )
+
+# -- connections ----------------------------------------------------------------------------------
+
+# ZeroMQ identifies connections by a routing id that the server assigned (five bytes, the first is
+# zero). A peer that chose its own id is refused, because a peer that takes another client's fixed
+# id would lock that client out.
+#
+# Invariants: a file descriptor belongs to at most one link, so a new link on a descriptor proves
+# that the former one is gone; `queued_bytes` is the total of `queue`; peer ids are never reused.
+
+
+_ROUTING_ID_BYTES = 5
+
+
+def server_assigned(routing_id: bytes) -> bool:
+    """Was this routing id assigned by the server's socket?"""
+    return len(routing_id) == _ROUTING_ID_BYTES and routing_id[0] == 0
+
+
+class Link:
+    """One peer's connection.
+
+    `stuck_since_ms`: since when the queue has made no progress; 0 if it is empty.
+    """
+
+    __slots__ = (
+        "descriptor",
+        "faults",
+        "open",
+        "peer",
+        "queue",
+        "queued_bytes",
+        "routing_id",
+        "stuck_since_ms",
+    )
+
+    def __init__(self, routing_id: bytes, descriptor: int, peer: Peer) -> None:
+        self.routing_id = routing_id
+        self.descriptor = descriptor
+        self.peer = peer
+        self.queue: deque[tuple[Sequence[Buffer], int]] = deque()
+        self.queued_bytes = 0
+        self.stuck_since_ms = 0
+        self.faults = 0
+        self.open = True
+
+    def enqueue(self, parts: Sequence[Buffer], size: int, now_ms: int) -> bool:
+        """Queue a message for later; False if the peer's queue is full."""
+        if (
+            len(self.queue) >= limits.SOCKET_HWM_MESSAGES
+            or self.queued_bytes + size > limits.PEER_QUEUE_BYTES_MAX
+        ):
+            return False
+        if not self.queue:
+            self.stuck_since_ms = now_ms
+        self.queue.append((parts, size))
+        self.queued_bytes += size
+        return True
+
+    def sent_first(self, now_ms: int) -> None:
+        """Remove the oldest message, which was sent: the peer is not stuck, even if others wait."""
+        _, size = self.queue.popleft()
+        self.queued_bytes -= size
+        self.stuck_since_ms = now_ms if self.queue else 0
+
+
+class LinkTable:
+    """The links of one socket, indexed by routing id, by peer and by descriptor."""
+
+    def __init__(self) -> None:
+        self.by_routing_id: dict[bytes, Link] = {}
+        self.by_peer: dict[int, Link] = {}
+        self._by_descriptor: dict[int, Link] = {}
+        self.established: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self.by_peer)
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(list(self.by_peer.values()))
+
+    @property
+    def full(self) -> bool:
+        """Is the maximum number of peers reached?"""
+        return len(self.by_peer) >= limits.PEERS_MAX
+
+    def add(self, link: Link) -> Link | None:
+        """Add a link; returns the former link of its descriptor, which is therefore gone."""
+        former = self._by_descriptor.get(link.descriptor)
+        self.by_routing_id[link.routing_id] = link
+        self.by_peer[link.peer.id] = link
+        self._by_descriptor[link.descriptor] = link
+        return former
+
+    def on_descriptor(self, descriptor: int) -> Link | None:
+        """Return the link whose connection has this descriptor."""
+        return self._by_descriptor.get(descriptor)
+
+    def remove(self, link: Link) -> bool:
+        """Remove a link; False if it was removed before."""
+        if not link.open:
+            return False
+        link.open = False
+        del self.by_peer[link.peer.id]
+        if self.by_routing_id.get(link.routing_id) is link:
+            del self.by_routing_id[link.routing_id]
+        if self._by_descriptor.get(link.descriptor) is link:
+            del self._by_descriptor[link.descriptor]
+        link.queue.clear()
+        link.queued_bytes = 0
+        return True
+
+
+def far_end(descriptor: int) -> tuple[str, int] | None:
+    """Return the peer's address for a connection's descriptor; None if it is not a connection."""
+    return _on_duplicate(descriptor, None)
+
+
+def cut(descriptor: int, address: tuple[str, int]) -> bool:
+    """Shut the connection down, if `descriptor` still is the connection from `address`.
+
+    ZeroMQ has no call to close one connection of a ROUTER. Its own reader notices the shutdown and
+    closes the connection, which frees what was queued for a peer that does not read.
+    """
+    return _on_duplicate(descriptor, address) is not None
+
+
+def _on_duplicate(descriptor: int, address: tuple[str, int] | None) -> tuple[str, int] | None:
+    """Query a duplicate, because the original may be closed at any moment.
+
+    With `address`, also shut it down if that is its peer.
+    """
+    try:
+        duplicate = socketlib.socket(fileno=os.dup(descriptor))
+    except OSError:
+        return None
+    with duplicate:
+        try:
+            found = duplicate.getpeername()
+            where = (str(found[0]), int(found[1]))
+            if address is not None:
+                if where != address:
+                    return None
+                duplicate.shutdown(socketlib.SHUT_RDWR)
+        except (OSError, IndexError, ValueError):  # no longer a socket, or without an address
+            return None
+        return where
+
 
 _log = logging.getLogger("kourou.transport")
 
@@ -215,17 +365,17 @@ class CurveServer:
                 "full", "refusing a new peer: %d are connected", len(self._links)
             )
             return None
-        self._note_monitor()  # so that `standing` includes this connection
+        self._note_monitor()  # so that `established` includes this connection
         descriptor = int(head.get(zmq.SRCFD))
         host = str(head.get("Peer-Address"))
-        address = far_end(descriptor) if descriptor in self._links.standing else None
+        address = far_end(descriptor) if descriptor in self._links.established else None
         if address is None or address[0] != host:
             address = (host, 0)
         link = Link(routing_id, descriptor, Peer(next_peer_id(), "zmq", address, self.listener))
         former = self._links.add(link)
         if former is not None:
             self._lost.append(former)
-        if descriptor not in self._links.standing:  # it sent something and disconnected
+        if descriptor not in self._links.established:  # it sent something and disconnected
             self._lost.append(link)
         return link
 
@@ -256,9 +406,9 @@ class CurveServer:
     def _note_monitor(self) -> None:
         for event in self._monitor.read():
             if event.kind is Happening.ACCEPTED:
-                self._links.standing.add(event.descriptor)
+                self._links.established.add(event.descriptor)
             elif event.kind is Happening.LOST:
-                self._links.standing.discard(event.descriptor)
+                self._links.established.discard(event.descriptor)
                 link = self._links.on_descriptor(event.descriptor)
                 if link is not None:
                     self._lost.append(link)

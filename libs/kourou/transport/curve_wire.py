@@ -15,13 +15,13 @@ import zmq
 
 from kourou.errors import ConfigError
 from kourou.model import limits
-from kourou.transport.curve import ClientCurve
-from kourou.transport.edge_reader import EdgeReader
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import Happening, Patience, WireOwner
-from kourou.transport.zmq_monitor import ZmqMonitor
+from kourou.transport.wire import Happening, WireOwner, WireTimeouts
 from kourou.transport.zmq_socket import (
     NOBLOCK,
+    EdgeReader,
+    ZmqMonitor,
     arm_dealer,
     endpoint_of,
     open_dealer,
@@ -36,10 +36,10 @@ class CurveWire:
     """A connection to `address`; the server's key is looked up under `named`."""
 
     def __init__(
-        self, address: str, patience: Patience, owner: WireOwner, curve: ClientCurve, named: str
+        self, address: str, timeouts: WireTimeouts, owner: WireOwner, curve: ClientCurve, named: str
     ) -> None:
         self._endpoint = endpoint_of(address)
-        self._patience = patience
+        self._timeouts = timeouts
         self._owner = owner
         self._curve = curve
         self._named = named
@@ -48,7 +48,7 @@ class CurveWire:
 
     def open(self) -> None:
         """Start to connect. Raises ConfigError if no key is known for the server."""
-        socket = open_dealer(self._patience)
+        socket = open_dealer(self._timeouts)
         try:
             arm_dealer(socket, self._curve, self._named)
         except ConfigError:

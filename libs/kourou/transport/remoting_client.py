@@ -29,7 +29,7 @@ from kourou.protocol.wire.remoting import (
 )
 from kourou.transport.addresses import split_address
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 READ_BYTES = 65_536
 CONNECT_WAIT_MS = 3_000
@@ -71,14 +71,16 @@ class RemotingConnection:
 
     async def request(
         self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int
-    ) -> Reply:
+    ) -> WireReply:
         """Send a request and wait for its reply.
 
         Raises Unavailable, TimedOut, UnknownOutcome or DecodeError. A reply with an error code is
         returned, not raised; its header fields may be missing.
         """
         spec = REQUESTS[request.code]
-        command = self._command(request.code, encode_ext_fields(request, letters=spec.letters))
+        command = self._command(
+            request.code, encode_ext_fields(request, short_names=spec.short_names)
+        )
         answer = await self.exchange(command, body, timeout_ms=timeout_ms)
         header = None
         if spec.response is not None and (answer.code == 0 or answer.ext_fields):
@@ -88,7 +90,7 @@ class RemotingConnection:
                 if answer.code == 0:
                     raise
         parts: list[Buffer] = [answer.body] if answer.body else []
-        return Reply(answer.code, answer.remark or "", header, parts)
+        return WireReply(answer.code, answer.remark or "", header, parts)
 
     async def exchange(
         self, command: RemotingCommand, body: Sequence[Buffer] = (), *, timeout_ms: int
@@ -110,8 +112,8 @@ class RemotingConnection:
 
     async def oneway(self, request: Request, *, body: Sequence[Buffer] = ()) -> None:
         """Send without waiting for a reply. Raises Unavailable if it cannot connect."""
-        letters = REQUESTS[request.code].letters
-        command = self._command(request.code, encode_ext_fields(request, letters=letters))
+        short_names = REQUESTS[request.code].short_names
+        command = self._command(request.code, encode_ext_fields(request, short_names=short_names))
         command.flag = FLAG_ONEWAY
         command.opaque = next(self._numbers) & _OPAQUE_MASK
         self._write(await self._dial(self._connect_wait_s * 1_000), command, body)

@@ -36,8 +36,8 @@ from kourou.transport.addresses import (
     is_loopback,
     join_address,
     listening_address,
+    next_peer_id,
 )
-from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import READ_BYTES, Buffer, TcpLink
 
@@ -88,7 +88,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
     LinkT: a connection. FrameT: a frame of its byte stream. InboundT: an item for `on_frames`.
     """
 
-    carrier: ClassVar[str]
+    protocol: ClassVar[str]
     """Name of the transport in peers and statistics."""
 
     def __init__(
@@ -282,7 +282,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         with contextlib.suppress(OSError):  # it is gone; the first read reports that
             socket.setsockopt(socketlib.IPPROTO_TCP, socketlib.TCP_NODELAY, 1)
         where = (str(address[0]), int(address[1]))
-        peer = Peer(next_peer_id(), self.carrier, where, self.listener)
+        peer = Peer(next_peer_id(), self.protocol, where, self.listener)
         link = self._make_link(socket, peer)
         self._links[peer.id] = link
         self._loop.add_reader(socket.fileno(), self._readable, link)

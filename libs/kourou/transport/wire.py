@@ -33,7 +33,7 @@ FAILED = (Happening.BAD_GREETING, Happening.OTHER_MECHANISM, Happening.NOT_LET_I
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WireTimeouts:
     """Timeouts (in ms) and limits of a client connection.
 
     `reconnect_ms_max`: longest pause between two attempts. `connect_ms`: limit of one attempt to
@@ -54,7 +54,7 @@ class Patience:
     busy_poll_us: int = 0
 
 
-PATIENT = Patience()
+PATIENT = WireTimeouts()
 """The values of clients."""
 
 

@@ -47,18 +47,18 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import (
     NO_TRACE,
     Frame,
-    Kind,
+    FrameKind,
     decode_frame,
     decode_reply,
     encode_request,
     patch_deadline,
 )
 from kourou.transport.addresses import split_address
-from kourou.transport.curve import ClientCurve, trouble_of
+from kourou.transport.curve_keys import ClientCurve, trouble_of
 from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import FAILED, PATIENT, Happening, Patience, Wire
+from kourou.transport.wire import FAILED, PATIENT, Happening, Wire, WireTimeouts
 from kourou.transport.zmtp_wire import ZmtpWire
 
 _log = logging.getLogger("kourou.transport")
@@ -67,7 +67,7 @@ RECONNECT_MS_MIN = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WireReply:
     """A reply. `header` is decoded according to the request table; None if it has none."""
 
     code: int
@@ -95,7 +95,7 @@ class ZmqConnection:
 
     `on_notify` receives every frame that is not a reply: notifications and requests of the server.
     `connect_wait_ms` limits how long a request waits for a connection; with None it waits up to its
-    deadline. `patience` holds the timeouts. With `curve` the connection is encrypted, and the
+    deadline. `timeouts` holds the timeouts. With `curve` the connection is encrypted, and the
     server must have the key that is known for `named` (`address` before name resolution; default:
     `address`). `on_connected`, if set, is called each time a connection is established, and
     `on_lost` each time one is lost, other than by `close`.
@@ -108,14 +108,14 @@ class ZmqConnection:
         on_notify: Callable[[Frame], None] | None = None,
         connect_wait_ms: int | None = None,
         clock: Clock | None = None,
-        patience: Patience = PATIENT,
+        timeouts: WireTimeouts = PATIENT,
         curve: ClientCurve | None = None,
         named: str = "",
     ) -> None:
         self.address = address
         self._curve = curve
         self._named = named or address
-        self._patience = patience
+        self._timeouts = timeouts
         split_address(address)  # raise the ConfigError to the caller
         self.on_connected: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
@@ -151,10 +151,10 @@ class ZmqConnection:
 
     def _make_wire(self) -> Wire:
         if self._curve is None:
-            return ZmtpWire(self.address, self._patience, self)
+            return ZmtpWire(self.address, self._timeouts, self)
         from kourou.transport.curve_wire import CurveWire
 
-        return CurveWire(self.address, self._patience, self, self._curve, self._named)
+        return CurveWire(self.address, self._timeouts, self, self._curve, self._named)
 
     def _shut(self) -> None:
         self._connected = False
@@ -223,7 +223,7 @@ class ZmqConnection:
         body: Sequence[Buffer] = (),
         timeout_ms: int,
         trace: bytes = NO_TRACE,
-    ) -> Reply:
+    ) -> WireReply:
         """Send a request and wait for its reply.
 
         Raises Unavailable, TimedOut, UnknownOutcome or DecodeError. A reply with an error code is
@@ -245,7 +245,7 @@ class ZmqConnection:
         self.submit([head, *body], correlation, ended, deadline_ms)
         frame = await future
         code, remark, header = decode_reply(frame, REQUESTS[request.code].response)
-        return Reply(code, remark, header, frame.body)
+        return WireReply(code, remark, header, frame.body)
 
     def oneway(
         self,
@@ -261,7 +261,11 @@ class ZmqConnection:
         """
         correlation = self.next_correlation()
         head = encode_request(
-            request, correlation=correlation, deadline_ms=timeout_ms, trace=trace, kind=Kind.ONEWAY
+            request,
+            correlation=correlation,
+            deadline_ms=timeout_ms,
+            trace=trace,
+            kind=FrameKind.ONEWAY,
         )
         self.submit([head, *body], correlation, None, self._clock.monotonic_ms() + timeout_ms)
 
@@ -348,7 +352,7 @@ class ZmqConnection:
         except (DecodeError, BadRequest) as error:
             self._complaints.warning("bad", "dropping a frame from %s: %s", self.address, error)
             return
-        if frame.kind != Kind.REPLY:
+        if frame.kind != FrameKind.REPLY:
             if self._on_notify is not None:
                 self._on_notify(frame)
             return
@@ -408,7 +412,7 @@ class ZmqConnection:
         """Return the pause before the next attempt to connect, with exponential back-off."""
         attempts = self._failed_attempts
         self._failed_attempts = min(attempts + 1, 16)
-        return min(RECONNECT_MS_MIN << attempts, self._patience.reconnect_ms_max)
+        return min(RECONNECT_MS_MIN << attempts, self._timeouts.reconnect_ms_max)
 
     # -- deadlines --------------------------------------------------------------------------------
 

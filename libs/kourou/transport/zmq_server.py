@@ -31,7 +31,7 @@ class Inbound:
 class ZmqServer(TcpServer[ZmtpLink, Parts, Inbound]):
     """Listens on one address for ZeroMQ clients, in clear text."""
 
-    carrier = "zmq"
+    protocol = "zmq"
 
     def _make_link(self, socket: socketlib.socket, peer: Peer) -> ZmtpLink:
         return ZmtpLink(socket, peer, self._clock.monotonic_ms(), ROUTER)

@@ -1,25 +1,189 @@
-"""The two kinds of libzmq socket that Kourou uses, with safe options.
+"""libzmq sockets: one context per process, safe options, keys, monitors, and their event loop.
 
 ZeroMQ's defaults are unsafe: a full ROUTER drops messages silently, frame sizes are unlimited, and
-a request queued during a partition is delivered long after its sender gave up. Each option below
-removes one of these.
+a request queued during a partition is delivered long after its sender gave up. Each option of
+`open_router` and `open_dealer` removes one of these.
+
+State: soft. Contexts and the authenticator belong to one process and are never used after a fork.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import logging
+import os
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils.monitor import parse_monitor_message
 
+from kourou.clock import SystemClock
 from kourou.model import limits
 from kourou.model.limits import HANDSHAKE_MS_MAX
 from kourou.transport.addresses import join_address, split_address
-from kourou.transport.curve import ClientCurve, ServerCurve
-from kourou.transport.curve_gate import open_domain
+from kourou.transport.curve_keys import AllowedKeys, ClientCurve, ServerCurve
+from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import PATIENT, Patience
-from kourou.transport.zmq_context import process_context
+from kourou.transport.wire import PATIENT, Happening, WireTimeouts
+
+# -- contexts -------------------------------------------------------------------------------------
+
+# A context owns I/O threads, and threads do not survive a fork: a child that used its parent's
+# context would wait forever for threads that do not exist. Therefore contexts are keyed by process
+# id. `_orphans` keeps inherited contexts from being freed in a child, because freeing them would
+# close descriptors that the parent still uses.
+
+
+_lock = threading.Lock()
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+_orphans: list[zmq.Context[zmq.Socket[bytes]]] = []
+
+SOCKETS_MAX = 8_192
+"""Limit of sockets, far above the need of one process.
+
+A client of many brokers reaches the library's default of 1,023.
+"""
+
+
+def process_context() -> zmq.Context[zmq.Socket[bytes]]:
+    """Return the context of the running process; created on first use, from any thread."""
+    pid = os.getpid()
+    context = _contexts.get(pid)
+    if context is None:
+        with _lock:
+            context = _contexts.get(pid)
+            if context is None:
+                context = zmq.Context()
+                context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+                _contexts[pid] = context
+    return context
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that does not exist here may have held the old one
+    _orphans.extend(_contexts.values())
+    _contexts.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+_log = logging.getLogger("kourou.transport")
+_quiet = logging.getLogger("kourou.transport.zap")
+_quiet.setLevel(logging.CRITICAL)  # it would repeat what this module logs
+_numbers = count(1)
+
+
+# -- the CURVE authenticator: one per process, consulted by ZeroMQ at each handshake --------------
+
+# ZeroMQ sends each authentication request to an in-process address (ZAP,
+# https://rfc.zeromq.org/spec/27/). If no authenticator is bound there, it would accept any key, so
+# the sockets require one (ZAP_ENFORCE_DOMAIN), and each listener has a domain of its own. A
+# separate thread answers the requests, so a busy loop does not delay handshakes. The thread starts
+# with the first listener that has keys and ends with the process, because its address cannot be
+# bound again immediately.
+
+
+class _Provider:
+    """The authenticator's callback for one domain."""
+
+    def __init__(self, allowed: AllowedKeys, address: Callable[[], str]) -> None:
+        self._allowed = allowed
+        self._address = address
+        self._complaints = RateLimitedLog(_log, SystemClock())
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """May the client with this public key (Z85) connect?"""
+        del domain
+        allowed = self._allowed.allows(key.decode("ascii"))
+        if not allowed:
+            self._complaints.warning(
+                "refused",
+                "refused a client at %s: its public key %s is not in curveClients or curveMembers",
+                self._address(),
+                key.decode("ascii"),
+            )
+        return allowed
+
+
+class _Gate:
+    """The process's authenticator; it starts with the first listener."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._domains: set[str] = set()
+        self._running: ThreadAuthenticator | None = None
+        self._orphans: list[ThreadAuthenticator] = []
+
+    def open(self, allowed: AllowedKeys, address: Callable[[], str]) -> str:
+        """Register a domain whose clients are checked against `allowed`; returns its name."""
+        with self._lock:
+            if self._running is None:
+                self._running = ThreadAuthenticator(process_context(), log=_quiet)
+                self._running.start()
+            domain = f"kourou-{next(_numbers)}"
+            provider = _Provider(allowed, address)
+            self._running.configure_curve_callback(domain, provider)
+            self._domains.add(domain)
+            return domain
+
+    def close(self, domain: str) -> None:
+        """Remove the domain of a closed listener."""
+        with self._lock:
+            running = self._running
+            if running is None or domain not in self._domains:
+                return
+            self._domains.discard(domain)
+            running.certs.pop(domain, None)
+            running.credentials_providers.pop(domain, None)
+
+    def end(self) -> None:
+        """Stop the thread before the interpreter exits, which would otherwise wait for it."""
+        with self._lock:
+            running, self._running = self._running, None
+            self._domains.clear()
+            if running is not None and self._pid == os.getpid():
+                running.stop()
+
+    def forked(self) -> None:
+        """Reset in a forked child: it has no such thread, and the sockets are the parent's."""
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        if self._running is not None:
+            self._orphans.append(self._running)
+        self._running = None
+        self._domains.clear()
+
+
+_gate = _Gate()
+os.register_at_fork(after_in_child=_gate.forked)
+atexit.register(_gate.end)
+
+
+def open_domain(allowed: AllowedKeys, address: Callable[[], str]) -> str:
+    """Register a domain for a listener at `address` that accepts the clients in `allowed`.
+
+    Returns its name, for `close_domain`. `address` is called when a refusal is logged, because the
+    port may be known only after binding.
+    """
+    return _gate.open(allowed, address)
+
+
+def close_domain(domain: str) -> None:
+    """Remove the domain of a closed listener."""
+    _gate.close(domain)
+
+
+# -- sockets with safe options --------------------------------------------------------------------
+
 
 # As plain integers: the library's enums cost microseconds at every `|` and `&`.
 NOBLOCK = int(zmq.NOBLOCK)
@@ -42,7 +206,7 @@ def open_router() -> zmq.Socket[bytes]:
     return socket
 
 
-def open_dealer(patience: Patience = PATIENT) -> zmq.Socket[bytes]:
+def open_dealer(timeouts: WireTimeouts = PATIENT) -> zmq.Socket[bytes]:
     """Create a client's socket for one connection; it never reconnects.
 
     The option IMMEDIATE would prevent queueing without an established connection, but it also
@@ -53,12 +217,12 @@ def open_dealer(patience: Patience = PATIENT) -> zmq.Socket[bytes]:
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.RECONNECT_IVL, NEVER_RECONNECT_MS)
     _limit(socket)
-    socket.set(zmq.SNDHWM, patience.pipe_messages)
-    socket.set(zmq.HANDSHAKE_IVL, patience.greeting_ms)
-    socket.set(zmq.HEARTBEAT_IVL, patience.probe_ms)
-    socket.set(zmq.HEARTBEAT_TIMEOUT, patience.silence_ms)
-    socket.set(zmq.CONNECT_TIMEOUT, patience.connect_ms)
-    socket.set(zmq.TCP_MAXRT, patience.unread_ms)
+    socket.set(zmq.SNDHWM, timeouts.pipe_messages)
+    socket.set(zmq.HANDSHAKE_IVL, timeouts.greeting_ms)
+    socket.set(zmq.HEARTBEAT_IVL, timeouts.probe_ms)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, timeouts.silence_ms)
+    socket.set(zmq.CONNECT_TIMEOUT, timeouts.connect_ms)
+    socket.set(zmq.TCP_MAXRT, timeouts.unread_ms)
     return socket
 
 
@@ -146,3 +310,138 @@ def arm_dealer(socket: zmq.Socket[bytes], curve: ClientCurve, address: str) -> N
 def _make_room(socket: zmq.Socket[bytes]) -> None:
     """Raise the library's limit, which applies to frames as they travel, by the overhead."""
     socket.set(zmq.MAXMSGSIZE, limits.FRAME_SIZE_BYTES_MAX + OVERHEAD_BYTES)
+
+
+# -- monitors: accepted, ready, refused, lost -----------------------------------------------------
+
+# The library reconnects, performs handshakes and drops connections by itself; its monitor is the
+# only source of these events. An event carries the file descriptor of its connection, by which a
+# server finds the peer whose connection ended.
+
+
+_HAPPENINGS: dict[int, Happening] = {
+    zmq.EVENT_ACCEPTED: Happening.ACCEPTED,
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: Happening.READY,
+    zmq.EVENT_CONNECT_RETRIED: Happening.REFUSED,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: Happening.BAD_GREETING,
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: Happening.BAD_GREETING,
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: Happening.NOT_LET_IN,
+    zmq.EVENT_DISCONNECTED: Happening.LOST,
+}
+
+
+MECHANISM_MISMATCH = 0x11000002
+"""Event value if the peer uses another mechanism (zmq.h); pyzmq has no name for it.
+
+One side has CURVE keys and the other has none.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEvent:
+    """`descriptor` is the connection's file descriptor; meaningless for REFUSED and FAILED."""
+
+    kind: Happening
+    descriptor: int
+
+
+class ZmqMonitor:
+    """The event stream of one socket; `socket` is readable when there are events."""
+
+    def __init__(self, watched: zmq.Socket[bytes]) -> None:
+        mask = 0
+        for event in _HAPPENINGS:
+            mask |= event
+        self._watched = watched
+        self.socket: zmq.Socket[bytes] = watched.get_monitor_socket(mask)
+
+    def read(self) -> list[ConnectionEvent]:
+        """Return all events since the last call, oldest first; never blocks."""
+        found: list[ConnectionEvent] = []
+        while True:
+            try:
+                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return found
+            event = parse_monitor_message(parts)
+            kind = _HAPPENINGS.get(int(event["event"]))
+            if kind is Happening.BAD_GREETING and int(event["value"]) == MECHANISM_MISMATCH:
+                kind = Happening.OTHER_MECHANISM
+            if kind is not None:
+                found.append(ConnectionEvent(kind, int(event["value"])))
+
+    def close(self) -> None:
+        """Stop monitoring; must be called before the monitored socket is closed."""
+        self._watched.disable_monitor()
+        self.socket.close(linger=0)
+
+
+# -- readers on an event loop ---------------------------------------------------------------------
+
+
+class EdgeReader:
+    """Calls `look` while the socket has input. `look` returns True if it stopped at its limit.
+
+    The descriptor of a ZeroMQ socket is edge-triggered: it becomes readable once when the socket's
+    state changes, and reading *or sending* may consume that signal. Therefore the socket's EVENTS
+    are checked again after each `look`, and code that sends outside of `look` calls `touched`,
+    which checks once per loop iteration. A `look` that stopped at its own limit continues in the
+    next iteration, so other callbacks run in between.
+    """
+
+    __slots__ = ("_descriptor", "_look", "_looking", "_loop", "_pending", "_socket")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        socket: zmq.Socket[bytes],
+        look: Callable[[], bool],
+    ) -> None:
+        self._loop = loop
+        self._socket = socket
+        self._look = look
+        self._descriptor = int(socket.get(zmq.FD))
+        self._pending: asyncio.Handle | None = None
+        self._looking = False
+
+    def start(self) -> None:
+        """Start. Also calls `look` once, because an earlier signal is not repeated."""
+        self._loop.add_reader(self._descriptor, self._run)
+        self._again()
+
+    def stop(self) -> None:
+        """Stop calling `look`. May be called twice, and from within `look`."""
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            self._descriptor = -1
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
+
+    def touched(self) -> None:
+        """Check the socket again in this loop iteration, because it was sent to or queried."""
+        if self._pending is None and not self._looking and self._descriptor >= 0:
+            self._pending = self._loop.call_soon(self._check)
+
+    def _again(self) -> None:
+        if self._pending is None:
+            self._pending = self._loop.call_soon(self._run)
+
+    def _check(self) -> None:
+        self._pending = None
+        if has_input(self._socket):
+            self._run()
+
+    def _run(self) -> None:
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
+        self._looking = True
+        try:
+            more = self._look()
+        finally:
+            self._looking = False
+        if self._descriptor < 0:  # `look` stopped it or closed its socket
+            return
+        if more or has_input(self._socket):
+            self._again()

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 from kourou.errors import DecodeError
 from kourou.runtime.peer import Peer
-from kourou.transport.addresses import split_address
+from kourou.transport.addresses import next_peer_id, split_address
 from kourou.transport.busy_poll import BusyPoll
-from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import Happening, Patience, WireOwner
+from kourou.transport.wire import Happening, WireOwner, WireTimeouts
 from kourou.transport.zmtp import DEALER, OtherMechanism, Parts, ZmtpLink
 
 TOGETHER_BYTES = 16_384
@@ -26,9 +25,9 @@ TOGETHER_BYTES = 16_384
 class ZmtpWire:
     """A DEALER connection to `address` (`host:port`)."""
 
-    def __init__(self, address: str, patience: Patience, owner: WireOwner) -> None:
+    def __init__(self, address: str, timeouts: WireTimeouts, owner: WireOwner) -> None:
         self._host, self._port = split_address(address)
-        self._patience = patience
+        self._timeouts = timeouts
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._link: ZmtpLink | None = None
@@ -37,7 +36,7 @@ class ZmtpWire:
         self._ready = False
         self._behind = 0
         self._more: asyncio.Handle | None = None
-        self._poll = BusyPoll(self._loop, patience.busy_poll_us)
+        self._poll = BusyPoll(self._loop, timeouts.busy_poll_us)
         self._closed = False
 
     def open(self) -> None:
@@ -66,7 +65,7 @@ class ZmtpWire:
     # -- the connection ---------------------------------------------------------------------------
 
     async def _dial(self) -> None:
-        limit_s = self._patience.connect_ms / 1_000 or None
+        limit_s = self._timeouts.connect_ms / 1_000 or None
         try:
             async with asyncio.timeout(limit_s):
                 socket = await self._connected()
@@ -80,7 +79,7 @@ class ZmtpWire:
         self._loop.add_reader(socket.fileno(), self._readable)
         self._write(self._link)
         self._timer = self._loop.call_later(
-            self._patience.greeting_ms / 1_000, self._fail, Happening.BAD_GREETING
+            self._timeouts.greeting_ms / 1_000, self._fail, Happening.BAD_GREETING
         )
 
     async def _connected(self) -> socketlib.socket:
@@ -90,9 +89,9 @@ class ZmtpWire:
             socket = socketlib.socket(family, socketlib.SOCK_STREAM | socketlib.SOCK_NONBLOCK)
             try:
                 socket.setsockopt(socketlib.IPPROTO_TCP, socketlib.TCP_NODELAY, 1)
-                if self._patience.unread_ms and hasattr(socketlib, "TCP_USER_TIMEOUT"):
+                if self._timeouts.unread_ms and hasattr(socketlib, "TCP_USER_TIMEOUT"):
                     socket.setsockopt(
-                        socketlib.IPPROTO_TCP, socketlib.TCP_USER_TIMEOUT, self._patience.unread_ms
+                        socketlib.IPPROTO_TCP, socketlib.TCP_USER_TIMEOUT, self._timeouts.unread_ms
                     )
                 await self._loop.sock_connect(socket, address)
             except OSError as error:
@@ -122,10 +121,10 @@ class ZmtpWire:
         self._owner.happened(Happening.READY)
 
     def _probe_later(self, link: ZmtpLink) -> None:
-        self._timer = self._loop.call_later(self._patience.probe_ms / 1_000, self._probe, link)
+        self._timer = self._loop.call_later(self._timeouts.probe_ms / 1_000, self._probe, link)
 
     def _probe(self, link: ZmtpLink) -> None:
-        if link.silent_probes * self._patience.probe_ms >= self._patience.silence_ms:
+        if link.silent_probes * self._timeouts.probe_ms >= self._timeouts.silence_ms:
             self._end(Happening.LOST)
             return
         link.probe()
@@ -193,7 +192,7 @@ class ZmtpWire:
         if link is None:
             return False
         if link.blocked_since_ms:
-            if self._behind >= self._patience.pipe_messages or link.overfull:
+            if self._behind >= self._timeouts.pipe_messages or link.overfull:
                 return False
             self._behind += 1
             link.put_message(parts)

@@ -20,7 +20,7 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import BadRequest, Rejected
 from kourou.model.limits import GATEWAY_DECISIONS_MAX, GATEWAY_TRANSACTION_ID_LENGTH_MAX
 from kourou.model.message import Property, SendResult, SendStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.model.transaction import TransactionState
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou_console.gateway import Gateway

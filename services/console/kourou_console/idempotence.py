@@ -40,7 +40,7 @@ from kourou.client.producer.selectors import Selector, queue_of_key
 from kourou.errors import BadRequest, Rejected, TopicNotFound, Unavailable
 from kourou.model.limits import DEADLINE_MS_MAX, GATEWAY_REPEAT_KEYS_MAX
 from kourou.model.message import Message
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.call import Call
 from kourou_console.gateway import Gateway
 from kourou_console.problems import Busy, Refused

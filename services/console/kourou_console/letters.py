@@ -16,7 +16,7 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.filters.expressions import Sql
 from kourou.errors import KourouError, TopicNotFound
 from kourou.model.names import check_group, dlq_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console import time_pages
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of

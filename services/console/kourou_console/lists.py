@@ -14,7 +14,7 @@ import msgspec
 
 from kourou.errors import KourouError, Rejected, Unavailable
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX, REASON_LENGTH_MAX
-from kourou.protocol.all_bodies import ClusterInfo
+from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou_console.gateway import Gateway
 from kourou_console.problems import Refused
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Corrupt
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX
-from kourou.model.message import StoredMessage
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import StoredMessage, SysFlag
 from kourou.protocol.record import compression
 
 PIECE_BYTES = 256 * 1024

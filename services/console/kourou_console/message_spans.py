@@ -17,7 +17,7 @@ from kourou.client.admin.message_tracks import MessageTrack, TrackKind
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     Published,
     TraceRecord,
     TransactionEnded,
@@ -51,7 +51,7 @@ def spans_of(
     ends = {one.request_id: one for one in records if isinstance(one, Consumed)}
     traced: set[str] = set()
     for one in records:
-        if isinstance(one, Consuming):
+        if isinstance(one, ConsumeStarted):
             end = ends.pop(one.request_id, None)
             traced.add(one.group)
             spans.append(_consumed(len(spans), one, end))
@@ -103,7 +103,7 @@ def _stored(message: ReceivedMessage) -> SpanView:
     )
 
 
-def _consumed(number: int, begin: Consuming, end: Consumed | None) -> SpanView:
+def _consumed(number: int, begin: ConsumeStarted, end: Consumed | None) -> SpanView:
     note = f"attempt {begin.retry_times + 1}"
     if end is None:
         note += ", its end was not noted"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from kourou.errors import BadRequest
 from kourou.model.limits import PLACES_LENGTH_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 HEAD_BYTES = 10
 _OFFSET_MAX = 1 << 63

@@ -34,7 +34,7 @@ from kourou.model.limits import (
     REDRIVES_AT_ONCE_MAX,
     REDRIVES_KEPT_MAX,
 )
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.letter_locks import DeadLetterLocks
 from kourou_console.letters import Selection, Waiting, every_letter, waiting

@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 from kourou.client.admin.replicas import LogMember, absent, leaders_of
 from kourou.errors import KourouError
 from kourou.model.names import DLQ_PREFIX
-from kourou.model.queue import MessageQueue
-from kourou.model.route import MASTER_ID
-from kourou.protocol.all_bodies import BrokerConsumeStats, TopicOffset
+from kourou.model.topic import MASTER_ID, MessageQueue
+from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats, TopicOffset
 from kourou_console.alarm_book import AlarmBook, Standing
 from kourou_console.alarm_rules import GAPS, BrokerLook, Look, MemberLook, alarms
 from kourou_console.gateway import Gateway

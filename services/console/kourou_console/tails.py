@@ -22,7 +22,7 @@ from kourou.client.session.background import background
 from kourou.errors import Code, KourouError, Rejected, TopicNotFound
 from kourou.model.limits import TAIL_QUEUES_MAX
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console import places
 
 READ_AHEAD = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kourou.model import names
-from kourou.model.permission import READ, WRITE, Permission
+from kourou.model.topic import READ, WRITE, Permission
 
 
 class TopicKind(StrEnum):

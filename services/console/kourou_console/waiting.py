@@ -19,11 +19,10 @@ from kourou.client.admin.reading import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import KourouError, TopicNotFound
-from kourou.model.delay import parse_delay_levels
 from kourou.model.limits import WAITING_READ_MAX
-from kourou.model.message import Property, PullStatus
+from kourou.model.message import Property, PullStatus, parse_delay_levels
 from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, brokers_of, why
 

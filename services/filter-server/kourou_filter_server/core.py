@@ -28,7 +28,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected, Received, Tick

@@ -30,7 +30,7 @@ from kourou.errors import Code, DecodeError
 from kourou.model.filter import FilterFailure, FilterKey, FilterPolicy
 from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTERS_MAX
 from kourou.protocol.messages.filter_server import RecordFilterSkip
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer

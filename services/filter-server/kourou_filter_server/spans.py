@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kourou.protocol.messages.pulls import PullMessage
+
 from kourou.errors import Code, error_from_code
-from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo

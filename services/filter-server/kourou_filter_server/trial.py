@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kourou.errors import BadRequest, Code, KourouError, Throttled
-from kourou.filtering.check_allowance import CheckAllowance
-from kourou.filtering.python_rules import check_source
+from kourou.filtering.python_rules import CheckAllowance, check_source
 from kourou.model.filter import FilterFailure, FilterKey
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, FILTER_TRIED_MESSAGES_MAX
 from kourou.protocol.bodies.filter_bodies import (

@@ -23,7 +23,7 @@ from kourou.protocol.wire.frames import (
     encode_request,
 )
 from kourou.runtime.inputs import ReplyTo
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_filter_server.effects import AskBroker, TellBroker

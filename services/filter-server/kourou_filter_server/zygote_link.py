@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import Unavailable
-from kourou.filtering.python_modules import MODULES
+from kourou.filtering.python_rules import MODULES
 from kourou_filter_server.jail import wire
 from kourou_filter_server.layers import Layer, command, layers_of, missing, refusal
 from kourou_filter_server.worker_link import (

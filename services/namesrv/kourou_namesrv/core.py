@@ -11,9 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kourou.errors import BadRequest, Code, KourouError
-from kourou.protocol import all_bodies as bodies
+from kourou.protocol.bodies.config_bodies import decode_data_version, encode_data_version
+from kourou.protocol.bodies.registration_body import check_body_checksum, decode_registration
+from kourou.protocol.bodies.route_bodies import (
+    encode_cluster_info,
+    encode_kv_table,
+    encode_topic_list,
+    encode_topic_route,
+)
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
+from kourou.protocol.wire.properties_text import decode_properties_text
 from kourou.runtime.changed_settings import Settings, decide_change
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected, Received, Tick
@@ -129,8 +137,8 @@ class NamesrvCore:
 
     def _register(self, received: Received, it: ask.RegisterBroker) -> Answer:
         body = _body(received)
-        bodies.check_body_checksum(body, it.body_crc32)
-        registration = bodies.decode_registration(
+        check_body_checksum(body, it.body_crc32)
+        registration = decode_registration(
             body, compressed=it.compressed, sender_version=received.to.version or None
         )
         identity = Identity(
@@ -159,7 +167,7 @@ class NamesrvCore:
         header = ask.RegisterBrokerResponse(
             ha_server_addr=ha_address or None, master_addr=leader or None, epoch=outdo
         )
-        return header, bodies.encode_kv_table(order) if order else b""
+        return header, encode_kv_table(order) if order else b""
 
     def _unregister(self, received: Received, it: ask.UnregisterBroker) -> Answer:
         identity = _identity(it)
@@ -168,9 +176,9 @@ class NamesrvCore:
         return _NOTHING
 
     def _query_data_version(self, received: Received, it: ask.QueryDataVersion) -> Answer:
-        theirs = bodies.decode_data_version(_body(received))
+        theirs = decode_data_version(_body(received))
         changed, ours = self.routes.version(_identity(it), theirs, self._now_ms)
-        body = bodies.encode_data_version(ours) if ours is not None else b""
+        body = encode_data_version(ours) if ours is not None else b""
         return ask.QueryDataVersionResponse(changed=changed), body
 
     def _wipe(self, received: Received, it: ask.WipeWritePermOfBroker) -> Answer:
@@ -190,10 +198,10 @@ class NamesrvCore:
         route = self.routes.route(it.topic, received.to.peer, order)
         # Older clients get the old format, because some of them parse this text themselves.
         strict = it.accept_standard_json_only or received.to.version >= STRICT_ROUTES_SINCE
-        return None, bodies.encode_topic_route(route, strict=bool(strict))
+        return None, encode_topic_route(route, strict=bool(strict))
 
     def _cluster_info(self, received: Received, _: ask.GetBrokerClusterInfo) -> Answer:
-        return None, bodies.encode_cluster_info(self.routes.cluster_info(received.to.peer))
+        return None, encode_cluster_info(self.routes.cluster_info(received.to.peer))
 
     def _delete_topic(self, received: Received, it: ask.DeleteTopicInNamesrv) -> Answer:
         self.routes.delete_topic(it.topic, it.cluster_name)
@@ -210,16 +218,16 @@ class NamesrvCore:
         table = self.key_values.table.get(it.namespace)
         if not table:
             raise _no_config_item(it.namespace)
-        return None, bodies.encode_kv_table(table)
+        return None, encode_kv_table(table)
 
     def _update_settings(self, received: Received, _: ask.UpdateNamesrvConfig) -> Answer:
         """Reject every change: no setting of a name server can be changed by a request."""
-        decide_change(Settings(), self._registry, bodies.decode_properties_text(_body(received)))
+        decide_change(Settings(), self._registry, decode_properties_text(_body(received)))
         return None, b""
 
 
 def _topics(names: list[str], broker: str | None = None) -> Answer:
-    return None, bodies.encode_topic_list(names, broker)
+    return None, encode_topic_list(names, broker)
 
 
 def _body(received: Received) -> bytes:

@@ -56,8 +56,8 @@ class KeyValueStore:
         self._warn_of_place()
         if self._url or self._database.exists():
             self._state, _ = self._opened().load(KEY_VALUES)
-        foreign = self._read_foreign()
-        events = [] if foreign is None else decide_import(self._state, foreign)
+        external = self._read_foreign()
+        events = [] if external is None else decide_import(self._state, external)
         if events:
             cause = Cause("name server", "imported from kvConfig.json, which another program wrote")
             self.record(events, self._state.next_offset, cause)
@@ -127,7 +127,7 @@ class KeyValueStore:
         try:
             files = self._files()
             content = files.read(self._path.name)
-            return _decode(content) if content and files.foreign([self._path.name]) else None
+            return _decode(content) if content and files.external([self._path.name]) else None
         except OSError as error:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
         except DecodeError as error:

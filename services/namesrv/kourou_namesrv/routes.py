@@ -29,9 +29,15 @@ from dataclasses import dataclass, field, replace
 
 from kourou.errors import Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
-from kourou.model.permission import Permission
-from kourou.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import (
+    MASTER_ID,
+    BrokerData,
+    DataVersion,
+    Permission,
+    QueueData,
+    TopicConfig,
+    TopicRoute,
+)
 from kourou.protocol.bodies.registration_body import BrokerRegistration
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.runtime.peer import Peer

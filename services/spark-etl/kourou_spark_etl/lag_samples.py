@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 
 

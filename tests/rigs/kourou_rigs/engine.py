@@ -21,11 +21,10 @@ from kourou.engine.sends.appends import LogEnd
 from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import decode_record_body
 from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
-from kourou.model.message import StoredMessage
+from kourou.model.message import StoredMessage, SysFlag
 from kourou.model.names import CONTROL_TOPIC
-from kourou.model.sysflag import SysFlag
 from kourou.protocol import kernel_python
-from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, parts_of
 from kourou.protocol.record.message_record import check_record, decode_record, encode_blank
 from kourou.protocol.record.properties import labels

@@ -12,7 +12,7 @@ from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterState, FilterVersion
 from kourou.protocol.bodies.filter_bodies import encode_filters
 from kourou.protocol.messages import filter_server as words
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo, Tick

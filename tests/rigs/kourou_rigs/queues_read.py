@@ -14,7 +14,7 @@ from kourou.client.consumer.pull_consumer import PullResult
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import KourouError, TopicNotFound
 from kourou.model.message import PullStatus, StoredMessage
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 
 def message_at(

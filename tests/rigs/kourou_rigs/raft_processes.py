@@ -24,10 +24,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
+
 from kourou.engine.ports import JOINING
 from kourou.errors import Code, KourouError
-from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
-from kourou.protocol.messages.replicas import GetReplicas, TransferLeader
+from kourou.protocol.messages.replication import GetReplicas, TransferLeader
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child, free_port
 from kourou.transport.zmq_client import ZmqConnection

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kourou.model.message import Property
-from kourou.protocol.record.batch import RecordColumns, scan
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
+from kourou.protocol.record.columns import RecordColumns, scan
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 HOST = encode_host(("127.0.0.1", 10_911))

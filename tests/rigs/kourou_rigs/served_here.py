@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from kourou.broker.broker_service import BrokerService
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendMessage
+
 from kourou.errors import Code
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.request import Request
 from kourou.store.store import Store
-from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 
 ASK_MS = 30_000
 
@@ -43,7 +44,7 @@ class ServedHere:
         """The state of the current core."""
         return self.service._parts()
 
-    async def sent(self, body: bytes, topic: str = "orders", queue_id: int = 0) -> Reply:
+    async def sent(self, body: bytes, topic: str = "orders", queue_id: int = 0) -> WireReply:
         """Send one message; returns the reply, whatever it is."""
         request = SendMessage(
             producer_group="p", topic=topic, queue_id=queue_id, born_timestamp=1,
@@ -51,7 +52,7 @@ class ServedHere:
         )  # fmt: skip
         return await self.client.request(request, body=(body,), timeout_ms=ASK_MS)
 
-    async def pull(self, offset: int, hold_ms: int = 0) -> Reply:
+    async def pull(self, offset: int, hold_ms: int = 0) -> WireReply:
         """Pull once from the first queue of `orders`; returns the reply."""
         request = PullMessage(
             consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from kourou.engine.effects import Blank
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns
-from kourou.protocol.record.layout import POSITION_AT
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.layout import POSITION_AT, encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kourou.events.control_events import Cause, TopicPut
+from kourou.model.message import SysFlag
 from kourou.model.names import OP_TOPIC
-from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.membership import HeartBeat
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.properties import encode_properties

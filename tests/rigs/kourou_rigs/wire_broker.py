@@ -14,26 +14,27 @@ from typing import Any, Protocol
 from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
 from kourou.model.names import retry_topic
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
+from kourou.protocol.bodies.lists_body import encode_consumer_ids
+from kourou.protocol.bodies.statistics_bodies import (
     OffsetWrapper,
     TopicOffset,
-    decode_heartbeat,
     encode_consume_stats,
-    encode_consumer_ids,
     encode_offset_table,
     encode_topic_stats,
 )
-from kourou.protocol.messages import groups, membership, offsets, pulling, queries, sending
-from kourou.protocol.messages.filter_server import PutFilter
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
-from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
-from kourou.protocol.messages.topics import (
+from kourou.protocol.messages import groups, offsets, pulls, sends
+from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
 )
-from kourou.protocol.record.message_record import decode_record, encode_host, stamp
+from kourou.protocol.messages.filter_server import PutFilter
+from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import decode_record, stamp
 from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request, Response
 from kourou_rigs.wire_filters import WireFilters
@@ -77,7 +78,7 @@ class Hold:
 
     wire: Wire
     correlation: int
-    request: pulling.PullMessage
+    request: pulls.PullMessage
     timer: asyncio.TimerHandle | None = None
 
 
@@ -117,20 +118,20 @@ class WireBroker:
         self.left: list[tuple[str, str]] = []
         self.holds: list[Hold] = []
         self.seen: list[Request] = []
-        self.frames: list[sending.SendRecords] = []
+        self.frames: list[sends.SendRecords] = []
         self.settings: dict[str, str] = {}
         self.retry_times_max = 16
         self.intercept: Callable[[Request], Answer | None] | None = None
         self.filters = WireFilters()
         self._handlers: dict[type[Request], Handler] = {
-            sending.SendRecords: self._send,
-            sending.SendMessage: self._send_one,
-            sending.ConsumerSendMsgBack: self._take_back,
-            pulling.PullMessage: self._pull,
-            membership.HeartBeat: self._heartbeat,
+            sends.SendRecords: self._send,
+            sends.SendMessage: self._send_one,
+            sends.ConsumerSendMsgBack: self._take_back,
+            pulls.PullMessage: self._pull,
+            groups.HeartBeat: self._heartbeat,
             SendReplyMessage: self._reply,
-            membership.UnregisterClient: self._unregister,
-            membership.GetConsumerListByGroup: self._consumer_ids,
+            groups.UnregisterClient: self._unregister,
+            groups.GetConsumerListByGroup: self._consumer_ids,
             LockBatchMq: self._lock,
             UnlockBatchMq: self._unlock,
             offsets.QueryConsumerOffset: self._committed,
@@ -148,8 +149,8 @@ class WireBroker:
             UpdateAndCreateTopic: self._create_topic,
             DeleteTopicInBroker: self._delete_topic,
             GetTopicStatsInfo: self._topic_stats,
-            queries.ViewMessageById: self._view,
-            queries.QueryMessage: self._query,
+            pulls.ViewMessageById: self._view,
+            pulls.QueryMessage: self._query,
         }
 
     def copies(self, leader: WireBroker) -> None:
@@ -179,7 +180,7 @@ class WireBroker:
 
     # -- sending ----------------------------------------------------------------------------------
 
-    def _send(self, _wire: Wire, _number: int, request: sending.SendRecords, body: bytes) -> Answer:
+    def _send(self, _wire: Wire, _number: int, request: sends.SendRecords, body: bytes) -> Answer:
         self.frames.append(request)
         sizes = struct.unpack(f"<{len(request.sizes) // 4}I", request.sizes)
         target_of = [0] * len(sizes)
@@ -196,7 +197,7 @@ class WireBroker:
             self.store(targets[number], body[at : at + size])
             at += size
         assert at == len(body), "the sizes tile the body"
-        header = sending.SendRecordsResponse(
+        header = sends.SendRecordsResponse(
             target_codes=[0] * len(targets),
             target_remarks=[""] * len(targets),
             target_offsets=first_offsets,
@@ -205,18 +206,16 @@ class WireBroker:
         return Answer(header=header)
 
     def _send_one(
-        self, _wire: Wire, _number: int, request: sending.SendMessage, body: bytes
+        self, _wire: Wire, _number: int, request: sends.SendMessage, body: bytes
     ) -> Answer:
         target, draft = sent_again(request, body, self.retry_times_max)
         self.topics.setdefault(target[0], (1, 1))
         self.store(target, draft)
         offset = len(self.queues[target]) - 1
-        return Answer(
-            header=sending.SendResponse(msg_id="", queue_id=target[1], queue_offset=offset)
-        )
+        return Answer(header=sends.SendResponse(msg_id="", queue_id=target[1], queue_offset=offset))
 
     def _take_back(
-        self, _wire: Wire, _number: int, request: sending.ConsumerSendMsgBack, _body: bytes
+        self, _wire: Wire, _number: int, request: sends.ConsumerSendMsgBack, _body: bytes
     ) -> Answer:
         for record in self._records():
             found = decode_record(record)
@@ -247,16 +246,16 @@ class WireBroker:
     # -- pulling ----------------------------------------------------------------------------------
 
     def _pull(
-        self, wire: Wire, number: int, request: pulling.PullMessage, _body: bytes
+        self, wire: Wire, number: int, request: pulls.PullMessage, _body: bytes
     ) -> Answer | None:
-        if request.sys_flag & pulling.PullFlag.CLASS_FILTER:
+        if request.sys_flag & pulls.PullFlag.CLASS_FILTER:
             return Answer(Code.SYSTEM_ERROR, remark="ask a filter server")
         return self.pull(wire, number, request)
 
-    def pull(self, wire: Wire, number: int, request: pulling.PullMessage) -> Answer | None:
+    def pull(self, wire: Wire, number: int, request: pulls.PullMessage) -> Answer | None:
         """The reply to a pull; None if it is parked and answered later."""
         answer = self._read(request)
-        if answer.code != Code.PULL_NOT_FOUND or not request.sys_flag & pulling.PullFlag.SUSPEND:
+        if answer.code != Code.PULL_NOT_FOUND or not request.sys_flag & pulls.PullFlag.SUSPEND:
             return answer
         hold = Hold(wire, number, request)
         hold.timer = asyncio.get_running_loop().call_later(
@@ -273,12 +272,12 @@ class WireBroker:
                 hold.timer.cancel()
             hold.wire.reply(hold.correlation, self._read(hold.request))
 
-    def _read(self, request: pulling.PullMessage) -> Answer:
+    def _read(self, request: pulls.PullMessage) -> Answer:
         records = self.queues.get(_target(request), [])
         low, high = self.min_offsets.get(_target(request), 0), len(records)
 
-        def place(next_offset: int) -> pulling.PullResponse:
-            return pulling.PullResponse(
+        def place(next_offset: int) -> pulls.PullResponse:
+            return pulls.PullResponse(
                 suggest_which_broker_id=0,
                 next_begin_offset=next_offset,
                 min_offset=low,
@@ -296,7 +295,7 @@ class WireBroker:
     # -- consumers and producers ------------------------------------------------------------------
 
     def _heartbeat(
-        self, wire: Wire, _number: int, _request: membership.HeartBeat, body: bytes
+        self, wire: Wire, _number: int, _request: groups.HeartBeat, body: bytes
     ) -> Answer:
         said = decode_heartbeat(body)
         self.producers.update(said.producer_groups)
@@ -330,10 +329,10 @@ class WireBroker:
             store_timestamp=1_000_000,
         )
         waiting.hear(pushed, body)
-        return Answer(header=sending.SendResponse(msg_id="0", queue_id=0, queue_offset=0))
+        return Answer(header=sends.SendResponse(msg_id="0", queue_id=0, queue_offset=0))
 
     def _unregister(
-        self, _wire: Wire, _number: int, request: membership.UnregisterClient, _body: bytes
+        self, _wire: Wire, _number: int, request: groups.UnregisterClient, _body: bytes
     ) -> Answer:
         group = request.consumer_group or request.producer_group or ""
         self.left.append((request.client_id, group))
@@ -344,10 +343,10 @@ class WireBroker:
 
     def _notify(self, group: str) -> None:
         for wire in self.members.get(group, {}).values():
-            wire.hear(membership.NotifyConsumerIdsChanged(consumer_group=group))
+            wire.hear(groups.NotifyConsumerIdsChanged(consumer_group=group))
 
     def _consumer_ids(
-        self, _wire: Wire, _number: int, request: membership.GetConsumerListByGroup, _body: bytes
+        self, _wire: Wire, _number: int, request: groups.GetConsumerListByGroup, _body: bytes
     ) -> Answer:
         ids = list(self.members.get(request.consumer_group, {}))
         if not ids:
@@ -467,7 +466,7 @@ class WireBroker:
         return Answer(body=encode_consume_stats(table))
 
     def _view(
-        self, _wire: Wire, _number: int, request: queries.ViewMessageById, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.ViewMessageById, _body: bytes
     ) -> Answer:
         for record in self._records():
             if decode_record(record).position == request.offset:
@@ -475,7 +474,7 @@ class WireBroker:
         return Answer(Code.SYSTEM_ERROR, remark="no message lies there")
 
     def _query(
-        self, _wire: Wire, _number: int, request: queries.QueryMessage, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.QueryMessage, _body: bytes
     ) -> Answer:
         """Like an index of hashes: the property `collides` makes a message match another key."""
         found: list[bytes] = []
@@ -485,7 +484,7 @@ class WireBroker:
             in_time = request.begin_timestamp <= message.store_timestamp <= request.end_timestamp
             if message.topic == request.topic and in_time and request.key in names:
                 found.append(record)
-        header = queries.QueryMessageResponse(
+        header = pulls.QueryMessageResponse(
             index_last_update_timestamp=0, index_last_update_phyoffset=0
         )
         if not found:

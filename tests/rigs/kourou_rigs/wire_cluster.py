@@ -20,8 +20,8 @@ from itertools import count
 
 from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
-from kourou.model.route import BrokerData, QueueData, TopicRoute
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import BrokerData, QueueData, TopicRoute
+from kourou.protocol.bodies.route_bodies import (
     ClusterInfo,
     encode_cluster_info,
     encode_topic_list,
@@ -33,7 +33,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import (
     NO_TRACE,
     Frame,
-    Kind,
+    FrameKind,
     decode_frame,
     decode_reply,
     decode_request,
@@ -42,7 +42,7 @@ from kourou.protocol.wire.frames import (
 )
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 from kourou_rigs.wire_broker import Answer, Cut, Silence, WireBroker
 from kourou_rigs.wire_filter_server import WireFilterServer
 
@@ -195,7 +195,7 @@ class MemoryWire:
     ) -> None:
         self.address = address
         self.on_connected: Callable[[], None] | None = None
-        self.kinds: list[Kind] = []
+        self.kinds: list[FrameKind] = []
         self.deadlines: list[tuple[int, int]] = []
         self.replies: list[Frame] = []
         self.closed = False
@@ -247,7 +247,7 @@ class MemoryWire:
         body: Sequence[Buffer] = (),
         timeout_ms: int,
         trace: bytes = NO_TRACE,
-    ) -> Reply:
+    ) -> WireReply:
         """Send a request and wait for the reply."""
         correlation = self.next_correlation()
         head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms, trace=trace)
@@ -264,13 +264,13 @@ class MemoryWire:
         self.submit([head, *body], correlation, ended, 0)
         frame = await future
         code, remark, header = decode_reply(frame, REQUESTS[request.code].response)
-        return Reply(code, remark, header, frame.body)
+        return WireReply(code, remark, header, frame.body)
 
     def oneway(self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int) -> None:
         """Send a request without a reply."""
         correlation = self.next_correlation()
         head = encode_request(
-            request, correlation=correlation, deadline_ms=timeout_ms, kind=Kind.ONEWAY
+            request, correlation=correlation, deadline_ms=timeout_ms, kind=FrameKind.ONEWAY
         )
         self.submit([head, *body], correlation, None, 0)
 
@@ -318,7 +318,9 @@ class MemoryWire:
         if callback is not None:
             callback(outcome)
 
-    def hear(self, request: Request, body: bytes = b"", *, kind: Kind = Kind.NOTIFY) -> None:
+    def hear(
+        self, request: Request, body: bytes = b"", *, kind: FrameKind = FrameKind.NOTIFY
+    ) -> None:
         """Send an unsolicited frame to the client; callable from any thread."""
         head = encode_request(request, correlation=7, deadline_ms=0, kind=kind)
         frame = decode_frame([head, body] if body else [head])

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, cast
 from kourou.clock import SystemClock
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.policy import BrokerPolicy
-from kourou.protocol.messages.membership import UnregisterClient
-from kourou.protocol.messages.sending import SendRecords
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.groups import UnregisterClient
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request, Response
 from kourou.runtime.effects import AskClient, Notify
 from kourou.runtime.inputs import ClientAnswered, Disconnected

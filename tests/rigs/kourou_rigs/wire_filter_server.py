@@ -13,7 +13,7 @@ from msgspec import structs
 from kourou.errors import Code
 from kourou.model.filter import FilterFailure
 from kourou.model.message import StoredMessage
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request
 

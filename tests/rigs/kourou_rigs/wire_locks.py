@@ -5,7 +5,7 @@ State: soft. Tests read and change `holders`.
 
 from __future__ import annotations
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import decode_lock_batch, encode_locked_queues
 
 

@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession
-
 from kourou.broker import broker_service as app
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
+from kourou.protocol.messages.sends import SendMessage
+
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.messages.broker_admin import GetBrokerConfig
-from kourou.protocol.messages.history import GetHistory
+from kourou.protocol.messages.broker_admin import GetBrokerConfig, GetHistory
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
-from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.wire.frames import (
     Frame,
-    Kind,
+    FrameKind,
     decode_frame,
     decode_request,
     encode_reply,
@@ -320,7 +319,7 @@ async def test_a_request_beyond_the_inbox_limit_is_refused(tmp_path, monkeypatch
         )
         peer = Peer(1, "zmq", ("127.0.0.1", 1))
 
-        def inbound(number: int, kind: Kind = Kind.REQUEST) -> Inbound:
+        def inbound(number: int, kind: FrameKind = FrameKind.REQUEST) -> Inbound:
             head = encode_request(message(), correlation=number, deadline_ms=0, kind=kind)
             return Inbound(peer, decode_frame([head, b"x"]))
 
@@ -328,7 +327,7 @@ async def test_a_request_beyond_the_inbox_limit_is_refused(tmp_path, monkeypatch
         await until(lambda: len(sent) == 5)
         assert sorted(sent) == [0, 0, *[int(Code.SYSTEM_BUSY)] * 3], "two were admitted"
         sent.clear()
-        carrier._arrived([inbound(9, Kind.ONEWAY), inbound(10, Kind.NOTIFY)])
+        carrier._arrived([inbound(9, FrameKind.ONEWAY), inbound(10, FrameKind.NOTIFY)])
         assert sent == []
 
 

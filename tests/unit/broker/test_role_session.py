@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kourou.broker import broker_service
 from kourou.broker.broker_service import CHANGING, BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
 from kourou.broker.storage import effect_executor as executor
 from kourou.broker.storage.store_runtime import StoreRuntime
+
 from kourou.engine.effects import ChangeRole, CutLog
 from kourou.errors import Code, DiskFull
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
@@ -27,7 +27,7 @@ from kourou.protocol.wire.frames import decode_request, encode_reply
 from kourou.replication.copying import Step
 from kourou.replication.epoch_numbers import next_epoch
 from kourou.transport.busy_poll import BusyPoll
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 from kourou.transport.zmq_server import Inbound, ZmqServer
 from kourou_rigs.served_here import ServedHere, served_here
 
@@ -55,7 +55,7 @@ class Running(ServedHere):
     def session(self):
         return self.service._session
 
-    async def send(self, body: bytes) -> Reply:
+    async def send(self, body: bytes) -> WireReply:
         return await self.sent(body)
 
 

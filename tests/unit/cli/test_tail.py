@@ -21,7 +21,7 @@ from kourou.cli.tail import (
 )
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import StoredMessage
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 

@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kourou.protocol.messages.sending import SendRecords, Target
+from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine

@@ -26,7 +26,7 @@ from kourou.events.control_events import (
     TopicPut,
     UnknownEvent,
 )
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 
 RULES = TopicRules()

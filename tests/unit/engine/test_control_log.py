@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kourou.engine.control_log import read_control_events
 from kourou.events.control_events import Cause, EventLost, GroupPut
-from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.record.message_record import encode_draft
 
 

@@ -11,8 +11,8 @@ from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendRecords
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected, Tick
 from kourou_rigs.engine import Engine

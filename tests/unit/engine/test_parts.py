@@ -8,7 +8,7 @@ from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.parts import POLICY_FIELDS
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 

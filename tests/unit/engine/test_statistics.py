@@ -5,7 +5,7 @@ import pytest
 from kourou.engine.statistics import SAMPLE_MS, Counter, Statistics
 from kourou.engine.traffic import Traffic
 from kourou.errors import Code
-from kourou.protocol.all_bodies import decode_broker_stats
+from kourou.protocol.bodies.statistics_bodies import decode_broker_stats
 from kourou.protocol.messages.broker_admin import ViewBrokerStatsData
 
 

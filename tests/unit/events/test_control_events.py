@@ -52,8 +52,8 @@ from kourou.events.filter_events import (
 )
 from kourou.events.replication_events import EpochOpened, InSyncChanged
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
-from kourou.model.group import GroupConfig
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
 FILTER = FilterState(

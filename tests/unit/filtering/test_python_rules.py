@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest
-from kourou.filtering.python_modules import MODULES
 from kourou.filtering.python_rules import (
     FORBIDDEN_NAMES,
+    MODULES,
     SourceFacts,
     check_source,
 )

@@ -9,8 +9,7 @@ import pytest
 
 from kourou.errors import Code, Rejected
 from kourou.filtering import sql
-from kourou.filtering.sql import sql_filter
-from kourou.filtering.sql_compile import Unmatchable, compiled
+from kourou.filtering.sql import Unmatchable, compiled, sql_filter
 from kourou.filtering.sql_grammar import parse
 
 
@@ -76,7 +75,7 @@ def test_the_examples_of_the_page() -> None:
         pairs = re.findall(r"`(\w+)=([^`]*)`", properties)
         raw = "".join(f"\x02{name}\x01{value}" for name, value in pairs).encode()
         try:
-            found = str(compiled(parse(text.strip("`"))).judge_stored(raw)).lower()
+            found = str(compiled(parse(text.strip("`"))).evaluate_stored(raw)).lower()
         except Unmatchable:
             found = "cannot be compared"
         assert found.replace("none", "unknown") == verdict, text

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from kourou.errors import Rejected
 from kourou.filtering import sql_terms as terms
-from kourou.filtering.sql_compile import Unmatchable, compiled
+from kourou.filtering.sql import (
+    NoNumber,
+    Unmatchable,
+    compiled,
+    double,
+    double_order,
+    int32,
+    int64,
+)
 from kourou.filtering.sql_grammar import parse
-from kourou.filtering.sql_values import NoNumber, double, double_order, int32, int64
 from kourou.protocol.record.properties import decode_properties
 
 FAILED = "failed"
@@ -29,7 +36,7 @@ class Failed(Exception):
 def evaluate(term: terms.Term, given: dict[str, str]) -> object:
     """One term after the other, values as they are; a dictionary of properties."""
     match term:
-        case terms.Property(name):
+        case terms.PropertyTerm(name):
             return given.get(name)
         case terms.Text(value) | terms.Constant(value) | terms.Number(value):
             return value
@@ -41,7 +48,7 @@ def evaluate(term: terms.Term, given: dict[str, str]) -> object:
         case terms.Not(operand):
             found = evaluate(operand, given)
             return None if found is None else not found
-        case terms.Membership(operand, values):
+        case terms.InList(operand, values):
             found = evaluate(operand, given)
             return None if found is None else found in values
         case terms.Every(parts) | terms.Either(parts):
@@ -103,7 +110,7 @@ def reference(text: str, properties: bytes) -> object:
 
 def judged(text: str, properties: bytes) -> object:
     try:
-        return compiled(parse(text)).judge_stored(properties)
+        return compiled(parse(text)).evaluate_stored(properties)
     except Unmatchable:
         return FAILED
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from kourou.errors import Code, Rejected
 from kourou.filtering import sql_terms as terms
 from kourou.filtering.sql_grammar import parse
-from kourou.filtering.sql_terms import Bare, Constant, Every, Not, Number, Property, Text
+from kourou.filtering.sql_terms import Bare, Constant, Every, Not, Number, PropertyTerm, Text
 from kourou.model.limits import FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX
 
-A, B = Property("a"), Property("b")
+A, B = PropertyTerm("a"), PropertyTerm("b")
 
 
 def is_one(name: str) -> terms.Truth:
-    return terms.equal(Property(name), Number(1, 32))
+    return terms.equal(PropertyTerm(name), Number(1, 32))
 
 
 @pytest.mark.parametrize(

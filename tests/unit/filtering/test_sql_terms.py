@@ -12,12 +12,12 @@ from kourou.filtering.sql_terms import (
     Misfit,
     Negative,
     Number,
-    Property,
+    PropertyTerm,
     Text,
 )
 from kourou.model.limits import FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX
 
-A, B = Property("a"), Property("b", at=7)
+A, B = PropertyTerm("a"), PropertyTerm("b", at=7)
 ONE = Number(1, 32)
 TRUE, NULL = Constant(True), Constant(None)
 SIZED = terms.compared(">", A, ONE)
@@ -122,5 +122,5 @@ def test_conditions_are_counted_whatever_holds_them():
 
 
 def test_places_are_no_part_of_what_a_term_is():
-    assert Property("b", at=7) == Property("b")
+    assert PropertyTerm("b", at=7) == PropertyTerm("b")
     assert terms.compared("<", B, ONE).at == 7

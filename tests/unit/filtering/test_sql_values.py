@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.filtering.sql_values import NoNumber, double, double_order, int32, int64
+from kourou.filtering.sql import NoNumber, double, double_order, int32, int64
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from kourou.filtering.tags import (
     check_expression,
     check_tag,
     parse_tags,
+    selects_tag,
     wanted_codes,
-    wants,
 )
 from kourou.model.limits import SUBSCRIPTION_TAGS_MAX
 from kourou.model.subscription import MATCH_ALL, TAG, Subscription
-from kourou.protocol.record.hashing import java_hash
+from kourou.protocol.record.hashes import java_hash
 
 
 @pytest.mark.parametrize("expression", [None, "", "*", " * "])
@@ -24,8 +24,8 @@ def test_nothing_and_a_star_mean_every_message(expression: str | None):
     parsed = parse_tags("T", expression, version=9)
     assert parsed == Subscription("T", MATCH_ALL, TAG, version=9)
     assert wanted_codes(parsed) is None
-    assert wants(parsed, None)
-    assert wants(parsed, "any")
+    assert selects_tag(parsed, None)
+    assert selects_tag(parsed, "any")
 
 
 @pytest.mark.feature("F234")
@@ -48,9 +48,9 @@ def test_the_exact_test_tells_colliding_tags_apart():
     assert java_hash("Aa") == java_hash("BB")
     parsed = parse_tags("T", "Aa")
     assert wanted_codes(parsed) == {java_hash("BB")}
-    assert wants(parsed, "Aa")
-    assert not wants(parsed, "BB")
-    assert not wants(parsed, None)
+    assert selects_tag(parsed, "Aa")
+    assert not selects_tag(parsed, "BB")
+    assert not selects_tag(parsed, None)
 
 
 @pytest.mark.parametrize(
@@ -116,5 +116,5 @@ def test_a_tag_that_may_be_sent_is_found_under_its_name_or_refused_there(tag: st
     except BadRequest:
         return
     if tag and tag != MATCH_ALL:
-        assert wants(parse_tags("T", tag), tag)
+        assert selects_tag(parse_tags("T", tag), tag)
         assert parse_tags("T", tag).tags == {tag}

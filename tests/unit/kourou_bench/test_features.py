@@ -8,7 +8,7 @@ import pytest
 
 from kourou.errors import TimedOut, Unavailable
 from kourou.model.message import Message, SendResult, SendStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_bench import features, loading
 from kourou_bench.driver import WORKS
 from kourou_bench.features import Lateness

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou_bench.replication import (
     BESIDE,
     SETUPS,

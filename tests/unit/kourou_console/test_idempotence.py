@@ -8,7 +8,7 @@ import pytest
 
 from kourou.errors import BadRequest, NoPermission, Rejected, TimedOut, Unavailable
 from kourou.model.message import Message
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import unique_name
 from kourou_console import idempotence
 from kourou_console.call import Call

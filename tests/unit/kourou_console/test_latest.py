@@ -11,7 +11,7 @@ from kourou.client.consumer.pull_consumer import PullResult, UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX, MESSAGES_PER_PAGE_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.latest import AT_ONCE, FIRST_STEP, latest
 from kourou_rigs.queues_read import QueuesRead, message_at
 

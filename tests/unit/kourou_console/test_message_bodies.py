@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record import compression
 from kourou_console import message_bodies
 from kourou_console.message_bodies import PIECE_BYTES, Budget, json_bytes

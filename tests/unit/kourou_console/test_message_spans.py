@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kourou.client.admin.message_tracks import MessageTrack, TrackKind
-from kourou.model.queue import MessageQueue
-from kourou.protocol.record.message_trace import Consumed, Consuming, ContextCode, TraceKind
+from kourou.model.topic import MessageQueue
+from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, ContextCode, TraceKind
 from kourou.protocol.record.message_trace import TransactionEnded as Ended
 from kourou_console.message_spans import spans_of
 from kourou_console.message_views import host_text
@@ -13,8 +13,8 @@ from kourou_rigs.queues_read import message_at
 MESSAGE = message_at(MessageQueue("t", "broker-a", 0), 3, stored_ms=1_000)
 
 
-def begun(request_id: str, at_ms: int, times: int) -> Consuming:
-    return Consuming(at_ms, "", "g", request_id, "id", times, "")
+def begun(request_id: str, at_ms: int, times: int) -> ConsumeStarted:
+    return ConsumeStarted(at_ms, "", "g", request_id, "id", times, "")
 
 
 def test_calls_of_handlers_and_how_they_ended():

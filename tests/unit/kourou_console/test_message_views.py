@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SysFlag
+from kourou.model.topic import MessageQueue
 from kourou_console.message_bodies import Budget, shown
 from kourou_console.message_views import view_of, views_of
 from kourou_rigs.queues_read import message_at

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console import places
 
 QUEUES = [MessageQueue("orders", broker, number) for broker in "ab" for number in range(4)]

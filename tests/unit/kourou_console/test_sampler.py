@@ -10,10 +10,10 @@ import pytest
 
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import BrokerConsumeStats
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.bodies.route_bodies import ClusterInfo
+from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console import sampler as module
 from kourou_console.lists import Missing

@@ -9,7 +9,7 @@ import pytest
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import NoPermission, Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console import places, tails
 from kourou_console.tails import Gap, Tail
 from kourou_rigs.queues_read import QueuesRead

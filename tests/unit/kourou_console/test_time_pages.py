@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kourou.client.admin.reading import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import Corrupt, Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console import time_pages
 from kourou_rigs.queues_read import QueuesRead
 

@@ -10,7 +10,7 @@ import pytest
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import TopicNotFound, Unavailable
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console import waiting
 from kourou_console.gateway import Gateway
 from kourou_rigs.queues_read import QueuesRead, message_at

@@ -14,7 +14,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServer,
     RegisterFilterServerResponse,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected
 from kourou_filter_server.effects import AskBroker, EndWorker, Filtered, Judge, StartWorker

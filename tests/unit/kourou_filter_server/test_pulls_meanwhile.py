@@ -10,7 +10,7 @@ import pytest
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.protocol.messages.filter_server import GetFilters, RecordFilterSkip
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou.runtime.effects import Reply
 from kourou_filter_server.effects import Judge
 from kourou_filter_server.policy import ServerPolicy

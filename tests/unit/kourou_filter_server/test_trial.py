@@ -6,13 +6,12 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.limits import FILTER_CHECKED_BYTES_MAX, FILTER_SOURCE_BYTES_MAX
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import encode_topic_stats
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.filter_bodies import FilterTrial, decode_filter_trial
-from kourou.protocol.bodies.statistics_bodies import TopicOffset
+from kourou.protocol.bodies.statistics_bodies import TopicOffset, encode_topic_stats
+from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.topics import GetTopicStatsInfo
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected
 from kourou_filter_server.effects import EndWorker, Judge, StartWorker

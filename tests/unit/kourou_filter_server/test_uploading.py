@@ -6,7 +6,7 @@ import pytest
 
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import PutFilter, RegisterMessageFilterClass
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.layout import masked_crc
 from kourou.runtime.effects import Reply
 from kourou_filter_server.uploading import JAVA_TEXT

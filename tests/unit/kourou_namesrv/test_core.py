@@ -11,7 +11,14 @@ import pytest
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol import all_bodies as bodies
+from kourou.protocol.bodies.config_bodies import decode_data_version, encode_data_version
+from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
+from kourou.protocol.bodies.route_bodies import (
+    decode_cluster_info,
+    decode_kv_table,
+    decode_topic_list,
+    decode_topic_route,
+)
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
@@ -53,15 +60,15 @@ class Bench:
         topics = rest.pop("topics", ("T",))
         compressed = rest.pop("compressed", False)
         version = DataVersion(1, rest.pop("version", 1))
-        registration = bodies.BrokerRegistration(tuple(map(TopicConfig, topics)), version)
-        body = bodies.encode_registration(registration, compressed=compressed)
+        registration = BrokerRegistration(tuple(map(TopicConfig, topics)), version)
+        body = encode_registration(registration, compressed=compressed)
         fields = {"broker_id": 0, "cluster_name": "C", "broker_addr": f"{name}:1", **rest}
         request = ask.RegisterBroker(broker_name=name, compressed=compressed, **fields)
         return self.ask(request, body, peer)
 
     def topics(self) -> list[str]:
         reply = self.ask(ask.GetAllTopicListFromNamesrv())
-        return bodies.decode_topic_list(reply.body[0])[0]
+        return decode_topic_list(reply.body[0])[0]
 
 
 @pytest.fixture
@@ -82,7 +89,7 @@ def test_every_request_of_a_name_server_has_a_desk(bench: Bench) -> None:
 def test_a_route(bench: Bench) -> None:
     assert bench.register().code == Code.SUCCESS
     reply = bench.ask(ask.GetRouteInfoByTopic(topic="T"))
-    route = bodies.decode_topic_route(reply.body[0])
+    route = decode_topic_route(reply.body[0])
     assert route.broker_datas[0].broker_addrs == {0: "broker-a:1"}
     missing = bench.ask(ask.GetRouteInfoByTopic(topic="U"))
     assert missing.code == Code.TOPIC_NOT_EXIST
@@ -138,11 +145,11 @@ def test_a_data_version_is_compared_and_counts_as_life(bench: Bench) -> None:
     fields = {"broker_name": "broker-a", "broker_addr": "broker-a:1", "cluster_name": "C"}
     question = ask.QueryDataVersion(**fields, broker_id=0)
     bench.now_ms += 100_000
-    same = bench.ask(question, bodies.encode_data_version(DataVersion(1, 5)))
+    same = bench.ask(question, encode_data_version(DataVersion(1, 5)))
     assert same.header == ask.QueryDataVersionResponse(changed=False)
-    other = bench.ask(question, bodies.encode_data_version(DataVersion(1, 6)))
+    other = bench.ask(question, encode_data_version(DataVersion(1, 6)))
     assert other.header == ask.QueryDataVersionResponse(changed=True)
-    assert bodies.decode_data_version(other.body[0]) == DataVersion(1, 5)
+    assert decode_data_version(other.body[0]) == DataVersion(1, 5)
     bench.now_ms += 100_000
     bench.handle(Tick(0))
     assert bench.topics() == ["T"]
@@ -163,7 +170,7 @@ def test_wiping_and_giving_back(bench: Bench) -> None:
     bench.register(topics=("T", "U"))
     wiped = bench.ask(ask.WipeWritePermOfBroker(broker_name="broker-a"))
     assert wiped.header == ask.WipeWritePermOfBrokerResponse(wipe_topic_count=2)
-    route = bodies.decode_topic_route(bench.ask(ask.GetRouteInfoByTopic(topic="T")).body[0])
+    route = decode_topic_route(bench.ask(ask.GetRouteInfoByTopic(topic="T")).body[0])
     assert route.queue_datas[0].perm == 4
     back = bench.ask(ask.AddWritePermOfBroker(broker_name="broker-a"))
     assert back.header == ask.AddWritePermOfBrokerResponse(add_topic_count=2)
@@ -171,18 +178,18 @@ def test_wiping_and_giving_back(bench: Bench) -> None:
 
 def test_lists(bench: Bench) -> None:
     bench.register()
-    info = bodies.decode_cluster_info(bench.ask(ask.GetBrokerClusterInfo()).body[0])
+    info = decode_cluster_info(bench.ask(ask.GetBrokerClusterInfo()).body[0])
     assert info.clusters == {"C": ("broker-a",)}
     system = bench.ask(ask.GetSystemTopicListFromNamesrv())
-    assert bodies.decode_topic_list(system.body[0]) == (["C", "broker-a"], "broker-a:1")
+    assert decode_topic_list(system.body[0]) == (["C", "broker-a"], "broker-a:1")
     of_cluster = bench.ask(ask.GetTopicsByCluster(cluster="C"))
-    assert bodies.decode_topic_list(of_cluster.body[0])[0] == ["T"]
+    assert decode_topic_list(of_cluster.body[0])[0] == ["T"]
     for request in (
         ask.GetUnitTopicList(),
         ask.GetHasUnitSubTopicList(),
         ask.GetHasUnitSubUnunitTopicList(),
     ):
-        assert bodies.decode_topic_list(bench.ask(request).body[0])[0] == []
+        assert decode_topic_list(bench.ask(request).body[0])[0] == []
     assert bench.ask(ask.DeleteTopicInNamesrv(topic="T")).code == Code.SUCCESS
     assert bench.topics() == []
 
@@ -214,7 +221,7 @@ def test_a_change_is_answered_when_it_is_durable(bench: Bench) -> None:
     assert (reply.code, reply.to) == (Code.SUCCESS, effect.request.to)
     assert bench.ask(question).header == ask.GetKvConfigResponse(value="1")
     table = bench.ask(ask.GetKvListByNamespace(namespace="N"))
-    assert bodies.decode_kv_table(table.body[0]) == {"a": "1"}
+    assert decode_kv_table(table.body[0]) == {"a": "1"}
     assert bench.ask(ask.GetKvListByNamespace(namespace="M")).code == Code.QUERY_NOT_FOUND
 
 
@@ -268,8 +275,8 @@ def test_order_settings_go_to_brokers_and_on_wish_into_routes() -> None:
         )
         bench.handle(recorded(effect))
         reply = bench.register()
-        assert bodies.decode_kv_table(reply.body[0]) == {"T": "broker-a:4"}
-        route = bodies.decode_topic_route(bench.ask(ask.GetRouteInfoByTopic(topic="T")).body[0])
+        assert decode_kv_table(reply.body[0]) == {"T": "broker-a:4"}
+        route = decode_topic_route(bench.ask(ask.GetRouteInfoByTopic(topic="T")).body[0])
         assert route.order_topic_conf == ("broker-a:4" if wished else None)
 
 
@@ -300,7 +307,7 @@ def registering(bench: Bench, epoch: int | None, address: str, peer: int) -> Seq
     request = ask.RegisterBroker(
         broker_name="broker-a", cluster_name="C", broker_addr=address, broker_id=0, epoch=epoch
     )
-    body = bodies.encode_registration(bodies.BrokerRegistration((), DataVersion(1, 1)))
+    body = encode_registration(BrokerRegistration((), DataVersion(1, 1)))
     return bench.handle(bench.received(request, body, peer))
 
 

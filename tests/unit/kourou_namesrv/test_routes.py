@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import BadRequest, Throttled, TopicNotFound
-from kourou.model.route import BrokerData, QueueData
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import BrokerData, DataVersion, QueueData, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration
 from kourou.runtime.peer import Peer
 from kourou_namesrv import routes as routes_module

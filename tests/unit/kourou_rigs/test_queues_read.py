@@ -11,7 +11,7 @@ import pytest
 
 from kourou.errors import TopicNotFound
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster
 from kourou_rigs.queues_read import QueuesRead
 

@@ -1,4 +1,4 @@
-from kourou.protocol.record.batch import verify_batch
+from kourou.protocol.record.columns import verify_batch
 from kourou.protocol.record.message_record import decode_record
 from kourou_rigs.records import RecordRun
 

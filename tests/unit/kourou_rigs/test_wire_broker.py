@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol.messages import membership, offsets, pulling, sending, transactions
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.messages import groups, offsets, pulls, sends, transactions
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou_rigs.wire_broker import Answer, WireBroker
 
 
@@ -40,12 +41,12 @@ def draft(body=b"x"):
 def send(*bodies):
     drafts = [draft(body) for body in bodies]
     sizes = b"".join(len(one).to_bytes(4, "little") for one in drafts)
-    request = sending.SendRecords(targets=[sending.Target("T", 0)], sizes=sizes, producer_group="p")
+    request = sends.SendRecords(targets=[sends.Target("T", 0)], sizes=sizes, producer_group="p")
     return request, b"".join(drafts)
 
 
 def pull(offset, flags=0):
-    return pulling.PullMessage(
+    return pulls.PullMessage(
         consumer_group="g",
         topic="T",
         queue_id=0,
@@ -68,7 +69,7 @@ def test_what_is_sent_is_stored_and_pulled(broker):
 
 async def test_a_held_pull_is_answered_by_the_next_send(broker):
     wire = Wire()
-    assert broker.answer(wire, 7, pull(0, pulling.PullFlag.SUSPEND), b"") is None
+    assert broker.answer(wire, 7, pull(0, pulls.PullFlag.SUSPEND), b"") is None
     broker.answer(Wire(), 8, *send(b"1"))
     [(correlation, answer)] = wire.replies
     assert (correlation, answer.code, broker.holds) == (7, 0, [])
@@ -100,5 +101,5 @@ def test_what_it_does_not_know(broker):
     )
     assert broker.answer(Wire(), 1, request, b"").code == Code.REQUEST_CODE_NOT_SUPPORTED
     assert broker.seen == [request]
-    nobody = membership.GetConsumerListByGroup(consumer_group="g")
+    nobody = groups.GetConsumerListByGroup(consumer_group="g")
     assert broker.answer(Wire(), 2, nobody, b"").code == Code.SYSTEM_ERROR

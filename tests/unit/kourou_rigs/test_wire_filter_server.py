@@ -8,8 +8,8 @@ from kourou import Client, Filter
 from kourou.errors import FilterFailed, Rejected
 from kourou.model.filter import FilterFailure
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou_rigs.wire_cluster import WireCluster
 from kourou_rigs.wire_filters import WireFilters
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.lag_samples import LagSample, summed
 
 

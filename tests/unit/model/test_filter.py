@@ -22,7 +22,7 @@ def test_names_that_it_may_not_have(name: str) -> None:
         check_filter_name(name)
 
 
-def test_versions_are_found_by_number_and_told_without_their_source() -> None:
+def test_versions_are_found_by_number_and_returned_without_their_source() -> None:
     versions = tuple(FilterVersion(n, "", "", "", 1, 3, "src", n) for n in (2, 5))
     one = FilterState("g", "f", versions, active=5)
     assert (one.key, one.newest) == (("g", "f"), 5)

@@ -11,8 +11,7 @@ import pytest
 
 from kourou.errors import Code
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.reply import SendReplyMessage
-from kourou.protocol.messages.sending import SEND_LETTERS, SendMessage
+from kourou.protocol.messages.sends import SEND_SHORT_NAMES, SendMessage, SendReplyMessage
 from kourou.protocol.request import Action, Answerer, Body, RequestSpec, Resource, Rule
 from kourou.protocol.table import BROKER, PUBLISH, REQUESTS, _row, _table
 from kourou_rigs.engine import Engine
@@ -80,7 +79,7 @@ def test_a_row_of_the_table_is_what_is_written(row: Row):
         name
         for name, there in (
             ("oneway", spec.oneway),
-            ("letters", spec.letters),
+            ("letters", spec.short_names),
             ("zmq", not spec.remoting),
         )
         if there
@@ -94,17 +93,21 @@ def test_a_row_of_the_table_is_what_is_written(row: Row):
     ]
     assert " | ".join(head) == row.head
     assert spec.answers == row.answers
-    letters = {name: letter for letter, name in SEND_LETTERS.items()} if spec.letters else {}
-    check_fields(spec.header, row.asked, letters)
+    short_names = (
+        {name: short_name for short_name, name in SEND_SHORT_NAMES.items()}
+        if spec.short_names
+        else {}
+    )
+    check_fields(spec.header, row.asked, short_names)
     assert (spec.response is None) == (not row.told)
     if spec.response is not None:
         check_fields(spec.response, row.told, {})
 
 
-def check_fields(header: type[msgspec.Struct], written: list[str], letters: dict[str, str]):
+def check_fields(header: type[msgspec.Struct], written: list[str], short_names: dict[str, str]):
     """The fields of a header are these, with these types, and as optional as their marks say."""
     fields = {
-        letters.get(field.encode_name, field.encode_name): field
+        short_names.get(field.encode_name, field.encode_name): field
         for field in msgspec.inspect.type_info(header).fields
     }
     wanted = {}
@@ -176,7 +179,7 @@ def test_all_spellings_of_a_send_share_one_header():
         324,
         325,
     }
-    assert {code for code, spec in REQUESTS.items() if spec.letters} == {310, 320, 325}
+    assert {code for code, spec in REQUESTS.items() if spec.short_names} == {310, 320, 325}
 
 
 def test_what_goes_to_clients_is_guarded_by_notify_unless_it_is_forwarded():

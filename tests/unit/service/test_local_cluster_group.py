@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.errors import TimedOut
-from kourou.protocol.all_bodies import ClusterInfo, encode_cluster_info
-from kourou.protocol.bodies.route_bodies import BrokerData
+from kourou.protocol.bodies.route_bodies import BrokerData, ClusterInfo, encode_cluster_info
 from kourou.protocol.wire.frames import encode_reply
 from kourou.service.local_cluster import GroupPorts, leader_address
 from kourou.testing.cluster_thread import ClusterThread

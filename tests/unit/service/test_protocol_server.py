@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kourou.errors import Code
-from kourou.protocol.messages.membership import HeartBeat, NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import HeartBeat, NotifyConsumerIdsChanged
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer

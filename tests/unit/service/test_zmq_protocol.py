@@ -11,7 +11,7 @@ from kourou.clock import SystemClock
 from kourou.errors import Code, ConfigError, DecodeError
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, GetNamesrvConfig
 from kourou.protocol.request import Answerer, Request
-from kourou.protocol.wire.frames import NO_TRACE, Frame, Kind, encode_reply, encode_request
+from kourou.protocol.wire.frames import NO_TRACE, Frame, FrameKind, encode_reply, encode_request
 from kourou.runtime.effects import AskClient, Notify, Reply
 from kourou.runtime.inputs import ClientAnswered, Received
 from kourou.runtime.peer import Peer
@@ -122,7 +122,7 @@ async def test_a_client_is_asked_and_its_answer_comes_in(setup: Setup) -> None:
     setup.protocol.ask(AskClient(7, peer, GetNamesrvConfig(), (b"q",), 9_000))
     await until(lambda: bool(heard))
     (asked,) = heard
-    assert (asked.kind, asked.correlation, asked.deadline_ms) == (Kind.REQUEST, 7, 9_000)
+    assert (asked.kind, asked.correlation, asked.deadline_ms) == (FrameKind.REQUEST, 7, 9_000)
     assert [bytes(part) for part in asked.body] == [b"q"]
     connection.send_parts([encode_reply(7, 1, "no", GetKvConfigResponse(value="v")), b"x"])
     connection.send_parts([encode_reply(8, 0)[:45] + b"\x93"])

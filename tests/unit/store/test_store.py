@@ -8,7 +8,7 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, StoreFaulted
 from kourou.store.checkpoint import Checkpoint, load_checkpoint
-from kourou.store.disk import Lock, write_atomically
+from kourou.store.disk import DiskLock, write_atomically
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
@@ -144,7 +144,7 @@ def test_a_directory_that_may_not_be_read_is_refused(disk: SimDisk, where: str) 
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
             return super().list_dir(path)
 
-        def lock(self, path: Path) -> Lock:  # type: ignore[override]  # as the real one
+        def lock(self, path: Path) -> DiskLock:  # type: ignore[override]  # as the real one
             if where == "store":
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
             return super().lock(path)
@@ -178,8 +178,8 @@ def test_what_is_appended_is_seen_when_it_is_dispatched(disk: SimDisk) -> None:
     writer.write([Draft("A"), Draft("B", 1), Draft("A")], dispatch=False)
     assert store.queue_range("A", 0) is None
     assert store.dispatch_behind_bytes == store.end
-    grown = store.dispatch()
-    assert max((one.topic, one.queue_id, one.max_offset) for one in grown) == ("B", 1, 1)
+    advanced = store.dispatch()
+    assert max((one.topic, one.queue_id, one.max_offset) for one in advanced) == ("B", 1, 1)
     assert store.queue_range("A", 0) == (0, 2)
     assert store.dispatch() == []
     assert store.dispatched == store.end

@@ -13,24 +13,22 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
-
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage, SendResponse
+from prometheus_client.parser import text_string_to_metric_families
+
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
-from kourou.model.group import GroupConfig
-from kourou.model.queue import MessageQueue
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.bodies.lists_body import LockBatch, encode_lock_batch
 from kourou.protocol.messages.filter_server import PutFilter
-from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.locks import LockBatchMq
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat, LockBatchMq, UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage, SendResponse
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request

@@ -6,8 +6,8 @@ import pytest
 
 from kourou.errors import BadRequest
 from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRecords
 from kourou.testing.faulty_server import Fate, Fault, codes_of
 
 

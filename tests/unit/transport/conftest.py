@@ -13,17 +13,23 @@ import pytest
 import zmq
 
 from kourou.protocol.messages.namesrv import GetKvConfigResponse
-from kourou.protocol.wire.frames import Kind, encode_reply
+from kourou.protocol.wire.frames import FrameKind, encode_reply
 from kourou.protocol.wire.remoting import decode_header
 from kourou.runtime.peer import Peer
 from kourou.transport import tcp_server
-from kourou.transport.curve import ClientCurve, ServerCurve
-from kourou.transport.curve_keys import AllowedKeys, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import (
+    AllowedKeys,
+    ClientCurve,
+    ServerCurve,
+    ServerKeys,
+    make_pair,
+    read_pair,
+)
 from kourou.transport.curve_server import CurveServer
 from kourou.transport.remoting_server import InboundFrame, RemotingServer
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou.transport.zmq_socket import process_context
 from kourou_rigs.clock import ManualClock
 
 
@@ -78,7 +84,7 @@ class Host:
         self.batches.append(batch)
         if self.answering:
             for inbound in batch:
-                if inbound.frame.kind is Kind.REQUEST:
+                if inbound.frame.kind is FrameKind.REQUEST:
                     self.answer(inbound)
 
     def answer(self, inbound: Inbound) -> None:

@@ -50,7 +50,7 @@ def test_what_is_open_to_the_network_must_be_wanted() -> None:
         listening_address("*:1", insecure_network=False)
 
 
-def test_a_taken_port_is_told_from_other_trouble() -> None:
+def test_a_taken_port_differs_from_other_errors() -> None:
     assert "port 1 on h is taken" in str(cannot_bind("h", 1, OSError(errno.EADDRINUSE, "busy")))
     assert "h:1: denied" in str(cannot_bind("h", 1, OSError(errno.EACCES, "denied")))
 

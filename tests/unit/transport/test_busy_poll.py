@@ -101,7 +101,7 @@ def test_what_comes_while_it_sleeps_proves_nothing(rig: Rig) -> None:
     assert not rig.awake
 
 
-def test_idle_is_told_once_the_loop_has_looked_in_vain(rig: Rig) -> None:
+def test_idle_is_called_once_the_loop_has_looked_in_vain(rig: Rig) -> None:
     rig.poll.begin()
     rig.turn()
     assert rig.idle == 0

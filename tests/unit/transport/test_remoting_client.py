@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
-from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse
 from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.wire.remoting import (
     FrameReader,
     HeaderType,
@@ -124,7 +124,9 @@ async def test_many_share_a_connection_and_answers_come_in_any_order(
     assert server.connections == 1
 
 
-async def test_letters_are_for_those_that_have_them(server: Server, connect: Connect) -> None:
+async def test_short_names_are_for_requests_that_have_them(
+    server: Server, connect: Connect
+) -> None:
     server.respond = lambda asked: encode_command(
         RemotingCommand(13, opaque=asked.opaque, flag=1, remark="too large", ext_fields={"x": "y"})
     )

@@ -18,10 +18,10 @@ from kourou.clock import SystemClock
 from kourou.errors import KourouError, TimedOut, Unavailable, UnknownOutcome
 from kourou.model import limits
 from kourou.protocol.messages.namesrv import GetKvConfig, QueryDataVersion
-from kourou.protocol.messages.sending import SendMessage, SendRefusal
+from kourou.protocol.messages.sends import SendMessage, SendRefusal
 from kourou.protocol.wire.frames import Frame, encode_reply, encode_request
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_context import process_context
+from kourou.transport.zmq_socket import process_context
 from kourou_rigs.clock import ManualClock
 
 Host = Any  # tests/unit/transport/conftest.py
@@ -294,7 +294,7 @@ async def test_a_child_process_never_uses_its_parents_sockets(host: Host) -> Non
     assert (await connection.request(ASK, timeout_ms=PATIENT_MS)).code == 0
 
 
-async def test_who_wants_to_know_is_told_of_each_loss_once(host: Host, until: Until) -> None:
+async def test_each_loss_is_reported_once(host: Host, until: Until) -> None:
     connection = host.connect()
     told: list[str] = []
     connection.on_connected = lambda: told.append("connected")

@@ -23,9 +23,8 @@ from kourou.protocol.wire.frames import encode_reply, encode_request
 from kourou.runtime.peer import Peer
 from kourou.transport import curve_server, tcp_link, tcp_server
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import ZmqServer
-from kourou.transport.zmq_socket import arm_dealer
+from kourou.transport.zmq_socket import arm_dealer, process_context
 from kourou_rigs.clock import ManualClock
 
 Host = Any  # tests/unit/transport/conftest.py

@@ -9,9 +9,8 @@ import zmq
 
 from kourou.model import limits
 from kourou.transport.addresses import split_address
+from kourou.transport.wire import PATIENT, WireTimeouts
 from kourou.transport.zmq_socket import (
-    PATIENT,
-    Patience,
     endpoint_of,
     has_input,
     open_dealer,
@@ -35,10 +34,12 @@ def test_addresses(text: str, parts: tuple[str, int], endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "patience", [PATIENT, Patience(100, 500, 1_000, 700, 500, 5_000, 32)], ids=["clients", "other"]
+    "timeouts",
+    [PATIENT, WireTimeouts(100, 500, 1_000, 700, 500, 5_000, 32)],
+    ids=["clients", "other"],
 )
-def test_silence_is_borne_as_long_as_its_owner_says(patience: Patience) -> None:
-    with open_dealer(patience) as socket:
+def test_a_dealer_has_the_timeouts_of_its_owner(timeouts: WireTimeouts) -> None:
+    with open_dealer(timeouts) as socket:
         found = [
             int(socket.get(option))
             for option in (
@@ -47,12 +48,12 @@ def test_silence_is_borne_as_long_as_its_owner_says(patience: Patience) -> None:
             )
         ]
     assert found == [
-        patience.connect_ms,
-        patience.unread_ms,
-        patience.greeting_ms,
-        patience.probe_ms,
-        patience.silence_ms,
-        patience.pipe_messages,
+        timeouts.connect_ms,
+        timeouts.unread_ms,
+        timeouts.greeting_ms,
+        timeouts.probe_ms,
+        timeouts.silence_ms,
+        timeouts.pipe_messages,
     ]
 
 

@@ -152,7 +152,7 @@ def test_what_is_no_handshake_is_refused_with_the_reason(
         read(link)
 
 
-def test_another_mechanism_is_told_apart(ends: Ends) -> None:
+def test_another_mechanism_is_recognized(ends: Ends) -> None:
     link, far = ends
     far.send(GREETING.replace(b"NULL\0", b"CURVE"))
     with pytest.raises(OtherMechanism, match=r"requires CURVE.*curveKeyFile"):

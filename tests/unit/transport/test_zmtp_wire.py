@@ -11,7 +11,7 @@ import pytest
 from kourou.errors import Unavailable
 from kourou.protocol.messages.namesrv import GetKvConfig
 from kourou.transport.busy_poll import BusyPoll
-from kourou.transport.wire import Patience
+from kourou.transport.wire import WireTimeouts
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmtp import ZmtpLink
 
@@ -94,7 +94,7 @@ async def test_a_server_that_does_not_finish_the_handshake_is_dialled_again(
     bare: Callable[[bytes], Bare], connect: Connect, until: Until, says: bytes
 ) -> None:
     server = bare(says)
-    connection = connect(await server.start(), patience=Patience(greeting_ms=20))
+    connection = connect(await server.start(), timeouts=WireTimeouts(greeting_ms=20))
     await until(lambda: len(server.writers) >= 2)
     with pytest.raises(Unavailable) as caught:
         await connection.request(ASK, timeout_ms=60)
@@ -106,7 +106,7 @@ async def test_a_server_that_falls_silent_is_lost(
     bare: Callable[[bytes], Bare], connect: Connect, until: Until
 ) -> None:
     server = bare(GREETING + READY)
-    connection = connect(await server.start(), patience=Patience(probe_ms=5, silence_ms=20))
+    connection = connect(await server.start(), timeouts=WireTimeouts(probe_ms=5, silence_ms=20))
     heard: list[str] = []
     connection.on_connected = lambda: heard.append("connected")
     connection.on_lost = lambda: heard.append("lost")
@@ -118,7 +118,7 @@ async def test_what_a_server_does_not_read_is_refused_beyond_its_pipe(
     bare: Callable[[bytes], Bare], connect: Connect, until: Until
 ) -> None:
     server = bare(GREETING + READY)
-    connection = connect(await server.start(), patience=Patience(pipe_messages=3))
+    connection = connect(await server.start(), timeouts=WireTimeouts(pipe_messages=3))
     await until(lambda: connection.connected)
     server.writers[0].transport.pause_reading()  # type: ignore[attr-defined]  # it is a TCP one
     sent = 0
@@ -177,7 +177,7 @@ async def test_it_looks_for_the_reply_if_it_may(
     looked: list[BusyPoll] = []
     look = BusyPoll._look
     monkeypatch.setattr(BusyPoll, "_look", lambda poll: (looked.append(poll), look(poll)))
-    connection = connect(host.address, patience=Patience(busy_poll_us=window_us))
+    connection = connect(host.address, timeouts=WireTimeouts(busy_poll_us=window_us))
     for _ in range(2):
         await connection.request(ASK, timeout_ms=PATIENT_MS)
     assert bool(looked) is looks

@@ -20,8 +20,8 @@ from kourou.protocol.messages.replication import (
     GetLogBeginningResponse,
 )
 from kourou.protocol.request import Request
-from kourou.transport.curve import ClientCurve
-from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.curve_keys import ClientCurve
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 
 ASK_TIMEOUT_MS = 10_000
 _TRIES = 5
@@ -117,7 +117,7 @@ class LogSource:
         body = reply.body
         return LogPiece(reply.header, memoryview(body[0] if len(body) == 1 else b"".join(body)))
 
-    async def _ask(self, request: Request) -> Reply:
+    async def _ask(self, request: Request) -> WireReply:
         reply = await self._connection.request(request, timeout_ms=self._timeout_ms)
         if reply.code != Code.SUCCESS:
             raise _with_address(self.address, error_from_code(reply.code, reply.remark))

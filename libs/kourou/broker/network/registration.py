@@ -23,16 +23,15 @@ from kourou.client.session.discovery import LIST_REFRESH_MS, zmq_endpoint
 from kourou.client.session.name_server_list import NameServerList
 from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
-from kourou.model.permission import Permission
-from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.all_bodies import BrokerRegistration, encode_registration
+from kourou.model.topic import DataVersion, Permission, TopicConfig
+from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import (
     RegisterBroker,
     RegisterBrokerResponse,
     UnregisterBroker,
 )
 from kourou.protocol.wire.remoting import Language
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 

@@ -56,10 +56,10 @@ from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import MEMBERS
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import join_address, split_address
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.rate_limited_log import RateLimitedLog
-from kourou.transport.wire import Patience
+from kourou.transport.wire import WireTimeouts
 from kourou.transport.zmq_client import ZmqClientStatistics, ZmqConnection
 
 _log = logging.getLogger("kourou.broker")
@@ -67,7 +67,7 @@ _log = logging.getLogger("kourou.broker")
 MESSAGES = (LogChunk, ChunkAck, AskVote, Vote, StandNow)
 """The messages between replicas of a Raft group."""
 
-TALKING = Patience(
+TALKING = WireTimeouts(
     reconnect_ms_max=100,
     connect_ms=500,
     unread_ms=1_000,
@@ -75,7 +75,7 @@ TALKING = Patience(
     silence_ms=5_000,
     pipe_messages=MEMBER_PIPE_MESSAGES_MAX,
 )
-ASKING = Patience(reconnect_ms_max=100, connect_ms=500, unread_ms=1_000)
+ASKING = WireTimeouts(reconnect_ms_max=100, connect_ms=500, unread_ms=1_000)
 
 STALE_MS = 1_000
 """A message that waited this long for room in a pipe is dropped: Raft has repeated it by then."""
@@ -156,7 +156,7 @@ class _Link:
         self.close()
         self.place = place
         self.talking = ZmqConnection(
-            place, clock=self._clock, patience=TALKING, curve=self._curve, named=self._named
+            place, clock=self._clock, timeouts=TALKING, curve=self._curve, named=self._named
         )
 
     def to_ask(self) -> ZmqConnection | None:
@@ -166,7 +166,7 @@ class _Link:
                 self.place,
                 connect_wait_ms=CONNECT_WAIT_MS,
                 clock=self._clock,
-                patience=ASKING,
+                timeouts=ASKING,
                 curve=self._curve,
                 named=self._named,
             )

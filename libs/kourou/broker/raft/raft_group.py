@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from kourou.broker.raft.peer_links import PeerLinks
 from kourou.broker.raft.repairs import DamagedLog, Repairs
 from kourou.broker.storage.store_runtime import StoreRuntime
+
 from kourou.clock import Clock
 from kourou.engine import inputs as engine
 from kourou.engine.ports import JOINING, QuorumMember
@@ -41,13 +42,12 @@ from kourou.replication.raft.ports import Chance
 from kourou.replication.raft.settings import RaftSettings
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
-from kourou.store.replica.chunks import Chunk
-from kourou.store.replica.vote_file import Vote, VoteFile
+from kourou.store.replica.chunks import StoredChunk
+from kourou.store.replica.vote_file import StoredVote, VoteFile
 from kourou.store.store import Store
 
 if TYPE_CHECKING:
     from kourou.broker.telemetry.spans import CopySpans
-
 
 _log = logging.getLogger("kourou.raft")
 
@@ -325,7 +325,9 @@ class RaftGroup:
                 self._callbacks.post(engine.Confirmed(position))
             case wants.SaveVote():
                 assert self._vote is not None
-                self._vote.save(Vote(effect.epoch, effect.voted_for, effect.joining, effect.lived))
+                self._vote.save(
+                    StoredVote(effect.epoch, effect.voted_for, effect.joining, effect.lived)
+                )
                 self._voter_status.written(joining=effect.joining)
             case wants.RoleChanged():
                 self._role_changed(effect)
@@ -404,7 +406,7 @@ class RaftGroup:
 
     # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
 
-    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> StoredChunk:
         """Return whole records of the log; see kourou.store.replica.copies."""
         assert self._store_runtime is not None
         return self._store_runtime.store.read_chunk(position, limit, max_bytes)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kourou.broker.network.log_source import LogSource
+
 from kourou.clock import Clock
 from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.engine.control import CONTROL
@@ -27,7 +28,7 @@ from kourou.store.opening import unusable
 from kourou.store.recovery.restart import load_beginning, restart_log
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 
 _log = logging.getLogger("kourou.broker")
 

@@ -18,11 +18,17 @@ from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_table import FiltersTaken, taken
 from kourou.engine.groups.progress import Commits
 from kourou.errors import KourouError
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.store.config.config_files import GROUPS, OFFSETS, TOPICS, ConfigFiles
+from kourou.store.config.config_files import (
+    GROUPS,
+    OFFSETS,
+    TOPICS,
+    ConfigFiles,
+    read_filters,
+    write_filters,
+)
 from kourou.store.config.config_json import GroupTable, TopicTable, progress_key, split_progress_key
-from kourou.store.config.filter_file import read_filters, write_filters
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 
@@ -59,8 +65,8 @@ class ConfigMirror:
         self._disk = disk
         self._paths = paths
         self._files = ConfigFiles(disk, paths)
-        self._external = self._files.foreign_changes()
-        self._external_delays = self._files.delays_are_foreign()
+        self._external = self._files.external_changes()
+        self._external_delays = self._files.delays_are_external()
         self._control: ControlState | None = None
         self._commits: Commits | None = None
         self._delays: Delays | None = None

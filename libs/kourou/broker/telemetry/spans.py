@@ -29,12 +29,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kourou.broker.storage.effect_executor import EffectExecutor
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
+from kourou.protocol.messages.sends import SendMessage, SendRecords, SendRecordsResponse
+
 from kourou.engine.effects import Append, CopyChunk, Effect
 from kourou.errors import Code
 from kourou.model.limits import COPIED_SPANS_MAX, REPLICATED_SPANS_MAX, SEND_CONTEXTS_MAX
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
-from kourou.protocol.messages.sending import SendMessage, SendRecords, SendRecordsResponse
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Notify, Reply
 from kourou.runtime.inputs import Received, ReplyTo

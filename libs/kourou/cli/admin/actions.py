@@ -15,7 +15,7 @@ from kourou.client.admin.messages import Found, MessageNotFound
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.session.discovery import store_host_of
 from kourou.errors import BadRequest, GroupNotFound, TopicNotFound
-from kourou.protocol.all_bodies import ClusterInfo
+from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.sync import Client
 
 # -- topics ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from kourou.cli.admin.report import Report
 from kourou.clock import SystemClock
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 from kourou.model.topic import DataVersion
-from kourou.protocol.all_bodies import encode_group_configs, encode_topic_configs
+from kourou.protocol.bodies.config_bodies import encode_group_configs, encode_topic_configs
 from kourou.sync import Client
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from kourou.cli.admin.moments import as_text
 from kourou.cli.admin.report import Report
 from kourou.errors import GroupNotFound, KourouError
-from kourou.model.group import GroupConfig
-from kourou.protocol.all_bodies import ConsumerRunningInfo
+from kourou.model.subscription import GroupConfig
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 from kourou.sync import Client
 
 

@@ -18,10 +18,10 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.message import RESERVED_PROPERTIES, PullStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     Published,
     TraceRecord,
     TransactionEnded,
@@ -145,7 +145,7 @@ def _traced(one: TraceRecord) -> tuple[Any, ...]:
                 one.success,
                 f"{one.topic} {one.tag}".strip(),
             )
-        case Consuming():
+        case ConsumeStarted():
             return "given", when, one.group, None, None, f"attempt {one.retry_times + 1}"
         case Consumed():
             how = one.context_code.name.lower()

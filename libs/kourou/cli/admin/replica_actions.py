@@ -8,7 +8,7 @@ from kourou.cli.admin.actions import broker_name
 from kourou.cli.admin.report import Report
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent, leaders_of
 from kourou.engine.roles.leader import ASYNC_MASTER, SYNC_MASTER
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.replication.in_sync import named
 from kourou.sync import Client
 

@@ -8,7 +8,7 @@ from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.consumer.allocation import Averagely
 from kourou.errors import BadRequest, KourouError, Rejected, TopicNotFound
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
-from kourou.model.permission import Permission
+from kourou.model.topic import Permission
 from kourou.sync import Client
 
 PERMS = frozenset({2, 4, 6})

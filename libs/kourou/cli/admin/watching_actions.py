@@ -7,7 +7,7 @@ from kourou.cli.admin.options import READER_GROUP
 from kourou.cli.admin.report import Report
 from kourou.clock import SystemClock
 from kourou.errors import KourouError, TopicNotFound
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 
 Sent = tuple[str | None, int, str | None]

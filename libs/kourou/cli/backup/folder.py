@@ -31,7 +31,7 @@ from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.errors import ConfigError, Corrupt, DecodeError
 from kourou.model.limits import OWN_FILE_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLogResponse
-from kourou.store.disk import File, Lock, as_store_error, read_whole, write_atomically
+from kourou.store.disk import DiskLock, File, as_store_error, read_whole, write_atomically
 from kourou.store.paths import file_name
 from kourou.store.real_disk import RealDisk
 from kourou.store.replica.chunks import check_chunk
@@ -49,7 +49,7 @@ class BackupFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._disk = RealDisk()
-        self._lock: Lock | None = None
+        self._lock: DiskLock | None = None
         self._file: File | None = None
         self._file_start = -1
         self._unsaved = 0

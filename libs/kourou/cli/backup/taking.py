@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.broker.network.log_source import LogPiece, LogSource
+
 from kourou.cli.backup.folder import BackupFolder, parted
 from kourou.cli.backup.manifest import Manifest
 from kourou.client.client import Client
@@ -21,7 +22,7 @@ from kourou.client.session.client_keys import client_curve
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import BadRequest, Code, ConfigError, Corrupt, Rejected, Unavailable
-from kourou.model.route import MASTER_ID
+from kourou.model.topic import MASTER_ID
 
 GROUP = "kourou-backup"
 _SHOWN_BYTES = 256 * 1024 * 1024

@@ -20,16 +20,10 @@ from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, TopicNotFound
-from kourou.model.permission import WRITE
-from kourou.protocol.all_bodies import (
-    BrokerStats,
-    ClusterInfo,
-    decode_broker_stats,
-    decode_kv_table,
-    decode_properties_text,
-    encode_properties_text,
-)
-from kourou.protocol.bodies.settings_body import SettingView, decode_setting_views
+from kourou.model.topic import WRITE
+from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
+from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_kv_table
+from kourou.protocol.bodies.statistics_bodies import BrokerStats, decode_broker_stats
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     CleanUnusedTopic,
@@ -40,6 +34,7 @@ from kourou.protocol.messages.broker_admin import (
     ViewBrokerStatsData,
 )
 from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePermOfBroker
+from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
 
 
 class Brokers(AdminApi):

@@ -17,11 +17,11 @@ from kourou.client.producer.pauses import Pauses, nobody_leads, was_lost
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
-from kourou.model.route import BrokerData
-from kourou.protocol.all_bodies import ClusterInfo, decode_cluster_info
+from kourou.model.topic import BrokerData
+from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_cluster_info
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.request import Request
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 ADMIN_TIMEOUT_MS = 10_000
 
@@ -36,7 +36,7 @@ class AdminApi:
 
     async def _ask(
         self, address: str, request: Request, *, body: bytes = b"", also: Collection[int] = ()
-    ) -> Reply:
+    ) -> WireReply:
         return await self._session.connections.ask(
             address, request, body=body, timeout_ms=ADMIN_TIMEOUT_MS, also=also
         )
@@ -133,7 +133,7 @@ class AdminApi:
         for address in addresses:
             await self._ask_leader(address, request, body)
 
-    async def _ask_leader(self, address: str, request: Request, body: bytes = b"") -> Reply:
+    async def _ask_leader(self, address: str, request: Request, body: bytes = b"") -> WireReply:
         """Send an idempotent change to the leader of the broker that this address belongs to."""
         try:
             return await self._ask(address, request, body=body)
@@ -159,9 +159,9 @@ class AdminApi:
 
     async def _answers(
         self, addresses: Collection[str], request: Request, *, also: Collection[int] = ()
-    ) -> list[Reply]:
+    ) -> list[WireReply]:
         """Return the replies of all brokers that reply; if none does, raise the last error."""
-        answers: list[Reply] = []
+        answers: list[WireReply] = []
         failure: KourouError | None = None
         for address in addresses:
             try:

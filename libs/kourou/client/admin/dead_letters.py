@@ -21,18 +21,17 @@ from kourou.client.consumer.send_back import INNER_PRODUCER, squeezed
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, Code, KourouError, TopicNotFound, Unavailable
-from kourou.model.message import Property
+from kourou.model.message import COMPRESSION_MASK, Property, SysFlag
 from kourou.model.names import (
     AUTO_CREATE_TOPIC,
     check_group,
     dlq_topic,
     retry_topic,
 )
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
-from kourou.model.sysflag import COMPRESSION_MASK, SysFlag
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
 from kourou.protocol.messages.offsets import (
     GetMinOffset,
     GetMinOffsetResponse,
@@ -40,8 +39,8 @@ from kourou.protocol.messages.offsets import (
     QueryConsumerOffsetResponse,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.properties import encode_properties
 
 PULL_COUNT = 64

@@ -11,37 +11,39 @@ from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import GroupNotFound, Unavailable
-from kourou.model.group import GroupConfig
 from kourou.model.names import check_group
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
-    BrokerConsumeStats,
-    Connection,
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.config_bodies import (
+    decode_consumer_offsets,
+    decode_group_configs,
+    encode_group_config,
+)
+from kourou.protocol.bodies.lists_body import (
+    ClientConnection,
     ConsumerConnection,
+    decode_consumer_connection,
+    decode_producer_connection,
+)
+from kourou.protocol.bodies.statistics_bodies import (
+    BrokerConsumeStats,
     OffsetWrapper,
     QueueTimeSpan,
     decode_broker_consume_stats,
     decode_consume_stats,
-    decode_consumer_connection,
-    decode_consumer_offsets,
     decode_correction_offsets,
-    decode_group_configs,
     decode_offset_table,
-    decode_producer_connection,
     decode_time_spans,
-    encode_group_config,
 )
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
     GetBrokerConsumeStats,
+    GetConsumerConnectionList,
     GetConsumeStats,
+    GetProducerConnectionList,
     QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
-)
-from kourou.protocol.messages.membership import (
-    GetConsumerConnectionList,
-    GetProducerConnectionList,
 )
 from kourou.protocol.messages.offsets import (
     CloneGroupOffset,
@@ -55,7 +57,7 @@ from kourou.protocol.messages.offsets import (
     UpdateConsumerOffset,
 )
 
-Connections: TypeAlias = list[Connection]
+Connections: TypeAlias = list[ClientConnection]
 
 TO_THE_END_MS = -1
 """A reset time that means the end of the queue: skip everything."""
@@ -152,7 +154,7 @@ class Groups(AdminApi):
         """
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
-        found: dict[str, Connection] = {}
+        found: dict[str, ClientConnection] = {}
         for reply in await self._answers(addresses, request):
             for member in decode_consumer_connection(body_of(reply)).connections:
                 found.setdefault(member.client_id, member)
@@ -168,7 +170,7 @@ class Groups(AdminApi):
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
         found: ConsumerConnection | None = None
-        members: dict[str, Connection] = {}
+        members: dict[str, ClientConnection] = {}
         for reply in await self._answers(addresses, request):
             told = decode_consumer_connection(body_of(reply))
             found = found or told
@@ -185,7 +187,7 @@ class Groups(AdminApi):
         """
         addresses = (await self._leaders()).values()
         request = GetProducerConnectionList(producer_group=group)
-        found: dict[str, Connection] = {}
+        found: dict[str, ClientConnection] = {}
         for reply in await self._answers(addresses, request):
             for member in decode_producer_connection(body_of(reply)).connections:
                 found.setdefault(member.client_id, member)

@@ -14,10 +14,10 @@ from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest
-from kourou.model.aggregates import check_aggregate, check_stateful, check_types
 from kourou.model.limits import HISTORY_EVENTS_MAX, REASON_LENGTH_MAX
-from kourou.protocol.bodies.history_body import EventView, decode_event_views, decode_state_view
-from kourou.protocol.messages.history import (
+from kourou.model.names import check_aggregate, check_event_types, check_stateful
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views, decode_state_view
+from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,
     GetStateAt,
@@ -104,7 +104,7 @@ class History(AdminApi):
             aggregate=check_aggregate(aggregate),
             before_offset=before,
             until_ms=until_ms,
-            types=sorted(check_types(types)),
+            types=sorted(check_event_types(types)),
             max_count=count_max,
         )
         name, address = await self._one(broker)

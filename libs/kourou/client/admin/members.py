@@ -13,19 +13,21 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import Code, GroupNotFound, KourouError, TimedOut
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
-from kourou.protocol.all_bodies import (
-    ConsumerRunningInfo,
-    DirectResult,
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.lists_body import (
     ProducerInfo,
     decode_consumer_connection,
+    decode_producer_table,
+)
+from kourou.protocol.bodies.status_bodies import (
+    ConsumerRunningInfo,
+    DirectResult,
     decode_consumer_running_info,
     decode_consumer_status,
     decode_direct_result,
-    decode_producer_table,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetAllProducerInfo,
     GetConsumerConnectionList,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kourou.errors import Code, KourouError
-from kourou.filtering.wanted import wanted
+from kourou.filtering.subscriptions import selects
 from kourou.model.subscription import (
     MATCH_ALL,
     SQL92,
@@ -16,7 +16,8 @@ from kourou.model.subscription import (
     MessageModel,
     Subscription,
 )
-from kourou.protocol.all_bodies import ConsumerConnection, OffsetWrapper
+from kourou.protocol.bodies.lists_body import ConsumerConnection
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 
 
 class TrackKind(StrEnum):
@@ -102,4 +103,4 @@ def _wants(subscription: Subscription, properties: Mapping[str, str]) -> bool | 
     """
     if MATCH_ALL in subscription.tags and subscription.expression_type == TAG:
         return None if subscription.class_filter_mode else True
-    return wanted(subscription, properties)
+    return selects(subscription, properties)

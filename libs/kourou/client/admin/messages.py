@@ -23,20 +23,17 @@ from kourou.errors import (
 )
 from kourou.model.limits import QUERY_MESSAGES_MAX
 from kourou.model.names import TRACE_TOPIC
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.lists_body import (
     ConsumerConnection,
-    OffsetWrapper,
-    QueueLook,
-    decode_consume_stats,
     decode_consumer_connection,
     decode_group_list,
-    decode_queue_look,
 )
-from kourou.protocol.messages.groups import GetConsumeStats
-from kourou.protocol.messages.membership import GetConsumerConnectionList
-from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
-from kourou.protocol.messages.topics import QueryTopicConsumeByWho
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, decode_consume_stats
+from kourou.protocol.bodies.status_bodies import QueueLook, decode_queue_look
+from kourou.protocol.messages.broker_admin import QueryTopicConsumeByWho
+from kourou.protocol.messages.groups import GetConsumerConnectionList, GetConsumeStats
+from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_trace import TraceRecord, decode_trace
 

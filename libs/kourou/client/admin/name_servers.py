@@ -11,12 +11,7 @@ from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, Code, KourouError
-from kourou.protocol.all_bodies import (
-    decode_kv_table,
-    decode_properties_text,
-    decode_topic_list,
-    encode_properties_text,
-)
+from kourou.protocol.bodies.route_bodies import decode_kv_table, decode_topic_list
 from kourou.protocol.messages.namesrv import (
     DeleteKvConfig,
     GetKvConfig,
@@ -27,6 +22,7 @@ from kourou.protocol.messages.namesrv import (
     PutKvConfig,
     UpdateNamesrvConfig,
 )
+from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 """Topic -> `broker:queues;broker:queues`: how RocketMQ's ordered topics name their queues."""

@@ -14,9 +14,9 @@ from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.all_bodies import decode_delay_offsets
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.config_bodies import decode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 
 READER_GROUP = "TOOLS_CONSUMER"

@@ -10,9 +10,9 @@ from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable, UnknownOutcome
-from kourou.model.route import MASTER_ID, BrokerData
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, decode_replicas
-from kourou.protocol.messages.replicas import (
+from kourou.model.topic import MASTER_ID, BrokerData
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, decode_replicas
+from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,
     PromoteReplicaResponse,

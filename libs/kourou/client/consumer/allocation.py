@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from kourou.errors import BadRequest, ConfigError
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 VIRTUAL_NODES = 10
 

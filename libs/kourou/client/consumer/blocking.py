@@ -18,7 +18,7 @@ from kourou.client.ordered.consumer import OrderedConsumer
 from kourou.client.ordered.turns import TurnLog, plain_turns
 from kourou.client.session.io_thread import ClientClosed, Io
 from kourou.errors import FilterFailed
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 
 class Blocking:

@@ -25,7 +25,7 @@ from kourou.client.ordered.consumer import OrderedConsumer
 from kourou.client.ordered.turns import TurnLog, coroutine_turns, plain_turns
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import FilterFailed
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 
 class Consuming:

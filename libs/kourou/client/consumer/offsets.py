@@ -14,7 +14,7 @@ from typing import Protocol
 from kourou.client.session.connections import Connections, header_of
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import Code, Corrupt, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.offsets import (
     GetEarliestMsgStoreTime,
     GetEarliestMsgStoreTimeResponse,
@@ -30,7 +30,7 @@ from kourou.protocol.messages.offsets import (
 )
 from kourou.protocol.request import Request
 from kourou.protocol.wire.lenient_json import dumps, loads, object_key
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 _NONE_STORED = frozenset({int(Code.QUERY_NOT_FOUND)})
 
@@ -106,7 +106,7 @@ class QueueFacts:
         *,
         also: frozenset[int] = frozenset(),
         hurried: bool = False,
-    ) -> Reply:
+    ) -> WireReply:
         """Send a request to the queue's leader, or to another replica if there is none."""
         known = await self._routes.find(queue.topic)
         address = known.member_address(queue.broker_name, 0)

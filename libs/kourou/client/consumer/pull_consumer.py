@@ -31,7 +31,6 @@ from kourou.client.settings.client_settings import PullConsumerSettings
 from kourou.errors import BadRequest, Code, Corrupt, error_from_code
 from kourou.model.limits import POLL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
     MATCH_ALL,
     ConsumeFromWhere,
@@ -39,6 +38,7 @@ from kourou.model.subscription import (
     MessageModel,
     Subscription,
 )
+from kourou.model.topic import MessageQueue
 
 _STATUS = {int(status): status for status in PullStatus}
 _log = logging.getLogger("kourou.client.consume")

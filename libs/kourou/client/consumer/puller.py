@@ -24,9 +24,9 @@ from kourou.client.session.routes import QueueMap
 from kourou.client.tracing.spans import ClientTracing
 from kourou.clock import Clock
 from kourou.errors import Code, FilterFailed, TimedOut, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.wire.frames import NO_TRACE
 
 _WITH_PLACE = frozenset(

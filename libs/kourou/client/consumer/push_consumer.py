@@ -54,12 +54,12 @@ from kourou.client.session.heartbeats import Membership
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.errors import BadRequest, FilterFailed
 from kourou.model.names import RETRY_PREFIX, retry_topic
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
     ConsumeType,
     MessageModel,
     Subscription,
 )
+from kourou.model.topic import MessageQueue
 
 AGAIN_MS = 1_000
 """The delay before an incomplete rebalance is repeated."""

@@ -25,8 +25,8 @@ from kourou.clock import Clock
 from kourou.errors import Code, Corrupt, FilterFailed, KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import PULL_MESSAGES_MAX
 from kourou.model.names import RETRY_PREFIX
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+from kourou.model.topic import MessageQueue
 
 MIB = 1024 * 1024
 NO_SPAN = 1 << 62

@@ -15,12 +15,11 @@ import msgspec
 from kourou.client.codecs import Decode
 from kourou.client.consumer.outcomes import DeadLetter, RetryLater
 from kourou.errors import Corrupt, DecodeError
-from kourou.filtering.tags import wants
-from kourou.model.message import Property, StoredMessage
+from kourou.filtering.tags import selects_tag
+from kourou.model.message import Property, StoredMessage, SysFlag
 from kourou.model.names import RETRY_PREFIX
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import TAG, Subscription
-from kourou.model.sysflag import SysFlag
+from kourou.model.topic import MessageQueue
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import BAD, FIELDS
 from kourou.protocol.record.compression import decompress
@@ -410,7 +409,7 @@ def tag_filter(subscription: Subscription) -> Callable[[ReceivedMessage], bool] 
     """
     if subscription.expression_type != TAG or not subscription.tags:
         return None
-    return lambda message: wants(subscription, message.tag)
+    return lambda message: selects_tag(subscription, message.tag)
 
 
 def from_record(

@@ -15,13 +15,18 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.producer.pauses import Pauses, nobody_leads
 from kourou.client.session.client_session import Session
 from kourou.errors import KourouError, Unavailable
-from kourou.model.delay import RETRY_LEVEL
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
-from kourou.model.message import Property
+from kourou.model.message import (
+    COMPRESSION_MASK,
+    COMPRESSION_SHIFT,
+    RETRY_LEVEL,
+    Compression,
+    Property,
+    SysFlag,
+)
 from kourou.model.names import AUTO_CREATE_TOPIC, retry_topic
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.properties import encode_properties
 

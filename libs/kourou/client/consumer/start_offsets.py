@@ -9,8 +9,8 @@ from kourou.client.consumer.offsets import LocalOffsets, OffsetStore, QueueFacts
 from kourou.client.settings.client_settings import ConsumerSettings, consume_timestamp_ms
 from kourou.clock import Clock
 from kourou.model.names import RETRY_PREFIX
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import MessageQueue
 
 QUEUES_AT_ONCE = 32
 """The number of queues per round of concurrent requests.

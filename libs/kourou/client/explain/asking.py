@@ -21,14 +21,13 @@ from kourou.client.session.connections import body_of, header_of
 from kourou.errors import Code, Corrupt, KourouError
 from kourou.model.limits import EXPLAIN_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import decode_topic_configs
-from kourou.protocol.bodies.history_body import EventView, decode_event_views
-from kourou.protocol.messages.history import GetHistory
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
+from kourou.protocol.bodies.config_bodies import decode_topic_configs
+from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetHistory
 from kourou.protocol.messages.offsets import QueryConsumerOffset, QueryConsumerOffsetResponse
-from kourou.protocol.messages.queries import QueryMessage
-from kourou.protocol.messages.topics import GetAllTopicConfig
+from kourou.protocol.messages.pulls import QueryMessage
 from kourou.protocol.request import Request
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -102,7 +101,7 @@ class Asking:
 
     async def ask(
         self, what: str, voice: Voice, request: Request, *, also: Collection[int] = ()
-    ) -> Reply | None:
+    ) -> WireReply | None:
         """Return the reply, or None after an error, which is recorded under `what`."""
         try:
             return await self.reply(voice.address, request, also=also)
@@ -110,7 +109,9 @@ class Asking:
             self.lack(what, error)
             return None
 
-    async def reply(self, address: str, request: Request, *, also: Collection[int] = ()) -> Reply:
+    async def reply(
+        self, address: str, request: Request, *, also: Collection[int] = ()
+    ) -> WireReply:
         """Return the reply, or raise its error."""
         async with self._room:
             return await self.session.connections.ask(

@@ -9,9 +9,8 @@ from kourou.client.explain.asking import READER_GROUP, Asking, Voice
 from kourou.client.explain.facts import Copy, Delay, Half, HalfState, Kind, Place, Storage
 from kourou.client.session.connections import body_of
 from kourou.errors import Code, Corrupt, KourouError, Rejected
-from kourou.model.delay import delay_of
 from kourou.model.limits import EXPLAIN_OP_RECORDS_MAX
-from kourou.model.message import Property
+from kourou.model.message import Property, delay_of
 from kourou.model.names import (
     CHECK_GIVEN_UP_TOPIC,
     DLQ_PREFIX,
@@ -22,12 +21,12 @@ from kourou.model.names import (
     dlq_topic,
     retry_topic,
 )
-from kourou.model.route import MASTER_ID
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.all_bodies import decode_producer_connection
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
-from kourou.protocol.messages.membership import GetProducerConnectionList
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.model.topic import MASTER_ID
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
+from kourou.protocol.bodies.lists_body import decode_producer_connection
+from kourou.protocol.messages.groups import GetProducerConnectionList
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose committed offsets tell how far the transaction queues are processed."""

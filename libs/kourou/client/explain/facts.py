@@ -12,9 +12,14 @@ from enum import StrEnum
 
 from kourou.client.introspection.running_info import OrderedWait
 from kourou.model.filter import FilterState
-from kourou.model.group import GroupConfig
-from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
+from kourou.model.subscription import (
+    ConsumeFromWhere,
+    ConsumeType,
+    GroupConfig,
+    MessageModel,
+    Subscription,
+)
+from kourou.model.topic import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from kourou.client.explain.causes import Cause, Code, Known
 from kourou.client.explain.facts import FilterFacts, GroupFacts, Place
 from kourou.client.explain.words import when
-from kourou.filtering.wanted import wanted
+from kourou.filtering.subscriptions import selects
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.message import Property
 from kourou.model.subscription import SQL92, TAG, Subscription
@@ -34,7 +34,7 @@ def unwanted(message: Place, group: GroupFacts) -> Iterator[Cause]:
         if group.filter is not None:
             yield from _by_filter(group, group.filter)
         return
-    if wanted(subscription, message.properties) is not False:
+    if selects(subscription, message.properties) is not False:
         return
     if subscription.expression_type == TAG:
         tag = message.properties.get(Property.TAGS)

@@ -27,13 +27,17 @@ from kourou.model.names import (
     TRACE_TOPIC,
     is_system_topic,
 )
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.all_bodies import decode_queue_look
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.queries import QueryConsumeQueue, ViewMessageById
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.status_bodies import decode_queue_look
+from kourou.protocol.messages.pulls import (
+    PullFlag,
+    PullMessage,
+    QueryConsumeQueue,
+    ViewMessageById,
+)
+from kourou.protocol.record.layout import Host
 from kourou.protocol.record.message_id import decode_offset_id
-from kourou.protocol.record.message_record import Host
 
 BEFORE_ITS_TOPIC = (SCHEDULE_TOPIC, HALF_TOPIC, CHECK_GIVEN_UP_TOPIC)
 """Topics that may contain a message before, or instead of, the topic that it was sent to."""

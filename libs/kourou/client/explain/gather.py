@@ -28,20 +28,17 @@ from kourou.client.explain.verdict import verdict
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import ConfigError, Unavailable
-from kourou.model.delay import DELAY_LEVELS_MS, parse_delay_levels
-from kourou.model.group import GroupConfig
 from kourou.model.limits import EXPLAIN_GROUPS_MAX
+from kourou.model.message import DELAY_LEVELS_MS, parse_delay_levels
 from kourou.model.names import TRACE_TOPIC, check_group, check_topic
-from kourou.model.permission import READ
-from kourou.protocol.all_bodies import (
-    decode_group_configs,
-    decode_group_list,
-    decode_properties_text,
-)
-from kourou.protocol.messages.broker_admin import GetBrokerConfig
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import READ
+from kourou.protocol.bodies.config_bodies import decode_group_configs
+from kourou.protocol.bodies.lists_body import decode_group_list
+from kourou.protocol.messages.broker_admin import GetBrokerConfig, QueryTopicConsumeByWho
 from kourou.protocol.messages.groups import GetAllSubscriptionGroupConfig
-from kourou.protocol.messages.topics import QueryTopicConsumeByWho
 from kourou.protocol.record.message_trace import TraceRecord, decode_trace
+from kourou.protocol.wire.properties_text import decode_properties_text
 
 SYSTEM_CONSUMERS = frozenset({"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "FILTERSRV_CONSUMER"})
 """System groups, whose consumption is not explained."""

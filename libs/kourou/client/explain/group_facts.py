@@ -24,27 +24,22 @@ from kourou.client.introspection.running_info import ordered_waits, standing_sin
 from kourou.client.session.connections import body_of
 from kourou.errors import Code, KourouError
 from kourou.model.filter import FilterState
-from kourou.model.group import GroupConfig
 from kourou.model.limits import EXPLAIN_MEMBERS_MAX, FILTER_TRIED_MESSAGES_MAX
 from kourou.model.names import dlq_topic, retry_topic
-from kourou.model.subscription import ConsumeFromWhere, ConsumeType
-from kourou.protocol.all_bodies import (
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    decode_consume_stats,
-    decode_consumer_connection,
-    decode_consumer_running_info,
-)
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, GroupConfig
+from kourou.protocol.bodies.broker_bodies import decode_state_view
 from kourou.protocol.bodies.filter_bodies import decode_filters
-from kourou.protocol.bodies.history_body import decode_state_view
+from kourou.protocol.bodies.lists_body import ConsumerConnection, decode_consumer_connection
+from kourou.protocol.bodies.statistics_bodies import decode_consume_stats
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, decode_consumer_running_info
+from kourou.protocol.messages.broker_admin import GetStateAt
 from kourou.protocol.messages.filter_server import GetFilters
-from kourou.protocol.messages.groups import GetConsumeStats
-from kourou.protocol.messages.history import GetStateAt
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     GetConsumerConnectionList,
     GetConsumerRunningInfo,
+    GetConsumeStats,
 )
-from kourou.protocol.record.message_trace import Consumed, Consuming, TraceRecord
+from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, TraceRecord
 
 RECORDED_WITHIN_MS = 15_000
 """The time after which progress of a running group is in the history.
@@ -348,7 +343,7 @@ def deliveries_of(trace: Sequence[TraceRecord], group: str) -> tuple[Delivery, .
     ends = {one.request_id: one for one in trace if isinstance(one, Consumed)}
     found: list[Delivery] = []
     for one in trace:
-        if not isinstance(one, Consuming) or one.group != group:
+        if not isinstance(one, ConsumeStarted) or one.group != group:
             continue
         end = ends.get(one.request_id)
         if end is None:

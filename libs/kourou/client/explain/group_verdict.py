@@ -25,8 +25,7 @@ from kourou.client.explain.facts import Facts, GroupFacts, Kind, Place, Reset
 from kourou.client.explain.filter_verdict import held_by_filter, let_through, unwanted
 from kourou.client.explain.member_verdict import clash, of_queue
 from kourou.client.explain.words import count, when
-from kourou.model.delay import delay_of
-from kourou.model.message import Property
+from kourou.model.message import Property, delay_of
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 
 PAST = frozenset(

@@ -14,7 +14,7 @@ from kourou.filtering.sql import check_meant
 from kourou.filtering.tags import check_expression, parse_tags
 from kourou.model.subscription import SQL92, TAG, Subscription
 from kourou.protocol.bodies.heartbeat_body import SubscriptionCheck, encode_subscription_check
-from kourou.protocol.messages.membership import CheckClientConfig
+from kourou.protocol.messages.groups import CheckClientConfig
 
 _NO_WORD = (Code.TOPIC_NOT_EXIST, Code.REQUEST_CODE_NOT_SUPPORTED)
 """The topic may be created later, or the broker is too old for this request."""

@@ -18,7 +18,7 @@ from kourou.client.settings.consumer_settings import FilterFailover
 from kourou.clock import Clock
 from kourou.errors import Code, FilterFailed, TimedOut, Unavailable, UnknownOutcome
 from kourou.model.filter import FilterFailure
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:
     from kourou.client.consumer.puller import Pulled

@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 from kourou.client.session.routes import QueueMap
 from kourou.clock import Clock
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 SHUN_MS = 1_000
 """How long, at least, a server that did not reply is skipped while there are others."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kourou.client.session.background import background
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
 from kourou.protocol.request import Request, Response
-from kourou.protocol.wire.frames import Frame, Kind, decode_request, encode_reply
+from kourou.protocol.wire.frames import Frame, FrameKind, decode_request, encode_reply
 
 _log = logging.getLogger("kourou.client")
 
@@ -110,7 +110,7 @@ class Answering:
         self._answer(asked.address, frame, answer)
 
     def _answer(self, address: str, frame: Frame, answer: Answer) -> None:
-        if frame.kind is not Kind.REQUEST:
+        if frame.kind is not FrameKind.REQUEST:
             return
         head = encode_reply(frame.correlation, answer.code, answer.remark, answer.header)
         try:

@@ -13,8 +13,8 @@ from kourou.client.introspection.running_info import DirectResult as Handled
 from kourou.client.introspection.running_info import QueueInfo, RunningInfo
 from kourou.client.session.heartbeats import Membership
 from kourou.errors import BadRequest, Code, GroupNotFound
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.status_bodies import (
     ConsumerRunningInfo,
     ConsumerStatus,
     ConsumeStatus,
@@ -24,7 +24,7 @@ from kourou.protocol.all_bodies import (
     encode_consumer_status,
     encode_direct_result,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,

@@ -36,8 +36,8 @@ from kourou.client.session.background import background
 from kourou.client.session.client_session import Session
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.model.names import RETRY_PREFIX
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MessageModel
+from kourou.model.topic import MessageQueue
 
 _log = logging.getLogger("kourou.client.consume")
 

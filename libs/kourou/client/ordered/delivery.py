@@ -52,7 +52,7 @@ from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.clock import Clock
 from kourou.errors import KourouError
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 _log = logging.getLogger("kourou.client.consume")
 

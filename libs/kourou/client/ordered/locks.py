@@ -19,9 +19,9 @@ from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import QUEUE_LOCK_MS
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
 
 HOLD_MS = QUEUE_LOCK_MS // 2
 RENEW_MS = 20_000

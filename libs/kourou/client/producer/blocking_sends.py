@@ -38,7 +38,7 @@ from kourou.client.producer.selectors import Selector
 from kourou.client.session.io_thread import ClientClosed
 from kourou.model.limits import FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 _log = logging.getLogger("kourou.client")
 

@@ -16,8 +16,13 @@ from functools import lru_cache
 from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
 from kourou.errors import BadRequest, MessageIllegal
 from kourou.filtering.tags import check_tag
-from kourou.model.message import RESERVED_PROPERTIES, Property
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.message import (
+    COMPRESSION_SHIFT,
+    RESERVED_PROPERTIES,
+    Compression,
+    Property,
+    SysFlag,
+)
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties

@@ -24,7 +24,7 @@ from kourou.client.producer.drafts import Place
 from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import KourouError
 from kourou.model.message import SendResult
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:
     from kourou.telemetry.tracing import TracedSpan

@@ -50,9 +50,9 @@ from kourou.errors import BadRequest, NoPermission, TopicNotFound, Unavailable
 from kourou.model.limits import DEADLINE_MS_MAX
 from kourou.model.message import Message
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
-from kourou.protocol.record.message_record import encode_host
 
 
 class Choice(NamedTuple):

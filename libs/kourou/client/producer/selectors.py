@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from kourou.client.producer.fault_latency import FaultLatency
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.message import Message
-from kourou.model.queue import MessageQueue
-from kourou.protocol.record.hashing import java_hash
+from kourou.model.topic import MessageQueue
+from kourou.protocol.record.hashes import java_hash
 
 Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 """(writable queues in order, message, argument of the call) -> one of the queues."""

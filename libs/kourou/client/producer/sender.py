@@ -49,10 +49,10 @@ from kourou.errors import (
     UnknownOutcome,
 )
 from kourou.model.message import SendResult, SendStatus
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.protocol.record.message_record import encode_host
-from kourou.protocol.wire.frames import NO_TRACE, Frame, Kind, decode_reply, encode_request
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.wire.frames import NO_TRACE, Frame, FrameKind, decode_reply, encode_request
 
 if TYPE_CHECKING:
     from kourou.client.tracing.message_trace import SendTrace
@@ -178,7 +178,7 @@ class ProducerSender:
                 correlation=correlation,
                 deadline_ms=deadline_ms - now_ms,
                 trace=trace,
-                kind=Kind.ONEWAY if oneway else Kind.REQUEST,
+                kind=FrameKind.ONEWAY if oneway else FrameKind.REQUEST,
             )
             if not oneway:
                 self._silent.watch(frame, now_ms)

@@ -14,7 +14,7 @@ from kourou.client.producer.drafts import joined_keys
 from kourou.client.producer.producer_core import Choice
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import KourouError
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 
 class BlockingRequests(BlockingSends):

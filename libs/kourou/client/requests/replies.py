@@ -38,11 +38,10 @@ from kourou.errors import (
     Unavailable,
 )
 from kourou.model.limits import REQUESTS_WAITING_MAX
-from kourou.model.message import Property, StoredMessage
+from kourou.model.message import Property, StoredMessage, SysFlag
 from kourou.model.names import AUTO_CREATE_TOPIC
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import SysFlag
-from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
 from kourou.protocol.record.compression import decompress
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.properties import decode_properties, encode_properties

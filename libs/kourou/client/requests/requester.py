@@ -21,7 +21,7 @@ from kourou.client.requests.replies import is_request
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, KourouError
 from kourou.model.message import SendResult
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 _log = logging.getLogger("kourou.client")
 

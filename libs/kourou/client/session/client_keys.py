@@ -7,8 +7,7 @@ from pathlib import Path
 
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import ConfigError
-from kourou.transport.curve import ClientCurve
-from kourou.transport.curve_keys import ServerKeys, read_pair
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, read_pair
 
 KEY_FILE = "KOUROU_CURVE_KEY_FILE"
 SERVER_KEY = "KOUROU_CURVE_SERVER_KEY"

@@ -27,9 +27,11 @@ from kourou.client.settings.consumer_settings import FilterFailover
 from kourou.client.tracing.spans import ClientTracing
 from kourou.clock import Clock
 from kourou.errors import BadRequest, KourouError, Unavailable
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import decode_cluster_info, decode_consumer_ids, decode_offset_table
-from kourou.protocol.messages.membership import GetConsumerListByGroup, NotifyConsumerIdsChanged
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.lists_body import decode_consumer_ids
+from kourou.protocol.bodies.route_bodies import decode_cluster_info
+from kourou.protocol.bodies.statistics_bodies import decode_offset_table
+from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
 from kourou.protocol.messages.transactions import CheckTransactionState

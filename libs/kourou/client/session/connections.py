@@ -19,11 +19,11 @@ from kourou.clock import Clock
 from kourou.errors import Code, DecodeError, Unavailable, error_from_code
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import NO_TRACE, Frame
-from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import Patience
-from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.wire import WireTimeouts
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 
 CONNECT_WAIT_MS = 3_000
 """How long a request waits for a connection before another server should be tried."""
@@ -54,7 +54,7 @@ class Wire(Protocol):
         body: Sequence[Buffer] = (),
         timeout_ms: int,
         trace: bytes = NO_TRACE,
-    ) -> Reply:
+    ) -> WireReply:
         """Send a request and wait for the reply; a reply with an error code is returned."""
         ...
 
@@ -108,7 +108,7 @@ def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: in
             on_notify=on_notify,
             connect_wait_ms=CONNECT_WAIT_MS,
             clock=clock,
-            patience=Patience(busy_poll_us=busy_poll_us if own else 0),
+            timeouts=WireTimeouts(busy_poll_us=busy_poll_us if own else 0),
             curve=curve,
         )
 
@@ -165,7 +165,7 @@ class Connections:
         timeout_ms: int,
         also: Collection[int] = (),
         hurried: bool = False,
-    ) -> Reply:
+    ) -> WireReply:
         """Send a request to a broker; a code other than SUCCESS and `also` is raised as its error.
 
         A `hurried` request, for example of a client that is closing, waits for no connection and
@@ -215,7 +215,7 @@ async def asked(
     body: bytes = b"",
     timeout_ms: int,
     also: Collection[int] = (),
-) -> Reply:
+) -> WireReply:
     """Return the reply of one server; any code except SUCCESS and those in `also` is raised."""
     reply = await wire.request(request, body=(body,) if body else (), timeout_ms=timeout_ms)
     if reply.code != Code.SUCCESS and reply.code not in also:
@@ -223,13 +223,13 @@ async def asked(
     return reply
 
 
-def header_of(reply: Reply, kind: type[ResponseT]) -> ResponseT:
+def header_of(reply: WireReply, kind: type[ResponseT]) -> ResponseT:
     """Return the reply's header as `kind`. Raises DecodeError if the server left it out."""
     if not isinstance(reply.header, kind):
         raise DecodeError(f"the reply has no {kind.__name__}")
     return reply.header
 
 
-def body_of(reply: Reply) -> memoryview:
+def body_of(reply: WireReply) -> memoryview:
     """Return the reply's body, empty if there is none."""
     return memoryview(reply.body[0]) if reply.body else memoryview(b"")

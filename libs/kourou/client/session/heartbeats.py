@@ -19,7 +19,7 @@ from kourou.client.session.route_table import RouteTable
 from kourou.errors import KourouError
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.membership import HeartBeat, UnregisterClient
+from kourou.protocol.messages.groups import HeartBeat, UnregisterClient
 
 SOON_MS = 20
 """The delay of an early heartbeat, so that reasons at the same time cause only one."""

@@ -18,7 +18,7 @@ from kourou.client.session.discovery import NameServers, NameServersDown
 from kourou.client.session.name_server_list import NameServerList
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
 from kourou.protocol.request import Request
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 _log = logging.getLogger("kourou.client")
 
@@ -60,7 +60,7 @@ class NameServerChoice:
                 self._keep_fresh(self._list), "refreshing the list of name servers"
             )
 
-    async def ask(self, request: Request, *, also: Collection[int] = ()) -> Reply:
+    async def ask(self, request: Request, *, also: Collection[int] = ()) -> WireReply:
         """Return the first reply of any name server; raises the last failure if none replies."""
         failure: Unavailable | UnknownOutcome | None = None
         for address in list(self._addresses):
@@ -98,12 +98,12 @@ class NameServerChoice:
         if failure is not None:
             raise failure
 
-    async def ask_each(self, request: Request) -> dict[str, Reply]:
+    async def ask_each(self, request: Request) -> dict[str, WireReply]:
         """Return the replies of all name servers that reply, by address.
 
         If none replies, raises the last error.
         """
-        answers: dict[str, Reply] = {}
+        answers: dict[str, WireReply] = {}
         failure: KourouError | None = None
         for address in list(self._addresses):
             try:
@@ -115,10 +115,10 @@ class NameServerChoice:
             raise failure
         return answers
 
-    async def outcomes(self, request: Request) -> dict[str, Reply | KourouError]:
+    async def outcomes(self, request: Request) -> dict[str, WireReply | KourouError]:
         """Return each name server's reply or error, by address; all requests run at once."""
 
-        async def outcome(address: str) -> Reply | KourouError:
+        async def outcome(address: str) -> WireReply | KourouError:
             try:
                 wire = self._connections.to_name_server(address)
                 return await asked(wire, request, timeout_ms=self._timeout_ms)

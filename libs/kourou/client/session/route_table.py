@@ -25,8 +25,8 @@ from kourou.client.session.background import background
 from kourou.client.session.name_servers import NameServerChoice
 from kourou.client.session.routes import QueueMap, borrowed_queue_map, queue_map
 from kourou.errors import Code, KourouError, TopicNotFound
-from kourou.model.route import TopicRoute
-from kourou.protocol.all_bodies import decode_topic_route
+from kourou.model.topic import TopicRoute
+from kourou.protocol.bodies.route_bodies import decode_topic_route
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 
 STALE_PAUSE_MS = 200

@@ -21,9 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from kourou.errors import DecodeError
 from kourou.model.limits import TOPIC_QUEUES_MAX
-from kourou.model.permission import Permission
-from kourou.model.queue import MessageQueue
-from kourou.model.route import BrokerData, TopicRoute
+from kourou.model.topic import BrokerData, MessageQueue, Permission, TopicRoute
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from kourou.client.session.connections import Connections, Dial
 from kourou.client.session.heartbeats import Heartbeats
 from kourou.client.session.io_thread import Io
 from kourou.errors import KourouError
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.wire.frames import Frame
 
 LOOK_MS = 2_000

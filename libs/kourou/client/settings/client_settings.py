@@ -23,7 +23,7 @@ from kourou.client.settings.declaration import FUNCTION, HOUR_MS, InertKey, Sett
 from kourou.client.settings.forms import consume_timestamp_ms as consume_timestamp_ms
 from kourou.errors import ConfigError
 from kourou.model import limits
-from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
+from kourou.model.message import DELAY_LEVELS, parse_delay_levels
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
 from kourou.transport.busy_poll import BUSY_POLL_US

@@ -15,8 +15,8 @@ from kourou.client.settings.declaration import FUNCTION, HOUR_MS, InertKey, Sett
 from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.model.names import TRACE_TOPIC
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
+from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:
     from kourou.client.consumer.offsets import OffsetStore

@@ -32,12 +32,11 @@ from kourou.client.session.discovery import store_host_of
 from kourou.client.session.thread_queue import ThreadQueue
 from kourou.errors import KourouError
 from kourou.model.limits import TRACE_KEYS_BYTES_MAX, TRACE_MESSAGE_BYTES_MAX, TRACE_RECORDS_MAX
-from kourou.model.message import Message, Property, SendResult, SendStatus
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Message, Property, SendResult, SendStatus, SysFlag
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     ContextCode,
     Published,
     TraceKind,
@@ -360,7 +359,7 @@ class Call:
         """Record the start of the call."""
         for message_id, keys, region, retry_times in self._told:
             self._writer.add(
-                Consuming(
+                ConsumeStarted(
                     timestamp_ms=self._began_ms,
                     region=region,
                     group=self._group,

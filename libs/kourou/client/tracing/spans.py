@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from kourou.errors import ConfigError, KourouError
 from kourou.model.message import Property, SendResult
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.wire.frames import NO_TRACE
 from kourou.telemetry import span_names as names
 from kourou.telemetry.tracing_context import (

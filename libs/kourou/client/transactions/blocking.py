@@ -31,7 +31,7 @@ from kourou.client.transactions.transaction import (
 )
 from kourou.errors import BadRequest, KourouError, Unavailable
 from kourou.model.message import SendResult
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.model.transaction import TransactionState
 
 

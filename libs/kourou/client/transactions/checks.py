@@ -33,8 +33,7 @@ from kourou.client.session.background import background
 from kourou.client.session.client_session import Session
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import KourouError
-from kourou.model.message import Property
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Property, SysFlag
 from kourou.model.transaction import TransactionState, state_of
 from kourou.protocol.messages.transactions import CheckTransactionState, EndTransaction
 

@@ -29,8 +29,7 @@ from kourou.errors import (
     UnknownOutcome,
     error_from_code,
 )
-from kourou.model.message import SendResult
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SendResult, SysFlag
 from kourou.model.transaction import TransactionState
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.record.message_id import decode_offset_id

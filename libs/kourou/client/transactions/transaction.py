@@ -42,7 +42,7 @@ from kourou.client.transactions.ends import End, end_request
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable
 from kourou.model.limits import CHECK_IMMUNITY_S_MAX, UNCONFIRMED_ENDS_MAX
 from kourou.model.message import Property, SendResult, SendStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.model.transaction import TransactionState
 
 _log = logging.getLogger("kourou.client.transactions")

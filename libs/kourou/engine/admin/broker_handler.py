@@ -26,22 +26,19 @@ from kourou.events.control_events import (
 )
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.all_bodies import (
-    decode_properties_text,
-    encode_kv_table,
-    encode_properties_text,
-)
-from kourou.protocol.bodies.history_body import EventView, encode_event_views
-from kourou.protocol.bodies.settings_body import encode_setting_views
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views, encode_setting_views
+from kourou.protocol.bodies.route_bodies import encode_kv_table
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerConfigResponse,
     GetBrokerRuntimeInfo,
+    GetControlEvents,
+    GetControlEventsResponse,
     UpdateBrokerConfig,
 )
-from kourou.protocol.messages.control import GetControlEvents, GetControlEventsResponse
 from kourou.protocol.record.message_record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
+from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
 from kourou.runtime.changed_settings import decide_change, effective
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received

@@ -46,14 +46,13 @@ from kourou.events.control_events import (
     TopicPut,
     decode_record_body,
 )
-from kourou.model.aggregates import check_aggregate, check_stateful, check_types
 from kourou.model.limits import (
     HISTORY_EVENTS_MAX,
     HISTORY_WAIT_MS_MAX,
     PULL_SIZE_BYTES_MAX,
 )
-from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.history import (
+from kourou.model.names import CONTROL_TOPIC, check_aggregate, check_event_types, check_stateful
+from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,
     GetStateAt,
@@ -117,7 +116,7 @@ class HistoryHandler:
             request.max_count,
             request.before_offset,
             request.until_ms,
-            check_types(request.types),
+            check_event_types(request.types),
         )
         return self._ask(now_ms, received, question, self._control.next_offset)
 

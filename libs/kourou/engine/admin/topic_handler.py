@@ -29,17 +29,13 @@ from kourou.engine.sends.recorder import Recorder
 from kourou.errors import TopicNotFound
 from kourou.events.control_events import Cause, Event, SettingChanged
 from kourou.model.names import RETRY_PREFIX, is_system_topic
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import (
-    TopicOffset,
-    encode_group_list,
-    encode_topic_configs,
-    encode_topic_list,
-    encode_topic_stats,
-)
-from kourou.protocol.messages.broker_admin import CleanUnusedTopic
-from kourou.protocol.messages.topics import (
+from kourou.model.topic import MessageQueue, TopicConfig
+from kourou.protocol.bodies.config_bodies import encode_topic_configs
+from kourou.protocol.bodies.lists_body import encode_group_list
+from kourou.protocol.bodies.route_bodies import encode_topic_list
+from kourou.protocol.bodies.statistics_bodies import TopicOffset, encode_topic_stats
+from kourou.protocol.messages.broker_admin import (
+    CleanUnusedTopic,
     DeleteTopicInBroker,
     GetAllTopicConfig,
     GetSystemTopicListFromBroker,

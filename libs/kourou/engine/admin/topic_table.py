@@ -19,8 +19,7 @@ from kourou.errors import BadRequest, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model import names
 from kourou.model.limits import TOPIC_QUEUES_MAX
-from kourou.model.permission import Permission
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import DataVersion, Permission, TopicConfig
 
 SCHEDULE_QUEUES = 18
 CLUSTER_TOPIC_QUEUES = 16

@@ -37,13 +37,13 @@ from kourou.engine.sends.appends import Appends, Target
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import KourouError, MessageIllegal, Throttled
 from kourou.events.control_events import UnreadSpan
-from kourou.model.delay import delay_of
 from kourou.model.limits import DELIVERIES_MAX, DELIVERY_BYTES_MAX, SEGMENT_TAIL_BYTES
+from kourou.model.message import delay_of
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.record.layout import Parts, parts_of
-from kourou.protocol.record.moves import moved_draft, real_target
+from kourou.protocol.record.message_record import moved_draft, real_target
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received, Tick
 

@@ -23,8 +23,7 @@ from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
 from kourou.events.control_events import Event
 from kourou.events.filter_events import FilterMessagesSkipped
-from kourou.filtering.check_allowance import CheckAllowance
-from kourou.filtering.python_rules import check_source
+from kourou.filtering.python_rules import CheckAllowance, check_source
 from kourou.model.filter import FilterAction, FilterState, check_filter_name
 from kourou.model.limits import (
     FILTER_AUTHOR_LENGTH_MAX,

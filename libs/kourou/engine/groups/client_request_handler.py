@@ -16,12 +16,12 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Code, GroupNotFound, KourouError, Rejected, TimedOut
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.status_bodies import (
     ConsumerStatus,
     decode_consumer_status,
     encode_consumer_status,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,

@@ -16,9 +16,8 @@ from kourou.engine.ports import StoreView
 from kourou.engine.statistics import Statistics
 from kourou.errors import GroupNotFound, TopicNotFound
 from kourou.model.names import retry_topic
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue, TopicConfig
+from kourou.protocol.bodies.statistics_bodies import (
     BrokerConsumeStats,
     ConsumeStats,
     OffsetWrapper,

@@ -22,14 +22,13 @@ from kourou.engine.ports import StoreView
 from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import GroupNotFound, TopicNotFound
 from kourou.events.control_events import OffsetsReset
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue, TopicConfig
+from kourou.protocol.bodies.config_bodies import (
     decode_group_config,
     encode_consumer_offsets,
     encode_group_configs,
-    encode_offset_table,
 )
+from kourou.protocol.bodies.statistics_bodies import encode_offset_table
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,

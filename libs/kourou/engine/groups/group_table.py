@@ -16,8 +16,8 @@ from kourou.engine.admin.folded_names import FoldedNames
 from kourou.errors import BadRequest, GroupNotFound, Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model import names
-from kourou.model.group import GroupConfig
 from kourou.model.limits import TOPIC_QUEUES_MAX
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion
 
 START_GROUPS = tuple(sorted(names.SYSTEM_GROUPS - {"CID_RMQ_SYS_TRANS"}))

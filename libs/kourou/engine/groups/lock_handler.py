@@ -22,8 +22,7 @@ from kourou.errors import KourouError
 from kourou.events.control_events import Cause
 from kourou.model import names
 from kourou.protocol.bodies.lists_body import LockBatch, decode_lock_batch, encode_locked_queues
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
-from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import LockBatchMq, NotifyConsumerIdsChanged, UnlockBatchMq
 from kourou.protocol.request import Request
 from kourou.runtime.effects import LogWarning, Notify, Reply
 from kourou.runtime.inputs import Received

@@ -18,15 +18,15 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.recorder import Recorder
 from kourou.errors import Code, GroupNotFound, KourouError, NotLeader, Rejected, Unavailable
 from kourou.events.control_events import Cause
-from kourou.filtering.subscribing import check_allowed, heard, parse_subscription
-from kourou.model.group import GroupConfig
+from kourou.filtering.subscriptions import check_allowed, heartbeat_subscription, parse_subscription
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.heartbeat_body import (
     HeartbeatBody,
     decode_heartbeat,
     decode_subscription_check,
 )
 from kourou.protocol.bodies.lists_body import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
@@ -35,7 +35,7 @@ from kourou.protocol.bodies.lists_body import (
     encode_producer_connection,
     encode_producer_table,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     CheckClientConfig,
     GetAllProducerInfo,
     GetConsumerConnectionList,
@@ -257,7 +257,7 @@ def _heartbeat(said: HeartbeatBody, by: ReplyTo) -> Heartbeat:
             ConsumerPart(
                 group=each.group,
                 subscriptions=tuple(
-                    heard(
+                    heartbeat_subscription(
                         topic.topic,
                         topic.expression,
                         topic.expression_type,
@@ -275,9 +275,9 @@ def _heartbeat(said: HeartbeatBody, by: ReplyTo) -> Heartbeat:
     )
 
 
-def _connections(members: list[Member]) -> list[Connection]:
+def _connections(members: list[Member]) -> list[ClientConnection]:
     return [
-        Connection(
+        ClientConnection(
             client_id=member.client_id,
             client_addr=member.address,
             language=member.language,

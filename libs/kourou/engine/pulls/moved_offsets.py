@@ -17,9 +17,9 @@ from kourou.errors import KourouError
 from kourou.model.limits import OFFSET_MOVED_QUEUES_MAX
 from kourou.model.message import Property
 from kourou.model.names import OFFSET_MOVED_TOPIC
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, encode_offset_moved
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.effects import LogWarning

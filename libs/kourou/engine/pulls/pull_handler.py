@@ -41,7 +41,7 @@ from kourou.errors import (
     TopicNotFound,
 )
 from kourou.filtering.sql import Predicate
-from kourou.filtering.subscribing import check_allowed, filter_of, heard
+from kourou.filtering.subscriptions import check_allowed, filter_of, heartbeat_subscription
 from kourou.filtering.tags import wanted_codes
 from kourou.model.limits import (
     FILTERS_REMEMBERED_MAX,
@@ -50,9 +50,9 @@ from kourou.model.limits import (
     REPAIR_MS,
     REPAIRS_MAX,
 )
-from kourou.model.permission import READ
 from kourou.model.subscription import TAG, Subscription
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.model.topic import READ
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
@@ -233,7 +233,7 @@ class Pulls:
         if request.sys_flag & PullFlag.CLASS_FILTER:
             raise self._judged_elsewhere(received, request)
         if request.sys_flag & PullFlag.SUBSCRIPTION:
-            return heard(
+            return heartbeat_subscription(
                 request.topic,
                 request.subscription,
                 request.expression_type,

@@ -16,14 +16,14 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
 from kourou.model.subscription import TAG, Subscription
-from kourou.protocol.all_bodies import QueueLook, QueueUnit, encode_queue_look
-from kourou.protocol.messages.queries import (
+from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
+from kourou.protocol.messages.pulls import (
     QueryConsumeQueue,
     QueryMessage,
     QueryMessageResponse,
     ViewMessageById,
 )
-from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request

@@ -33,16 +33,15 @@ from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.traffic import Traffic
 from kourou.errors import GroupNotFound, NoPermission, Rejected
 from kourou.events.control_events import Cause, Event, TopicPut
-from kourou.model.delay import RETRY_LEVEL
-from kourou.model.group import GroupConfig
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
-from kourou.model.message import Property
+from kourou.model.message import RETRY_LEVEL, Property
 from kourou.model.names import NOT_FOR_CLIENTS, RETRY_PREFIX, dlq_topic, retry_topic
-from kourou.model.permission import WRITE
-from kourou.protocol.messages.sending import ConsumerSendMsgBack
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import WRITE
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.layout import Parts, decode_host, parts_of
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.record.moves import Changes, moved_draft
+from kourou.protocol.record.message_record import Changes, moved_draft
 from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply

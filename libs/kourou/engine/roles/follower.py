@@ -27,16 +27,11 @@ from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.sends.appends import Appends
 from kourou.errors import NotLeader
 from kourou.protocol.messages import (
-    batches,
     broker_admin,
     filter_server,
     groups,
-    history,
-    locks,
     offsets,
-    reply,
-    sending,
-    topics,
+    sends,
     transactions,
 )
 from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
@@ -48,20 +43,20 @@ from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
 
 REFUSED: tuple[type[Request], ...] = (
-    sending.SendMessage,
-    sending.SendRecords,
-    sending.ConsumerSendMsgBack,
-    reply.SendReplyMessage,
+    sends.SendMessage,
+    sends.SendRecords,
+    sends.ConsumerSendMsgBack,
+    sends.SendReplyMessage,
     transactions.EndTransaction,
     transactions.ResumeCheckHalfMessage,
-    batches.PrepareBatch,
-    batches.DecideBatch,
-    batches.ResolveBatch,
-    batches.AbortBatch,
-    locks.LockBatchMq,
-    locks.UnlockBatchMq,
-    topics.UpdateAndCreateTopic,
-    topics.DeleteTopicInBroker,
+    transactions.PrepareBatch,
+    transactions.DecideBatch,
+    transactions.ResolveBatch,
+    transactions.AbortBatch,
+    groups.LockBatchMq,
+    groups.UnlockBatchMq,
+    broker_admin.UpdateAndCreateTopic,
+    broker_admin.DeleteTopicInBroker,
     groups.UpdateAndCreateSubscriptionGroup,
     groups.DeleteSubscriptionGroup,
     offsets.CloneGroupOffset,
@@ -71,7 +66,7 @@ REFUSED: tuple[type[Request], ...] = (
     filter_server.PutFilter,
     filter_server.ChangeFilter,
     filter_server.RecordFilterSkip,
-    history.Undo,
+    broker_admin.Undo,
 )
 """Requests that change the log, which only its leader does."""
 

@@ -22,16 +22,16 @@ from kourou.engine.roles.copied_log import CopiedLog
 from kourou.engine.roles.follower import REFUSED
 from kourou.engine.sends.appends import Appends
 from kourou.errors import NotLeader
-from kourou.protocol.messages import locks, reply
-from kourou.protocol.messages.replicas import TransferLeader
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages import groups, sends
+from kourou.protocol.messages.replication import TransferLeader
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request
 from kourou.replication.lag import Lag
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import MEMBERS, Peer
 
 KEPT: frozenset[type[Request]] = frozenset(
-    {locks.LockBatchMq, locks.UnlockBatchMq, reply.SendReplyMessage}
+    {groups.LockBatchMq, groups.UnlockBatchMq, sends.SendReplyMessage}
 )
 """Requests that a leader handles only for clients that are connected to it."""
 

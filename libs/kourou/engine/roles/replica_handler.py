@@ -22,8 +22,8 @@ from kourou.engine.roles.quorum_follower import QuorumFollowing
 from kourou.engine.roles.quorum_leader import QuorumLeading
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Rejected
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, encode_replicas
-from kourou.protocol.messages.replicas import (
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, encode_replicas
+from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,
     PromoteReplicaResponse,

@@ -35,7 +35,8 @@ from kourou.model.limits import SEGMENT_TAIL_BYTES, UNPROJECTED_BYTES_MAX
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import FIELDS, NARROW, NO_SPACE, TOO_LONG
 from kourou.protocol.record.columns import RecordColumns
-from kourou.protocol.record.message_record import Host, encode_host, record_size
+from kourou.protocol.record.layout import Host, encode_host
+from kourou.protocol.record.message_record import record_size
 from kourou.runtime.inputs import Buffer
 
 Target = tuple[str, int]

@@ -27,8 +27,8 @@ from kourou.engine.sends.send_handler import Sending
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.errors import Code, KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
-from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.protocol.record.batch import check_drafts
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.record.columns import check_drafts
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Buffer, Received
 

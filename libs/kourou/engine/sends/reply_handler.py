@@ -19,14 +19,17 @@ from kourou.engine.sends.send_handler import Sending
 from kourou.engine.traffic import Traffic
 from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission, Throttled
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
-from kourou.model.message import Property
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Property, SysFlag
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
-from kourou.protocol.messages.sending import SendRefusal, SendResponse
-from kourou.protocol.record.layout import HOST_V4_BYTES
+from kourou.protocol.messages.sends import (
+    PushReplyMessageToClient,
+    SendRefusal,
+    SendReplyMessage,
+    SendResponse,
+)
+from kourou.protocol.record.layout import HOST_V4_BYTES, Host, encode_host
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.record.message_record import Host, encode_draft, encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply

@@ -12,7 +12,7 @@ from kourou.errors import BadRequest, MessageIllegal
 from kourou.model.limits import BATCH_MESSAGES_MAX
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import OTHER_QUEUE
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.columns import RecordColumns
 from kourou.runtime.inputs import Buffer, Received
 

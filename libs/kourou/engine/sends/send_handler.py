@@ -26,10 +26,9 @@ from kourou.engine.traffic import Traffic
 from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.errors import BadRequest, Code, DiskFull, KourouError, NoPermission, Throttled
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
-from kourou.model.permission import WRITE
-from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.protocol.record.batch import RecordColumns, check_drafts
+from kourou.model.topic import WRITE, TopicConfig
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.record.columns import RecordColumns, check_drafts
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Buffer, Received
 

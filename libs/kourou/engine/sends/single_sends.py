@@ -35,15 +35,14 @@ from kourou.model.limits import (
     BATCH_RECORD_BYTES_MAX,
     PROPERTIES_SIZE_BYTES_MAX,
 )
-from kourou.model.message import Property
+from kourou.model.message import Property, SysFlag
 from kourou.model.names import RETRY_PREFIX
-from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
-from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
-from kourou.protocol.record.batch_body import split_batch
-from kourou.protocol.record.message_record import Host, encode_draft, encode_host
+from kourou.protocol.messages.sends import SendMessage, SendRefusal, SendResponse
+from kourou.protocol.record.layout import Host, encode_host, split_batch
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Buffer, Received

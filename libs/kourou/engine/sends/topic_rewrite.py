@@ -25,7 +25,7 @@ from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.layout import parts_of
-from kourou.protocol.record.moves import Changes, moved_draft
+from kourou.protocol.record.message_record import Changes, moved_draft
 from kourou.protocol.record.properties import find_property
 from kourou.runtime.inputs import Buffer
 

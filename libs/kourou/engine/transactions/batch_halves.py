@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from kourou.model.batch import BatchMark
+from kourou.model.transaction import BatchMark
 
 Longs = npt.NDArray[np.int64]
 PartKey = tuple[int, int, str]

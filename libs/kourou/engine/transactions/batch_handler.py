@@ -24,10 +24,10 @@ from kourou.engine.transactions.batch_halves import BatchPart
 from kourou.engine.transactions.transaction_handler import Transactions
 from kourou.errors import BadRequest, KourouError, Rejected
 from kourou.events.control_events import Cause, Event
-from kourou.model.batch import NONE, BatchQuery, check_attempt, check_query
 from kourou.model.limits import BATCH_STEP_MESSAGES_MAX
-from kourou.protocol.bodies.batch_bodies import decode_attempts, decode_decision, encode_decision
-from kourou.protocol.messages.batches import (
+from kourou.model.transaction import NONE, BatchQuery, check_attempt, check_query
+from kourou.protocol.bodies.broker_bodies import decode_attempts, decode_decision, encode_decision
+from kourou.protocol.messages.transactions import (
     AbortBatch,
     BatchStateResponse,
     BatchStepResponse,

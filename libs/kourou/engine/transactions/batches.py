@@ -29,8 +29,8 @@ from kourou.events.batch_events import (
     BatchResolved,
 )
 from kourou.events.control_events import Event
-from kourou.model.batch import BatchQuery
 from kourou.model.limits import BATCH_PARTITIONS_MAX, BATCH_QUERIES_MAX
+from kourou.model.transaction import BatchQuery
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ def decide_prepare(
             known.coordinator == coordinator and (known.prepared >= batch or not messages)
         ):
             return []
-        if known.coordinator != coordinator and known.in_doubt:
+        if known.coordinator != coordinator and known.is_pending:
             raise Rejected(
                 f"the coordinator of query {query} is {known.coordinator}, not {coordinator}",
                 hint="start that broker again: it may have a decision already",
@@ -103,7 +103,7 @@ def _make_room(batches: Batches) -> list[Event]:
     if len(batches.table) < BATCH_QUERIES_MAX:
         return []
     for query, known in batches.table.items():
-        if not known.in_doubt:
+        if not known.is_pending:
             return [BatchQueryForgotten(query)]
     raise Rejected(
         f"this broker has unfinished batches of {BATCH_QUERIES_MAX} queries already, the maximum"

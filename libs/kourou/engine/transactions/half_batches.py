@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from kourou.engine.transactions.half_messages import committed_copy, half_changes, half_draft
 from kourou.errors import BadRequest, MessageIllegal
-from kourou.model.batch import BatchMark
 from kourou.model.message import Property
+from kourou.model.transaction import BatchMark
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns
 

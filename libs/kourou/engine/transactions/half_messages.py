@@ -21,14 +21,12 @@ import struct
 from collections.abc import Mapping
 
 from kourou.errors import Corrupt, KourouError, MessageIllegal
-from kourou.model.batch import BatchMark
-from kourou.model.message import Property
+from kourou.model.message import Property, SysFlag
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, check_topic
-from kourou.model.sysflag import SysFlag
+from kourou.model.transaction import BatchMark
 from kourou.protocol import kernel
 from kourou.protocol.record.layout import HOST_V4_BYTES, QUEUE_OFFSET_AT, parts_of
-from kourou.protocol.record.message_record import stamp
-from kourou.protocol.record.moves import Changes, Target, moved_draft
+from kourou.protocol.record.message_record import Changes, Target, moved_draft, stamp
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.runtime.inputs import Buffer
 

@@ -21,7 +21,7 @@ from kourou.engine.transactions.half_messages import (
 )
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf, OpenHalves
 from kourou.errors import BadRequest, Corrupt
-from kourou.model.batch import BatchMark
+from kourou.model.transaction import BatchMark
 from kourou.protocol.record.layout import parts_of
 
 READ_MESSAGES = 1_024

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from kourou.engine.transactions.batch_halves import BatchHalves
 from kourou.engine.transactions.half_messages import HALF_TARGET, HalfRecord, Identity
 from kourou.events.control_events import UnreadSpan
-from kourou.model.batch import BatchMark
 from kourou.model.limits import HALF_DRAFTS_BYTES_MAX
+from kourou.model.transaction import BatchMark
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 

@@ -50,9 +50,8 @@ from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf, 
 from kourou.errors import Corrupt, NoPermission, Rejected, TopicNotFound
 from kourou.events.control_events import Cause
 from kourou.model.limits import RESOLVED_REMEMBERED_MAX
-from kourou.model.message import Property
+from kourou.model.message import Property, SysFlag
 from kourou.model.names import HALF_TOPIC
-from kourou.model.sysflag import SysFlag
 from kourou.protocol.messages.transactions import EndTransaction, ResumeCheckHalfMessage
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_id import decode_offset_id

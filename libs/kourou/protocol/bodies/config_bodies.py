@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.request import Int32, Int64
 from kourou.protocol.wire.json_bodies import (

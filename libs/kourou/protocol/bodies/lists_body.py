@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
     ConsumeFromWhere,
     ConsumeType,
     MessageModel,
     Subscription,
 )
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import (
     SubscriptionShape,
     consume_from_where,
@@ -76,7 +76,7 @@ def encode_group_list(groups: Iterable[str]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClientConnection:
     """One client of a group; `language` is a name of kourou.protocol.wire.remoting.Language."""
 
     client_id: str
@@ -89,7 +89,7 @@ class Connection:
 class ConsumerConnection:
     """The consumers of a group, and how and what they consume: topic -> subscription (203)."""
 
-    connections: Sequence[Connection] = ()
+    connections: Sequence[ClientConnection] = ()
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
@@ -100,7 +100,7 @@ class ConsumerConnection:
 class ProducerConnection:
     """The producers of a group (204)."""
 
-    connections: Sequence[Connection] = ()
+    connections: Sequence[ClientConnection] = ()
 
 
 class _ConnectionShape(Shape, kw_only=True):
@@ -109,8 +109,10 @@ class _ConnectionShape(Shape, kw_only=True):
     language: str | None = None
     version: Int32 = 0
 
-    def model(self) -> Connection:
-        return Connection(self.client_id, self.client_addr, self.language or "OTHER", self.version)
+    def model(self) -> ClientConnection:
+        return ClientConnection(
+            self.client_id, self.client_addr, self.language or "OTHER", self.version
+        )
 
 
 class _ConsumerConnectionShape(Shape, kw_only=True):
@@ -129,7 +131,7 @@ _decode_consumers = reply_decoder(_ConsumerConnectionShape, "list of consumer co
 _decode_producers = reply_decoder(_ProducerConnectionShape, "list of producer connections")
 
 
-def _connection_shapes(connections: Iterable[Connection]) -> list[_ConnectionShape]:
+def _connection_shapes(connections: Iterable[ClientConnection]) -> list[_ConnectionShape]:
     return [
         _ConnectionShape(
             client_addr=each.client_addr,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kourou.model.route import BrokerData, QueueData, TopicRoute
+from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.request import Int32
 from kourou.protocol.wire.json_bodies import BrokerIdText, Buffer, Shape, reply_decoder
 

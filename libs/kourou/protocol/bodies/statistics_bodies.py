@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.request import Int32, Int64
 from kourou.protocol.wire import lenient_json
 from kourou.protocol.wire.json_bodies import (

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import SubscriptionShape, subscription_shape
 from kourou.protocol.request import Int32, Int64
 from kourou.protocol.wire import lenient_json

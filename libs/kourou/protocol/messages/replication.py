@@ -1,8 +1,9 @@
-"""Headers of replication: log replication and leader election.
+"""Headers of replication: log replication, leader election, and administration of replicas.
 
-They are sent on the replication listener only, never on those for clients. All are one-way, and a
-reply is a message of its own. `FetchLog` and `GetLogBeginning` are ordinary requests, which only
-read: every broker also serves them on its ordinary listener, for backups.
+Messages between replicas are sent on the replication listener only, never on those for clients. All
+are one-way, and a reply is a message of its own. `FetchLog` and `GetLogBeginning` are ordinary
+requests, which only read: every broker also serves them on its ordinary listener, for backups.
+Requests of administrators arrive on the listeners for clients.
 
 Terms: an *epoch* is a period with at most one leader (Raft's term); only that leader appends its
 bytes. A *position* counts bytes of the commit log and is the same at every replica. The epoch *at*
@@ -225,3 +226,54 @@ class GetLogBeginningResponse(Response, kw_only=True, frozen=True):
     position: Position
     size: Position
     crc: Int64
+
+
+# -- administration: status of replicas, promotion, leadership transfer ---------------------------
+
+
+class GetReplicas(Request, kw_only=True, frozen=True):
+    """GET_REPLICAS (30050): get leader, epoch and replication progress; the body has them.
+
+    Every broker replies with what it knows: a leader about all its followers, a follower about
+    itself and its leader.
+    """
+
+    code: ClassVar[int] = 30050
+
+
+class PromoteReplica(Request, kw_only=True, frozen=True):
+    """PROMOTE_REPLICA (30051): make the follower that receives the request the leader.
+
+    `force`: even if the old leader is alive, or another follower may have more of the log.
+    """
+
+    code: ClassVar[int] = 30051
+    broker_name: str
+    force: bool = False
+
+
+class PromoteReplicaResponse(Response, kw_only=True, frozen=True):
+    """It opens `epoch` at `position`, the end of its log; the old leader had `behind` more."""
+
+    epoch: Epoch
+    position: Position
+    behind: Position
+
+
+class TransferLeader(Request, kw_only=True, frozen=True):
+    """TRANSFER_LEADER (30052): transfer leadership of a Raft group to another replica.
+
+    `target`: name or brokerId of that replica, "" for the most up-to-date one.
+    """
+
+    code: ClassVar[int] = 30052
+    broker_name: str
+    target: MemberName = ""
+
+
+class TransferLeaderResponse(Response, kw_only=True, frozen=True):
+    """The transfer from `leader` of `epoch` to `target` ("": the most up-to-date) has begun."""
+
+    leader: MemberName
+    epoch: Epoch
+    target: MemberName = ""

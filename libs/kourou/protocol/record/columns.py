@@ -1,12 +1,17 @@
 """Many records as columns: one numpy array per field, made by the record kernel.
 
+`check_drafts` and `verify_batch` apply the rules of `message_record` to whole batches.
+
 Invariants:  every index in `RecordColumns` is inside its blob, for any bytes
              IPv4, IPv6 and mixed batches give the same columns
+             for any bytes, only MessageIllegal (drafts) or Corrupt (stored) is raised
+             a batch that `check_drafts` accepts can be appended without further checks
 """
 
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any, cast
@@ -14,10 +19,17 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from kourou.errors import Corrupt
-from kourou.model.limits import RECORD_FIXED_BYTES
+from kourou.errors import Corrupt, MessageIllegal
+from kourou.model.limits import BATCH_MESSAGES_MAX, BODY_SIZE_BYTES_MAX, RECORD_FIXED_BYTES
 from kourou.protocol import kernel
-from kourou.protocol.kernel_python import FIELDS
+from kourou.protocol.kernel_python import (
+    DAMAGED,
+    FIELDS,
+    NO_CRC,
+    TOO_LARGE,
+    TRANSACTIONAL,
+    UNTILED,
+)
 from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC, Buffer, parts_of
 
 Longs = npt.NDArray[np.int64]
@@ -345,3 +357,67 @@ def _stop(blob: Bytes, at: int) -> ScanStop:
     if magic == BLANK_MAGIC:
         return ScanStop.BLANK
     return ScanStop.ZERO if size == 0 and magic == 0 else ScanStop.BAD
+
+
+# -- drafts from clients --------------------------------------------------------------------------
+
+
+_TEXTS = {
+    TRANSACTIONAL: "its flags name a phase of a transaction, which only a broker writes",
+    NO_CRC: "the place for its checksum is missing",
+    DAMAGED: "its body does not match its checksum (BODYCRC), so it was damaged: send it again",
+}
+
+
+def check_drafts(
+    buf: Buffer,
+    sizes: Longs | Sequence[int],
+    body_size_max: int = BODY_SIZE_BYTES_MAX,
+) -> RecordColumns:
+    """Check a client's batch: adjacent drafts of these sizes, and nothing else.
+
+    Every length field must agree, every body must match its checksum and not exceed
+    `body_size_max`, and the checksum property must have its place. Raises MessageIllegal that names
+    the index of the first bad message. `elsewhere` of the result lists the drafts that may be
+    delayed or part of a transaction.
+    """
+    try:
+        expected = sizes if isinstance(sizes, array) else array("q", sizes)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise MessageIllegal("the sizes are not 64-bit integers; nothing was stored") from error
+    count = len(expected)
+    if not 0 < count <= BATCH_MESSAGES_MAX:
+        raise MessageIllegal(f"a batch has 1 to {BATCH_MESSAGES_MAX} messages, not {count}")
+    table, moves, problem, bad = kernel.check_drafts(buf, expected, body_size_max)
+    if problem == UNTILED:
+        raise MessageIllegal("the sizes do not tile the records; nothing was stored")
+    if problem:
+        blob = as_array(buf)
+        start = sum(expected[:bad])
+        text = _TEXTS.get(problem) or problem_of(blob, start, expected[bad])
+        if problem == TOO_LARGE:
+            parts = parts_of(blob.data, start, start + expected[bad])
+            size = parts.body_end - parts.body_at
+            text = f"its body has {size} bytes; maxMessageSize is {body_size_max}"
+        raise MessageIllegal(f"message {bad} of {count}: {text}; nothing was stored")
+    found = RecordColumns(buf, table)
+    if 1 in moves:
+        found.elsewhere = [index for index, moving in enumerate(moves) if moving]
+    return found
+
+
+# -- checks of stored records ---------------------------------------------------------------------
+
+
+def verify_batch(found: RecordColumns, positions: Longs | None = None) -> Marks:
+    """Which records match their checksums and have the right position.
+
+    The position is compared with `positions`, else with `base + starts` if the columns have a base.
+    The checksum is that of the whole record if there is one, else that of the body.
+    """
+    if positions is None and found.base is not None:
+        positions = found.starts + found.base
+    places = None if positions is None else as_longs(positions)
+    results = kernel.verify(found.blob, found.starts, found.sizes, places)
+    good: Marks = np.frombuffer(results, np.uint8) != 0
+    return good

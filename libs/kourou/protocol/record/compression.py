@@ -21,7 +21,7 @@ from kourou.model.limits import (
     DECOMPRESS_FACTOR_MAX,
     DECOMPRESS_RATIO_MAX,
 )
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression
+from kourou.model.message import COMPRESSION_SHIFT, Compression
 
 LEVEL = 5
 _KIND_MASK = 7
@@ -120,10 +120,10 @@ def _unlz4(body: bytes, limit: int) -> tuple[bytes, bool]:
 
 
 def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
-    told = zstandard.frame_content_size(body)
-    if told > limit:
-        raise Corrupt(f"body: it would grow to {told} bytes; at most {limit} are allowed")
-    if told > 0:
+    declared = zstandard.frame_content_size(body)
+    if declared > limit:
+        raise Corrupt(f"body: it would grow to {declared} bytes; at most {limit} are allowed")
+    if declared > 0:
         # Allocates exactly the declared size; raises if the frame, including its checksum, is cut.
         return zstandard.ZstdDecompressor().decompress(body), True
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
@@ -166,9 +166,9 @@ def _unlz4_pieces(body: bytes, piece_bytes: int) -> Iterator[bytes]:
 
 
 def _unzstd_pieces(body: bytes, piece_bytes: int, limit: int) -> Iterator[bytes]:
-    told = zstandard.frame_content_size(body)
-    if told > limit:
-        raise Corrupt(f"body: it would grow to {told} bytes; at most {limit} are allowed")
+    declared = zstandard.frame_content_size(body)
+    if declared > limit:
+        raise Corrupt(f"body: it would grow to {declared} bytes; at most {limit} are allowed")
     size = 0
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
         while size <= limit and (piece := reader.read(piece_bytes)):

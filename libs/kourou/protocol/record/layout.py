@@ -11,12 +11,13 @@ from __future__ import annotations
 import ipaddress
 import struct
 import zlib
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from kourou.errors import BadRequest, Corrupt, DecodeError
+from kourou.errors import BadRequest, Corrupt, DecodeError, MessageIllegal
 from kourou.model.limits import CRC_PROPERTY_BYTES, RECORD_FIXED_BYTES, TOPIC_LENGTH_MAX
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SysFlag
 
 Buffer = bytes | bytearray | memoryview
 Host = tuple[str, int]
@@ -231,3 +232,52 @@ def encode_head(
     if len(born_host) + len(store_host) == 2 * HOST_V4_BYTES:
         return HEAD_V4.pack(*first, born_host, 0, store_host, *last)
     return b"".join((_HEAD.pack(*first), born_host, bytes(8), store_host, _AFTER_HOSTS.pack(*last)))
+
+
+# -- the body of a batch send ---------------------------------------------------------------------
+
+
+ITEM_HEAD = struct.Struct(">iiiii")
+ITEM_FIXED_BYTES = 22
+"""The body has several messages of one topic, encoded one after the other:
+
+    item = size(4) magic(4, 0) crc(4, 0) flag(4) bodyLength(4) body propertiesLength(2) properties
+
+Big-endian; `size` counts itself and everything after it: 22 + body + properties.
+"""
+
+
+def encode_batch(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
+    """The body of a batch send with the (flag, body, properties) of each message."""
+    parts: list[bytes] = []
+    for flag, body, properties in items:
+        parts += (
+            ITEM_HEAD.pack(ITEM_FIXED_BYTES + len(body) + len(properties), 0, 0, flag, len(body)),
+            body,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+    return b"".join(parts)
+
+
+def split_batch(encoded: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield (flag, body, properties) of each message. Raises MessageIllegal that names the item."""
+    at, number = 0, 0
+    while at < len(encoded):
+        if len(encoded) - at < ITEM_FIXED_BYTES:
+            raise MessageIllegal(f"message {number} of the batch is cut off after byte {at}")
+        size, _, _, flag, body_length = ITEM_HEAD.unpack_from(encoded, at)
+        body_at = at + ITEM_HEAD.size
+        properties_at = body_at + body_length + 2
+        if not 0 <= body_length <= size - ITEM_FIXED_BYTES or at + size > len(encoded):
+            raise MessageIllegal(f"message {number} of the batch has lengths that do not agree")
+        length = int.from_bytes(encoded[properties_at - 2 : properties_at], "big")
+        if size != ITEM_FIXED_BYTES + body_length + length:
+            raise MessageIllegal(f"message {number} of the batch has lengths that do not agree")
+        yield (
+            flag,
+            encoded[body_at : body_at + body_length],
+            encoded[properties_at : properties_at + length],
+        )
+        at += size
+        number += 1

@@ -24,8 +24,7 @@ from kourou.model.limits import (
     PROPERTIES_SIZE_BYTES_MAX,
     TOPIC_LENGTH_MAX,
 )
-from kourou.model.message import Property, StoredMessage
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Property, StoredMessage, SysFlag
 from kourou.protocol import kernel
 from kourou.protocol.record.compression import decompress as decompress_body
 from kourou.protocol.record.layout import (
@@ -37,42 +36,20 @@ from kourou.protocol.record.layout import (
     CRC_VALUE_BYTES,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
-    MAGIC,
     QUEUE_OFFSET_AT,
     STORE_TIMESTAMP_AT,
     STORE_V6,
     SYS_FLAG_AT,
     V6_EXTRA_BYTES,
     Buffer,
-    Host,
     Parts,
     crc_value,
     decode_host,
-    encode_host,
     parts_of,
     resembles_crc,
     widen_host,
 )
-from kourou.protocol.record.properties import decode_properties
-
-__all__ = [
-    "BLANK_MAGIC",
-    "MAGIC",
-    "Blank",
-    "Buffer",
-    "CheckedRecord",
-    "Host",
-    "check_record",
-    "decode_host",
-    "decode_many",
-    "decode_record",
-    "encode_blank",
-    "encode_draft",
-    "encode_host",
-    "record_size",
-    "stamp",
-    "verify_parts",
-]
+from kourou.protocol.record.properties import decode_properties, find_property
 
 _BLANK = struct.Struct(">II")
 _PLACE = struct.Struct(">qq")
@@ -200,7 +177,7 @@ class CheckedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Blank:
+class BlankRecord:
     """A filler that closes a segment."""
 
     size: int
@@ -238,7 +215,9 @@ def verify_parts(view: memoryview, at: int, parts: Parts) -> None:
         raise Corrupt("body checksum: it does not match the body's bytes")
 
 
-def check_record(buf: Buffer, at: int, end: int, position: int | None) -> CheckedRecord | Blank:
+def check_record(
+    buf: Buffer, at: int, end: int, position: int | None
+) -> CheckedRecord | BlankRecord:
     """Check the record at `at`, which must end by `end`; `position` is its expected log position.
 
     Checks magic, every length, the position, the topic's encoding and the checksums. Raises Corrupt
@@ -250,7 +229,7 @@ def check_record(buf: Buffer, at: int, end: int, position: int | None) -> Checke
         if magic == BLANK_MAGIC:
             if not _BLANK.size <= size <= end - at:
                 raise Corrupt(f"size: a filler of {size} bytes does not fit into {end - at}")
-            return Blank(size)
+            return BlankRecord(size)
     parts = parts_of(buf, at, end)
     if position is not None and parts.position != position:
         raise Corrupt(f"position: the record at {position} has position {parts.position}")
@@ -354,3 +333,65 @@ def _topic_of(raw: bytes) -> str:
             _topics.clear()
         _topics[raw] = known
     return known
+
+
+# -- the same message for another queue -----------------------------------------------------------
+
+
+# Body, born time and host, flags, failed attempts and keys belong to the message and are kept.
+# Offset, position, store time and store host belong to one copy; the new copy gets its own.
+
+Target = tuple[str, int]
+Changes = tuple[tuple[bytes, bytes | None], ...]
+"""Names and new values of properties, encoded; None removes one."""
+
+_REAL_TOPIC = Property.REAL_TOPIC.encode()
+_REAL_QUEUE = Property.REAL_QID.encode()
+
+
+def moved_draft(
+    record: Buffer,
+    target: Target,
+    changes: Changes = (),
+    *,
+    cleared: int = 0,
+    added: int = 0,
+    reconsume_times: int = -1,
+    prepared: int = 0,
+) -> bytes:
+    """The record, or draft, as a draft for the queue `target`, with these changes of its
+    properties.
+
+    An existing property keeps its place, new ones are appended. `cleared` and `added` are bits of
+    the flags, without those of the hosts; `reconsume_times` replaces its own unless it is negative.
+    Raises MessageIllegal for a topic or properties that do not fit.
+    """
+    topic = target[0].encode()
+    if not 0 < len(topic) <= TOPIC_LENGTH_MAX:
+        raise MessageIllegal(f"the topic has {len(topic)} bytes; 1 to {TOPIC_LENGTH_MAX} fit")
+    moved = kernel.move(
+        record, topic, target[1], changes, cleared, added, reconsume_times, prepared
+    )
+    if moved is None:
+        raise MessageIllegal(
+            "the properties have no room for those that the broker adds; at most "
+            f"{PROPERTIES_SIZE_BYTES_MAX} bytes are allowed"
+        )
+    return moved
+
+
+def real_target(properties: bytes) -> Target | None:
+    """The queue that a message with these encoded properties was originally sent to.
+
+    None if they do not say, or if that is not a possible queue.
+    """
+    topic = find_property(properties, _REAL_TOPIC)
+    queue = find_property(properties, _REAL_QUEUE)
+    if not topic or len(topic) > TOPIC_LENGTH_MAX or queue is None:
+        return None
+    if not queue.isdigit() or len(queue) > 9:
+        return None
+    try:
+        return topic.decode(), int(queue)
+    except UnicodeDecodeError:
+        return None

@@ -63,7 +63,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Consuming:
+class ConsumeStarted:
     """A handler is about to be called: `SubBefore`. `request_id` joins it with its end."""
 
     timestamp_ms: int
@@ -107,7 +107,7 @@ class TransactionEnded:
     from_check: bool
 
 
-TraceRecord = Published | Consuming | Consumed | TransactionEnded
+TraceRecord = Published | ConsumeStarted | Consumed | TransactionEnded
 
 
 # -- encoding -------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def encode_record(record: TraceRecord) -> str:
                 record.offset_message_id or NULL,
                 _flag(record.success),
             )
-        case Consuming():
+        case ConsumeStarted():
             fields = (
                 "SubBefore",
                 record.timestamp_ms,
@@ -210,7 +210,7 @@ def _record(fields: list[str]) -> TraceRecord | None:
             case "Pub" if len(fields) >= _PUB_LEAST:
                 return _published(fields)
             case "SubBefore" if len(fields) >= _BEFORE_LEAST:
-                return Consuming(
+                return ConsumeStarted(
                     int(fields[1]),
                     fields[2],
                     fields[3],

@@ -22,11 +22,11 @@ from typing import TypeVar
 import msgspec
 
 from kourou.errors import BadRequest, Code, DecodeError
-from kourou.protocol.messages.sending import SEND_LETTERS
+from kourou.protocol.messages.sends import SEND_SHORT_NAMES
 from kourou.protocol.request import Header, Request, RequestSpec, Response
 from kourou.protocol.table import REQUESTS
 
-_LETTER_OF = {name: letter for letter, name in SEND_LETTERS.items()}
+_SHORT_NAME_OF = {name: short_name for short_name, name in SEND_SHORT_NAMES.items()}
 _KINDS = {msgspec.inspect.BoolType: bool, msgspec.inspect.IntType: int}
 _INTEGER = re.compile(r"([+-]?)0*([0-9]+)")
 _TRUE = ("true", "1")
@@ -59,13 +59,13 @@ def _kinds_of(header: type[Header]) -> dict[str, type]:
     return kinds
 
 
-def encode_ext_fields(header: Header, *, letters: bool = False) -> dict[str, str]:
-    """The extension fields of a header; `letters` spells them as the V2 sends do."""
+def encode_ext_fields(header: Header, *, short_names: bool = False) -> dict[str, str]:
+    """The extension fields of a header; `short_names` spells them as the V2 sends do."""
     fields: dict[str, str] = {}
     for attribute, name in _fields_of(type(header)):
         value = getattr(header, attribute)
-        if letters:
-            name = _LETTER_OF.get(name, name)
+        if short_names:
+            name = _SHORT_NAME_OF.get(name, name)
         if isinstance(value, bool):
             fields[name] = "true" if value else "false"
         elif isinstance(value, (str, int)):
@@ -83,8 +83,8 @@ def decode_ext_fields(code: int, fields: Mapping[str, str] | None) -> Request:
     if spec is None or not spec.remoting:
         raise BadRequest(f"request type {code} not supported", code=Code.REQUEST_CODE_NOT_SUPPORTED)
     given = fields or {}
-    if spec.letters:
-        given = {SEND_LETTERS.get(name, name): value for name, value in given.items()}
+    if spec.short_names:
+        given = {SEND_SHORT_NAMES.get(name, name): value for name, value in given.items()}
     try:
         return _convert(given, spec.header)
     except msgspec.ValidationError as error:
@@ -132,8 +132,8 @@ def _plainly(fields: Mapping[str, str], header: type[Header]) -> dict[str, str |
 def _as_sent(error: Exception, spec: RequestSpec) -> str:
     """The error message with the names that the sender used."""
     text = str(error)
-    if spec.letters:
-        for letter, name in SEND_LETTERS.items():
-            text = text.replace(f"`{name}`", f"`{letter}` ({name})")
-            text = text.replace(f"`$.{name}`", f"`$.{letter}` ({name})")
+    if spec.short_names:
+        for short_name, name in SEND_SHORT_NAMES.items():
+            text = text.replace(f"`{name}`", f"`{short_name}` ({name})")
+            text = text.replace(f"`$.{name}`", f"`$.{short_name}` ({name})")
     return text

@@ -33,7 +33,7 @@ from kourou.model.limits import (
     REPLY_HEADER_SIZE_BYTES_MAX,
     SEND_HEADER_SIZE_BYTES_MAX,
 )
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request, Response
 from kourou.protocol.table import REQUESTS
 
@@ -51,7 +51,7 @@ _DEADLINE_AT = 16
 _REPLY_WITHOUT_HEADER = 0xC0  # msgpack's nil, the last byte of such a reply
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The kind of a frame; only a REQUEST expects a reply."""
 
     REQUEST = 1
@@ -60,7 +60,7 @@ class Kind(IntEnum):
     NOTIFY = 4
 
 
-_KINDS = {int(kind): kind for kind in Kind}
+_KINDS = {int(kind): kind for kind in FrameKind}
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Frame:
     sender still waits, 0 if not stated.
     """
 
-    kind: Kind
+    kind: FrameKind
     code: int
     correlation: int
     deadline_ms: int
@@ -91,7 +91,7 @@ def encode_request(
     correlation: int,
     deadline_ms: int,
     trace: bytes = NO_TRACE,
-    kind: Kind = Kind.REQUEST,
+    kind: FrameKind = FrameKind.REQUEST,
 ) -> bytes:
     """The first part of a request. `deadline_ms` is relative, and limited to DEADLINE_MS_MAX."""
     deadline = min(max(deadline_ms, 0), DEADLINE_MS_MAX)
@@ -108,7 +108,7 @@ def encode_reply(
     trace: bytes = NO_TRACE,
 ) -> bytes:
     """The first part of the reply to the request of `correlation`."""
-    return _PREFIX.pack(MAGIC, VERSION, Kind.REPLY, 0, code, correlation, 0, trace) + _encode(
+    return _PREFIX.pack(MAGIC, VERSION, FrameKind.REPLY, 0, code, correlation, 0, trace) + _encode(
         (remark, header)
     )
 
@@ -146,9 +146,9 @@ def decode_frame(parts: Sequence[Buffer]) -> Frame:
     return Frame(known, code, correlation, deadline_ms, trace, head[PREFIX_BYTES:], list(parts[1:]))
 
 
-def _check_long_header(kind: Kind, code: int, size: int) -> None:
+def _check_long_header(kind: FrameKind, code: int, size: int) -> None:
     """Coalesced sends and their replies list every message, so they may be longer."""
-    if kind == Kind.REPLY:
+    if kind == FrameKind.REPLY:
         allowed = REPLY_HEADER_SIZE_BYTES_MAX
     elif code == SendRecords.code:
         allowed = SEND_HEADER_SIZE_BYTES_MAX
@@ -203,10 +203,10 @@ def decode_reply(
             _reply_decoders[response_type] = decode
         remark, header = decode(frame.header)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        told = None if frame.code == Code.SUCCESS else _remark_alone(frame)
-        if told is None:
+        bare_remark = None if frame.code == Code.SUCCESS else _remark_alone(frame)
+        if bare_remark is None:
             raise DecodeError(f"a reply with code {frame.code} is malformed: {error}") from error
-        return frame.code, told, None
+        return frame.code, bare_remark, None
     return frame.code, remark, header
 
 

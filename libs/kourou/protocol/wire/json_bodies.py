@@ -18,7 +18,7 @@ import msgspec
 
 from kourou.errors import Code, DecodeError
 from kourou.model.limits import LENIENT_REPLY_BYTES_MAX, LENIENT_REQUEST_BYTES_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.request import Int32
 from kourou.protocol.wire import lenient_json
 from kourou.protocol.wire.lenient_json import ObjectKey

@@ -14,7 +14,7 @@ class Chance(Protocol):
 
 
 class Piece(Protocol):
-    """Bytes of the log that are sent together, such as `kourou.store.replica.chunks.Chunk`."""
+    """Bytes of the log that are sent together, as `kourou.store.replica.chunks.StoredChunk`."""
 
     @property
     def data(self) -> bytes | memoryview:

@@ -25,9 +25,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kourou.errors import DecodeError
-from kourou.model.group import GroupConfig
-from kourou.model.permission import Permission
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import DataVersion, Permission, TopicConfig
 from kourou.protocol.wire.lenient_json import loads
 
 Offsets = dict[str, dict[int, int]]

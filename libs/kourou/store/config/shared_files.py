@@ -60,7 +60,7 @@ class SharedFiles:
             write_atomically(self._disk, self._directory / name, data)
             return True
 
-    def foreign(self, names: Sequence[str]) -> list[str]:
+    def external(self, names: Sequence[str]) -> list[str]:
         """Those files that another program wrote or removed since Kourou last wrote them."""
         with self._lock:
             changed: list[str] = []

@@ -28,8 +28,7 @@ import numpy as np
 from kourou.errors import ConfigError
 from kourou.model.limits import INDEX_CHAIN_STEPS_MAX, INDEX_ENTRIES, INDEX_SLOTS
 from kourou.store.disk import Disk, as_store_error
-from kourou.store.index.index_file import IndexFile, Int32s, Int64s
-from kourou.store.index.index_layout import IndexHeader, file_size
+from kourou.store.index.index_file import IndexFile, IndexHeader, Int32s, Int64s, file_size
 from kourou.store.open_files import OpenFiles, PooledFile
 
 OPEN_INDEX_FILES_MAX = 64

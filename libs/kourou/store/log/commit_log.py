@@ -3,7 +3,7 @@
 State: log.
 
 Invariants:  start <= flushed <= written <= end <= allocated_end     (positions)
-             written == end unless appended bytes are staged (kourou.store.log.staging)
+             written == end unless appended bytes are staged (`Staging`)
              segments have one size, are adjacent, and are fully reserved on disk before use
              after the first failed write or sync nothing is written or acknowledged any more, and
              readers see only what is below `flushed`; a failed fdatasync is never repeated, because
@@ -14,16 +14,87 @@ One thread appends. `write_out`, `flush` and `allocate_next` may run in other th
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.store.disk import FULL, Buffer, Disk
 from kourou.store.log.segment import Segment
-from kourou.store.log.staging import Staging
 from kourou.store.paths import StorePaths, start_of
-from kourou.store.recovery.fault_note import note_fault
+
+# -- buffers of appended bytes --------------------------------------------------------------------
+
+
+class Staging:
+    """Buffers in memory for appended bytes that are not written to the log's files yet.
+
+    At most `buffers_max` buffers of `segment_size` bytes, each assigned to one segment.
+    """
+
+    __slots__ = ("_buffers", "_filled", "_free", "_segment_size", "_unmade")
+
+    def __init__(self, buffers_max: int, segment_size: int) -> None:
+        assert buffers_max >= 1
+        self._segment_size = segment_size
+        self._unmade = buffers_max
+        self._free: list[memoryview] = []
+        self._buffers: dict[int, memoryview] = {}
+        self._filled: dict[int, int] = {}
+
+    @property
+    def free_count(self) -> int:
+        """The number of free buffers."""
+        return self._unmade + len(self._free)
+
+    @property
+    def leased_count(self) -> int:
+        """The number of assigned buffers."""
+        return len(self._buffers)
+
+    def lease(self, start: int) -> bool:
+        """Ensure that the segment at position `start` has a buffer; False if none is free.
+
+        Raises MemoryError or OSError if the machine has no memory for it.
+        """
+        if start in self._buffers:
+            return True
+        if self._free:
+            buffer = self._free.pop()
+        elif self._unmade:
+            buffer = memoryview(mmap.mmap(-1, self._segment_size))
+            self._unmade -= 1
+        else:
+            return False
+        self._filled[start] = start
+        self._buffers[start] = buffer
+        return True
+
+    def put(self, data: Buffer, position: int) -> None:
+        """Store bytes of a segment that has a buffer."""
+        at = position % self._segment_size
+        start = position - at
+        self._buffers[start][at : at + len(data)] = data
+        self._filled[start] = position + len(data)
+
+    def take(self, position: int, end: int) -> memoryview:
+        """The bytes put from `position` on, up to `end`, inside one segment; without fillers."""
+        at = position % self._segment_size
+        start = position - at
+        return self._buffers[start][at : min(end, self._filled[start]) - start]
+
+    def give_back(self, position: int) -> None:
+        """Free the buffers of segments that end at or below `position`; they are in their files."""
+        for start in sorted(self._buffers):
+            if start + self._segment_size <= position:
+                del self._filled[start]
+                self._free.append(self._buffers.pop(start))
+
+
+# -- the log --------------------------------------------------------------------------------------
+
 
 _UNMAPPED_BYTES_MAX = 32 * 1024 * 1024
 
@@ -139,7 +210,7 @@ class CommitLog:
         has.
         """
         staging = self._staging
-        return staging is not None and not staging.free_count and staging.lent_count > 1
+        return staging is not None and not staging.free_count and staging.leased_count > 1
 
     @property
     def segments(self) -> list[Segment]:
@@ -263,12 +334,12 @@ class CommitLog:
 
     def _stage(self, staging: Staging, segment: Segment, data: Buffer, at: int) -> None:
         try:
-            if not staging.lend(segment.start):
+            if not staging.lease(segment.start):
                 # All buffers wait to be written: write them here, which frees all but the newest
                 # one.
                 self.write_out()
-                lent = staging.lend(segment.start)
-                assert lent, (segment.start, staging.lent_count)
+                leased = staging.lease(segment.start)
+                assert leased, (segment.start, staging.leased_count)
         except (OSError, MemoryError) as error:
             raise self._fail(f"no memory for what is appended at {at}: {error}") from error
         assert at + len(data) <= segment.end, (at, len(data))
@@ -326,7 +397,7 @@ class CommitLog:
         """Fence the log because another part of the store failed; returns the error to raise."""
         return self._fail(reason)
 
-    def mend(self, data: Buffer, position: int) -> None:
+    def overwrite_damaged(self, data: Buffer, position: int) -> None:
         """Write good bytes over damaged ones, durably. Raises StoreFaulted."""
         self._check_fault()
         segment = self._segments[position - position % self.segment_size]
@@ -485,3 +556,39 @@ def _check_segment(path: Path, start: int, size: int, segment_size: int) -> None
             f"log segment {path} has {size} bytes, but mappedFileSizeCommitLog is {segment_size}",
             hint="set the size with which this store was written",
         )
+
+
+# -- a note for the next process that this store failed: kourou/last-fault ------------------------
+
+
+# A process whose disk failed ends within moments and is usually restarted automatically, so
+# external monitoring that polls every 15 seconds may notice neither. The file has the time in ms
+# and the reason; a copy of the file has the same. It is not synced: the machine keeps running, and
+# a disk that just failed is used as little as possible. If the note cannot be written or is lost,
+# the fault is not reported.
+
+_TIME_BYTES_MAX = 20
+
+
+def note_fault(disk: Disk, paths: StorePaths, reason: str) -> None:
+    """Write the note for the next process. Never raises OSError."""
+    with suppress(OSError):
+        disk.unlink(paths.last_fault)
+        file = disk.open(paths.last_fault, create_size=0)
+        try:
+            now_ms = file.modified_ms()  # just created; the store has no other clock
+            file.pwrite(f"{now_ms} {reason}\n".encode(), 0)
+        finally:
+            file.close()
+
+
+def last_fault_ms(disk: Disk, paths: StorePaths) -> int | None:
+    """When a process last failed on this store, wall clock; None if that is not known."""
+    with suppress(OSError):
+        file = disk.open(paths.last_fault)
+        try:
+            written = file.pread(_TIME_BYTES_MAX, 0).partition(b" ")[0]
+        finally:
+            file.close()
+        return int(written) if written.isdigit() else None
+    return None

@@ -28,15 +28,15 @@ from kourou.model.limits import (
     FILTER_UNITS_MAX,
     RECORD_FIXED_BYTES,
 )
-from kourou.protocol.record.hashing import index_hash
+from kourou.protocol.kernel import values
+from kourou.protocol.record.hashes import index_hash
 from kourou.protocol.record.layout import MAGIC, parts_of
 from kourou.protocol.record.message_record import CheckedRecord, record_size
 from kourou.protocol.record.properties import labels
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
-from kourou.store.log.property_filter import filter_records
 from kourou.store.log.quarantine import Quarantine
-from kourou.store.log.verified import Wanted, check_stored, verify
+from kourou.store.log.verified import ExpectedRecords, check_stored, verify
 from kourou.store.queues.consume_queue import ConsumeQueue
 from kourou.store.queues.queue_files import FILLER_SIZE, Units
 from kourou.store.queues.queue_table import ConsumeQueues
@@ -160,14 +160,14 @@ class Reads:
             return np.ones(0, np.bool_), [], None
         segment_size = self._log.segment_size
         if int(positions[0]) // segment_size == int(positions[-1]) // segment_size:
-            wanted = Wanted(topic, queue.queue_id, offsets)
+            wanted = ExpectedRecords(topic, queue.queue_id, offsets)
             return self._fetch_from(positions, sizes, wanted)
         good = np.zeros(len(positions), np.bool_)
         views: list[memoryview] = []
         cuts = np.flatnonzero(np.diff(positions // segment_size)) + 1
         first = 0
         for end in [*cuts.tolist(), len(positions)]:
-            wanted = Wanted(topic, queue.queue_id, offsets[first:end])
+            wanted = ExpectedRecords(topic, queue.queue_id, offsets[first:end])
             good[first:end], found, _ = self._fetch_from(
                 positions[first:end], sizes[first:end], wanted
             )
@@ -176,7 +176,7 @@ class Reads:
         return good, views, None
 
     def _fetch_from(
-        self, positions: Longs, sizes: Longs, wanted: Wanted
+        self, positions: Longs, sizes: Longs, wanted: ExpectedRecords
     ) -> tuple[Flags, list[memoryview], memoryview | None]:
         """Records of one segment; a record whose unit is wrong is not good."""
         base = int(positions.min())
@@ -195,7 +195,7 @@ class Reads:
         return good, views, view if together else None
 
     def _fetch_singly(
-        self, positions: Longs, sizes: Longs, wanted: Wanted
+        self, positions: Longs, sizes: Longs, wanted: ExpectedRecords
     ) -> tuple[Flags, list[memoryview]]:
         """Fetch the records one by one, because some unit points outside the log."""
         good = np.zeros(len(positions), np.bool_)
@@ -208,7 +208,7 @@ class Reads:
             except Rejected:
                 continue
             one = slice(index, index + 1)
-            part = Wanted(wanted.topic, wanted.queue_id, wanted.offsets[one])
+            part = ExpectedRecords(wanted.topic, wanted.queue_id, wanted.offsets[one])
             good[one] = verify(view, np.zeros(1, np.int64), sizes[one], position, part)
             views[index] = view
         return good, views
@@ -433,3 +433,39 @@ class _Choice:
             self.end = int(self.indexes[fit])
             self._keep(slice(0, fit))
             self.fillers = self.fillers[self.fillers < self.end]
+
+
+def filter_records(
+    read: QueueRead,
+    offsets: list[int],
+    positions: list[int],
+    wanted: PropertyTest,
+    *,
+    max_messages: int,
+    max_bytes: int,
+) -> None:
+    """Keep in `read` the records that pass, as long as they fit; the first one is always kept.
+
+    `offsets` and `positions` are those of its records. If the result is full, it ends before the
+    first record that passes and does not fit.
+    """
+    records = read.records
+    kept: list[memoryview] = []
+    size = 0
+    last = -1
+    for index, found in enumerate(values(records, wanted.names)):
+        if not wanted(found):
+            continue
+        record = records[index]
+        if kept and (len(kept) == max_messages or size + len(record) > max_bytes):
+            read.next_offset = offsets[index]
+            read.corrupt_offsets = [
+                each for each in read.corrupt_offsets if each < read.next_offset
+            ]
+            break
+        kept.append(record)
+        size += len(record)
+        last = positions[index]
+    read.records = kept
+    read.size_bytes = size
+    read.last_position = last

@@ -18,7 +18,7 @@ from kourou.protocol import kernel
 from kourou.protocol.kernel_python import BODY
 from kourou.protocol.record.columns import RecordColumns, as_longs
 from kourou.protocol.record.layout import CRC_MARK, parts_of
-from kourou.protocol.record.message_record import Blank, CheckedRecord, check_record
+from kourou.protocol.record.message_record import BlankRecord, CheckedRecord, check_record
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -30,7 +30,7 @@ def check_stored(view: memoryview, at: int, end: int, position: int) -> CheckedR
     Raises Corrupt that names the problem; a filler is not a record.
     """
     found = check_record(view, at, end, position)
-    if isinstance(found, Blank):
+    if isinstance(found, BlankRecord):
         raise Corrupt(f"filler at {position} instead of a record")
     mark = at + found.size - CRC_PROPERTY_BYTES
     if view[mark : mark + len(CRC_MARK)] != CRC_MARK:
@@ -57,12 +57,12 @@ def properties_are_sound(properties: bytes) -> bool:
 
 def sound(found: RecordColumns, positions: Longs) -> Flags:
     """Which of these stored records pass every check; `positions` are their log positions."""
-    verdicts = kernel.verify(found.blob, found.starts, found.sizes, as_longs(positions))
-    return _judged(found.blob.data, found.starts, found.sizes, verdicts)
+    results = kernel.verify(found.blob, found.starts, found.sizes, as_longs(positions))
+    return _good_rows(found.blob.data, found.starts, found.sizes, results)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExpectedRecords:
     """What the records must contain. `topic` None: records of any queue are accepted."""
 
     topic: bytes | None
@@ -70,21 +70,23 @@ class Wanted:
     offsets: Longs
 
 
-def verify(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wanted) -> Flags:
+def verify(
+    view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: ExpectedRecords
+) -> Flags:
     """Which records at `starts` in `view`, which begins at position `base`, are the wanted ones."""
     starts, sizes = as_longs(starts), as_longs(sizes)
     offsets = as_longs(wanted.offsets)
-    verdicts = kernel.verify(
+    results = kernel.verify(
         view, starts, sizes, starts + base, wanted.topic, wanted.queue_id, offsets
     )
-    return _judged(view, starts, sizes, verdicts)
+    return _good_rows(view, starts, sizes, results)
 
 
-def _judged(view: memoryview, starts: Longs, sizes: Longs, verdicts: bytearray) -> Flags:
+def _good_rows(view: memoryview, starts: Longs, sizes: Longs, results: bytearray) -> Flags:
     """Good records; those without their own checksum only if their properties are sound."""
-    good: Flags = np.frombuffer(verdicts, np.uint8) != 0
-    if BODY in verdicts:
-        for index in [row for row, verdict in enumerate(verdicts) if verdict == BODY]:
+    good: Flags = np.frombuffer(results, np.uint8) != 0
+    if BODY in results:
+        for index in [row for row, result in enumerate(results) if result == BODY]:
             start = int(starts[index])
             end = start + int(sizes[index])
             parts = parts_of(view, start, end)

@@ -90,14 +90,14 @@ class Dispatcher:
         if self._delay_levels_ms and _SCHEDULE_TOPIC in topics:
             self._set_delivery_times(records, topics, topic_ids, np.frombuffer(codes, np.int64))
         try:
-            grown = self._append_units(records, topics, topic_ids, codes)
+            advanced = self._append_units(records, topics, topic_ids, codes)
         except OSError as error:
             raise as_store_error(error, "dispatch to the consume queues") from error
         first, end = records.span
         if self._index is not None:
             _put_keys(self._index, keys, (min(self.end, first), end))
         self.end = max(self.end, end)
-        return grown
+        return advanced
 
     def pass_over(self, end: int) -> None:
         """There is nothing to project between `self.end` and `end`: a filler or damaged bytes."""
@@ -165,7 +165,7 @@ class Dispatcher:
         )
         self.refused += refused
         raw = bytes(units)
-        grown: list[Growth] = []
+        advanced: list[Growth] = []
         first = 0
         for topic, queue_id, count, offset, begins, ends in groups:
             queue = self._queue(topics[topic], queue_id, count)
@@ -174,18 +174,18 @@ class Dispatcher:
                 if offset == queue.max_offset and begins >= queue.end_position:
                     queue.append(offset, own, ends)
                     self.units += count
-                    grown.append(Growth(queue.topic, queue_id, offset, queue.max_offset))
+                    advanced.append(Growth(queue.topic, queue_id, offset, queue.max_offset))
                 else:
                     numbers = np.frombuffer(offsets, np.int64)[first : first + count]
-                    grown += self._append_carefully(queue, np.frombuffer(own, UNIT), numbers)
+                    advanced += self._append_carefully(queue, np.frombuffer(own, UNIT), numbers)
             first += count
-        return grown
+        return advanced
 
     def _append_carefully(self, queue: ConsumeQueue, units: Units, offsets: Longs) -> list[Growth]:
         """Append units of one queue of which some may exist already, or some before them be
         missing.
         """
-        grown: list[Growth] = []
+        advanced: list[Growth] = []
         positions = units["position"]
         breaks = np.flatnonzero(offsets[1:] - offsets[:-1] != 1) + 1
         first = 0
@@ -212,9 +212,9 @@ class Dispatcher:
                 offset = int(offsets[first])
                 self.fillers += queue.append_units(units[first:end], offset)
                 self.units += end - first
-                grown.append(Growth(queue.topic, queue.queue_id, offset, queue.max_offset))
+                advanced.append(Growth(queue.topic, queue.queue_id, offset, queue.max_offset))
             first = end
-        return grown
+        return advanced
 
     def _queue(self, topic: bytes, queue_id: int, count: int) -> ConsumeQueue | None:
         """The queue for `count` records; None if the topic cannot name a directory."""

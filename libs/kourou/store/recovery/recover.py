@@ -14,7 +14,7 @@ Kourou's recovery file and RocketMQ's `abort` file distinguish four cases:
 RocketMQ ran last if the recovery file is missing or does not agree with the store: segments are
 gone that Kourou would not have deleted yet; a log that Kourou closed has more records, or its
 checkpoint is not Kourou's; or a broker crashed, and neither checkpoint nor tables are Kourou's
-(kourou.store.external_writes, docs/decisions/0035-who-wrote-last.md). Then Kourou's recovery point
+(`look_for_signs`, docs/decisions/0035-who-wrote-last.md). Then Kourou's recovery point
 is ignored. It is removed before anything else is changed, so that after a crash during recovery it
 cannot be applied to a store that it does not describe.
 
@@ -34,20 +34,62 @@ import numpy as np
 
 from kourou.errors import Corrupt, DiskFull, Rejected
 from kourou.protocol.record.message_record import encode_blank
-from kourou.store.external_writes import Signs
+from kourou.store.checkpoint import load_checkpoint
+from kourou.store.config.config_files import ConfigFiles
+from kourou.store.disk import Disk
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, Region
 from kourou.store.log.verified import check_stored
+from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Dispatcher
 from kourou.store.queues.queue_files import Units
 from kourou.store.queues.queue_table import ConsumeQueues
-from kourou.store.recovery.recovery_point import RecoveryPoint
+from kourou.store.recovery.recovery_point import RecoveryPoint, load_recovery_points
 from kourou.store.recovery.replay import catch_up_index, claim_at, runs
 from kourou.store.recovery.scan import LogScan, Rules, log_scan
 from kourou.store.retention.deletion import QueueEnds, keep_queue_ends
 
-FOREIGN_SEGMENTS = 3
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Signs that another program wrote to this store since Kourou last did, strongest sign first.
+
+    They are found in the store's small files: a RocketMQ broker that ran on this store does not
+    touch `<root>/kourou/`, but leaves a checkpoint with its own store times, and tables whose
+    hashes Kourou never wrote. What follows from a sign depends on how the store was closed: see
+    `_another_wrote`. A checkpoint of Kourou never has a later time than its recovery point, because
+    the point is synced first.
+
+    `newer_checkpoint`: the checkpoint has a later store time than Kourou ever wrote; this holds
+    even after a crash of Kourou. `other_checkpoint`: it has a store time that Kourou did not write;
+    valid for a store that was closed. `tables`: names of tables that another program wrote or
+    removed.
+    """
+
+    newer_checkpoint: bool = False
+    other_checkpoint: bool = False
+    tables: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        checkpoint = ["checkpoint"] if self.other_checkpoint else []
+        return ", ".join(checkpoint + self.tables)
+
+
+def look_for_signs(disk: Disk, paths: StorePaths) -> Signs:
+    """The signs that another program wrote to a store that Kourou wrote to before."""
+    points = load_recovery_points(disk, paths.recovery_point)
+    found = load_checkpoint(disk, paths.checkpoint)
+    ours = {0, *(point.store_ms for point in points)}
+    times = {found.log_ms, found.queues_ms}
+    return Signs(
+        bool(points) and max(times) > max(ours),
+        bool(points) and not times <= ours,
+        ConfigFiles(disk, paths).external_changes(),
+    )
+
+
+ROCKETMQ_SEGMENTS = 3
 """How many segments RocketMQ scans after a clean stop."""
 
 _KEPT_UNITS = 512
@@ -57,11 +99,12 @@ _KEPT_UNITS = 512
 class RecoveryReport:
     """What recovery did; for the log, the operator and the tests.
 
-    `foreign`: why another program must have written to this store since Kourou did, "" if none did.
+    `external_writes`: why another program must have written to this store since Kourou did, "" if
+    none did.
     """
 
     way: str = ""
-    foreign: str = ""
+    external_writes: str = ""
     walked_from: int = 0
     end: int = 0
     store_ms: int = 0
@@ -74,7 +117,7 @@ class RecoveryReport:
 
 
 @dataclass(slots=True)
-class Parts:
+class StoreParts:
     """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file exists.
 
     `begin` is called once, before the first change on disk; if another broker wrote last, `disown`
@@ -107,7 +150,7 @@ class Parts:
             self.index.close()
 
 
-def recover(parts: Parts) -> RecoveryReport:
+def recover(parts: StoreParts) -> RecoveryReport:
     """Make log and projections agree; returns what was done.
 
     Raises Corrupt, with nothing changed, if promised records are gone; StoreFaulted or DiskFull if
@@ -117,11 +160,11 @@ def recover(parts: Parts) -> RecoveryReport:
 
 
 class _Recovery:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
         self._log = parts.log
         self._point = parts.point or RecoveryPoint()
-        self._foreign = parts.point is None
+        self._external = parts.point is None
         self._report = RecoveryReport()
         self._kept: dict[int, tuple[str, int, int, Units]] = {}
         self._named: set[int] | None = None
@@ -129,19 +172,21 @@ class _Recovery:
     def run(self) -> RecoveryReport:
         start, rules = self._plan()
         found = self._walk(start, rules)
-        why = "" if self._foreign else self._another_wrote(found)
+        why = "" if self._external else self._another_wrote(found)
         if why:
-            self._report.foreign = why
-            self._foreign, self._point = True, RecoveryPoint()
+            self._report.external_writes = why
+            self._external, self._point = True, RecoveryPoint()
             start, rules = self._plan()
             self._parts.quarantine.forget_above(start)
             found = self._walk(start, rules)
         found = self._accept(found, rules)
         self._remember_offsets(found.regions)
-        if self._foreign:
+        if self._external:
             flushed = self._parts.point.flushed if self._parts.point else 0
             if why and found.end < flushed:
-                self._report.foreign += f"; {flushed - found.end} bytes of ours were cut off"
+                self._report.external_writes += (
+                    f"; {flushed - found.end} bytes of ours were cut off"
+                )
             self._parts.disown()
         self._parts.begin()
         if self._load_projections(found.end):
@@ -169,7 +214,7 @@ class _Recovery:
         """Where the scan starts, and the rules for what it finds."""
         log, parts = self._log, self._parts
         accept = parts.accept_loss_at
-        if not self._foreign:
+        if not self._external:
             self._report.way = "after a crash" if parts.crashed else "after a clean stop"
             flushed = max(self._point.flushed, log.start)
             if parts.cut_at is not None:
@@ -195,7 +240,7 @@ class _Recovery:
             rules = Rules(log.start, True, resume_below=named, is_named=self._is_named)
             return log.start, rules
         self._report.way = "after RocketMQ" if log.segments else "a new store"
-        start = self._foreign_start(named)
+        start = self._external_start(named)
         flushed = max(start, named) if log.segments else start
         rules = Rules(
             flushed,
@@ -206,13 +251,13 @@ class _Recovery:
         )
         return start, rules
 
-    def _foreign_start(self, named: int) -> int:
+    def _external_start(self, named: int) -> int:
         """Where the scan starts in a store that RocketMQ closed; always a record boundary."""
         log, ours, queues = self._log, self._parts.point, self._parts.queues
         if not log.segments:
             return log.start
         # Records that no queue has are dispatched: all of them if the queue directory is gone.
-        starts = [log.segments[-FOREIGN_SEGMENTS:][0].start, named]
+        starts = [log.segments[-ROCKETMQ_SEGMENTS:][0].start, named]
         if ours is not None:
             # Scan everything the other broker wrote. However it truncated the log, a segment starts
             # with a record.
@@ -239,7 +284,7 @@ class _Recovery:
 
     def _walk(self, start: int, rules: Rules) -> LogScan:
         for segment in self._log.segments:
-            if segment.end > start and (rules.crashed or self._foreign):
+            if segment.end > start and (rules.crashed or self._external):
                 segment.look(from_device=rules.crashed)
         return log_scan(self._log, self._parts.quarantine, start, rules)
 
@@ -327,7 +372,7 @@ class _Recovery:
     def _load_projections(self, end: int) -> bool:
         """Load queues and index as far as they are reliable; True if the queues must be rebuilt."""
         parts, point, report = self._parts, self._point, self._report
-        trusted = point.projected if parts.crashed and not self._foreign else None
+        trusted = point.projected if parts.crashed and not self._external else None
         if trusted is not None and parts.cut_at is None:
             trusted = min(trusted, end)
         problems = parts.queues.load(trusted)
@@ -336,7 +381,7 @@ class _Recovery:
             self._truncate_queues(end)
         if parts.cut_at is None:
             count, total = len(parts.queues), parts.queues.offset_total()
-        if self._foreign and parts.crashed:
+        if self._external and parts.crashed:
             problems.append("RocketMQ crashed on this store")
         if count < point.queue_count:
             problems.append(f"{count} of {point.queue_count} queues are there")
@@ -363,11 +408,11 @@ class _Recovery:
     def _load_index(self, index: KeyIndex, end: int) -> None:
         point, crashed = self._point, self._parts.crashed
         # RocketMQ does not record how far its index goes.
-        covered = end if self._foreign else point.indexed
+        covered = end if self._external else point.indexed
         problems = index.load(covered=covered, clean=not crashed)
-        if self._foreign and (crashed or not index.entry_total):
+        if self._external and (crashed or not index.entry_total):
             index.wipe()
-        elif self._foreign:
+        elif self._external:
             # The index may have been disabled for a while; records that are in it are not added
             # twice.
             index.covered = min(index.covered, max(index.end_position, self._log.start))
@@ -386,7 +431,7 @@ class _Recovery:
         index, ours, log = self._parts.index, self._parts.point, self._log
         if index is None:
             return
-        if self._foreign and ours is not None:
+        if self._external and ours is not None:
             end = min(end, max(min(ours.indexed, self._report.walked_from), log.start))
         if index.end_position >= end or index.covered > end:
             try:
@@ -413,7 +458,7 @@ class _Recovery:
             segment.write(encode_blank(filler.size), filler.position)
         if found.regions:
             parts.quarantine.add(found.regions)
-        if rules.crashed or self._foreign:
+        if rules.crashed or self._external:
             log.truncate(found.end)
         for segment in log.segments:
             segment.done_looking()

@@ -11,7 +11,7 @@ import numpy as np
 from kourou.errors import BadRequest, Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.model.names import check_topic
-from kourou.protocol.record.batch import RecordColumns, columns
+from kourou.protocol.record.columns import RecordColumns, columns
 from kourou.protocol.record.layout import MAGIC, masked_crc, parts_of
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
@@ -101,8 +101,8 @@ def claim_at(log: CommitLog, at: int, end: int) -> Claim | None:
     If the damage is in its size, the record is assumed to extend up to `end`.
     """
     view = log.view_segment(at)
-    told = int.from_bytes(view[:4], "big")
-    for size in (told, end - at):
+    stated = int.from_bytes(view[:4], "big")
+    for size in (stated, end - at):
         if not RECORD_FIXED_BYTES <= size <= min(len(view), end - at):
             continue
         raw = _SIZE_MAGIC.pack(size, MAGIC) + bytes(view[_SIZE_MAGIC.size : size])

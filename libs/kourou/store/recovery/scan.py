@@ -40,7 +40,7 @@ import numpy as np
 from kourou.engine.effects import Blank
 from kourou.errors import Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
-from kourou.protocol.record.batch import RecordColumns, ScanStop, scan
+from kourou.protocol.record.columns import RecordColumns, ScanStop, scan
 from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC, MAGIC_V2
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, Region

@@ -22,7 +22,7 @@ import numpy as np
 
 from kourou.errors import Corrupt, Rejected
 from kourou.model.limits import MEMBERS_MAX
-from kourou.protocol.record.batch import RecordColumns, scan
+from kourou.protocol.record.columns import RecordColumns, scan
 from kourou.protocol.record.layout import BLANK_MAGIC
 from kourou.store.disk import Buffer
 from kourou.store.log.commit_log import CommitLog
@@ -35,7 +35,7 @@ HEAD_BYTES = _HEAD.size
 _NOTHING = memoryview(b"")
 
 
-class Chunk(NamedTuple):
+class StoredChunk(NamedTuple):
     """Log bytes from `position`; the log continues at `end`, which includes the filler, if any.
 
     `damage`: the reason why no record can be read here, "" for good bytes.
@@ -125,7 +125,7 @@ def read_good(
     limit: int,
     max_bytes: int,
     last: LastRun,
-) -> Chunk | None:
+) -> StoredChunk | None:
     """The good records from `position` up to `limit`, about `max_bytes` at most.
 
     Stops early at a known damaged region, a damaged record or the end of the segment. A record
@@ -139,7 +139,7 @@ def read_good(
     if not log.start <= position <= limit:
         raise Rejected(f"position {position} is not in the log ({log.start} to {limit})")
     if position == limit:
-        return Chunk(position, _NOTHING, position)
+        return StoredChunk(position, _NOTHING, position)
     segment_end = position - position % log.segment_size + log.segment_size
     stop = min(limit, segment_end)
     damaged = quarantine.next_start(position)
@@ -155,8 +155,8 @@ def read_good(
     if segment_end <= limit and segment_end - end >= HEAD_BYTES:
         head = log.view(end, HEAD_BYTES)
         if filler_end(head, end, log.segment_size) is not None:
-            return Chunk(position, log.view(position, len(good) + HEAD_BYTES), segment_end)
-    return Chunk(position, good, end) if good else None
+            return StoredChunk(position, log.view(position, len(good) + HEAD_BYTES), segment_end)
+    return StoredChunk(position, good, end) if good else None
 
 
 def _good_view(log: CommitLog, position: int, length: int, stop: int) -> memoryview:

@@ -12,28 +12,188 @@ All methods run in the event loop's thread.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected
-from kourou.protocol.record.batch import RecordColumns
-from kourou.store.disk import FULL, Buffer, Disk
+from kourou.protocol.record.columns import RecordColumns, scan
+from kourou.store.disk import FULL, Buffer, Disk, File, as_store_error
 from kourou.store.log.quarantine import Region, save_quarantine
 from kourou.store.log.reads import Reads
-from kourou.store.log.recent_appends import FreshAppends
-from kourou.store.log.segment_fetch import SegmentFetch
-from kourou.store.paths import StorePaths
-from kourou.store.recovery.recover import Parts
+from kourou.store.paths import StorePaths, file_name
+from kourou.store.recovery.recover import StoreParts
 from kourou.store.recovery.replay import is_boundary
 from kourou.store.recovery.restart import intend_to_begin
-from kourou.store.recovery.scan import damage_at
-from kourou.store.replica.chunks import Chunk, LastRun, check_chunk, read_good
+from kourou.store.recovery.scan import damage_at, good_run
+from kourou.store.replica.chunks import (
+    HEAD_BYTES,
+    LastRun,
+    StoredChunk,
+    check_chunk,
+    filler_end,
+    read_good,
+)
 from kourou.store.replica.epoch_file import save_epochs
+
+_READ_BYTES = 8 * 1024 * 1024
+
+
+class SegmentFetch:
+    """A segment of the log, at position `start`, that is being fetched from another replica.
+
+    State: soft; existing data is checked before use, and can be fetched again. Bytes below `have`
+    are here. The file has a segment's length and name and is reserved on disk, so that it can be
+    renamed into the log. Every chunk is checked on arrival; an interrupted fetch resumes after the
+    good records that it finds. One thread at a time.
+    """
+
+    def __init__(self, disk: Disk, paths: StorePaths, start: int, segment_size: int) -> None:
+        """Raises DiskFull if there is no room for it, StoreFaulted if the disk fails."""
+        assert not start % segment_size, start
+        self.start = start
+        self.end = start + segment_size
+        self.have = start
+        self.finished = False
+        self.path = paths.incoming / file_name(start)
+        self._size = segment_size
+        try:
+            self._file = _open(disk, paths, self.path, segment_size)
+            self._look()
+        except OSError as error:
+            raise as_store_error(error, f"opening {self.path}") from error
+
+    def write(self, position: int, data: Buffer) -> int:
+        """Write the chunk that starts at `have`; returns the new value of `have`.
+
+        Raises Corrupt for bytes that do not belong there, Rejected if they do not follow, DiskFull
+        or StoreFaulted if the write fails.
+        """
+        if position != self.have:
+            raise Rejected(f"segment {self.start} is here up to {self.have}, not {position}")
+        checked = check_chunk(data, position, self._size)
+        try:
+            self._file.pwrite(data, position - self.start)
+        except OSError as error:
+            raise as_store_error(error, f"writing {self.path}") from error
+        self.have = checked.end
+        return self.have
+
+    def finish(self) -> None:
+        """Make the segment durable. Raises Rejected if it is not complete, StoreFaulted."""
+        if self.have != self.end:
+            raise Rejected(f"segment {self.start} is here up to {self.have}, not {self.end}")
+        try:
+            self._file.fdatasync()
+        except OSError as error:
+            raise as_store_error(error, f"flushing {self.path}") from error
+        self.finished = True
+
+    def close(self) -> None:
+        """Close the file; it stays on disk."""
+        self._file.close()
+
+    def _look(self) -> None:
+        """Find how much an earlier fetch left."""
+        while self.have < self.end:
+            at = self.have - self.start
+            view = memoryview(self._file.pread(min(_READ_BYTES, self._size - at), at))
+            run = good_run(view, self.have)
+            if len(run):
+                self.have += int(run.sizes.sum())
+                continue
+            self.have = filler_end(view[:HEAD_BYTES], self.have, self._size) or self.have
+            return
+
+
+def _open(disk: Disk, paths: StorePaths, path: Path, size: int) -> File:
+    """The file with all its space reserved; files of other fetches are removed. Raises OSError."""
+    if not disk.exists(paths.incoming):
+        disk.make_dirs(paths.incoming)
+        disk.sync_dir(paths.kourou)
+    for name in disk.list_dir(paths.incoming):
+        if name != path.name:
+            disk.unlink(paths.incoming / name)
+    file = disk.open(path, create_size=size, allocate=True)
+    if file.size() == size:
+        return file
+    file.close()
+    disk.unlink(path)
+    return disk.open(path, create_size=size, allocate=True)
+
+
+_PIECES_MAX = 1_024
+_JOINED_BYTES_MAX = 1 << 20
+"""Up to this size pieces are copied into one: the copy is cheaper than separate projections."""
+
+
+class RecentRecords(NamedTuple):
+    """Records in one piece, with nothing else between the log position `start` and them.
+
+    `end` is the position after the last one.
+    """
+
+    start: int
+    records: RecordColumns
+    data: Buffer
+    end: int
+
+
+class FreshAppends:
+    """Records appended a moment ago and not projected yet, kept in memory, in log order.
+
+    State: soft. Records that are not here, or do not directly follow what was projected last, are
+    read from the log. Used by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[RecentRecords] = []
+
+    def note(
+        self, start: int, pieces: Sequence[tuple[int, Buffer]], records: RecordColumns | None
+    ) -> None:
+        """These pieces are being written at the log's end, which was `start`.
+
+        `records`: the columns of the single piece, if they are known.
+        """
+        if len(pieces) == 1 and len(self._pieces) < _PIECES_MAX:
+            position, data = pieces[0]
+            self._pieces.append(
+                RecentRecords(start, records or scan(data), data, position + len(data))
+            )
+
+    def take(self) -> Iterator[RecentRecords]:
+        """Remove and yield all pieces; adjacent ones are joined."""
+        pieces, self._pieces = self._pieces, []
+        return _in_few(pieces)
+
+
+def _in_few(pieces: Sequence[RecentRecords]) -> Iterator[RecentRecords]:
+    group: list[RecentRecords] = []
+    size = 0
+    for piece in pieces:
+        length = len(piece.data)
+        if group and (piece.start != group[-1].end or size + length > _JOINED_BYTES_MAX):
+            yield _joined(group)
+            group, size = [], 0
+        group.append(piece)
+        size += length
+    if group:
+        yield _joined(group)
+
+
+def _joined(pieces: Sequence[RecentRecords]) -> RecentRecords:
+    """Join adjacent pieces into one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    data = b"".join([piece.data for piece in pieces])
+    return RecentRecords(pieces[0].start, scan(data), data, pieces[-1].end)
 
 
 class Copies(Reads):
     """Adds to `Reads` what replicas exchange."""
 
-    def __init__(self, disk: Disk, paths: StorePaths, parts: Parts, recent_bytes: int) -> None:
+    def __init__(self, disk: Disk, paths: StorePaths, parts: StoreParts, recent_bytes: int) -> None:
         super().__init__(parts.log, parts.queues, parts.index, parts.quarantine, recent_bytes)
         self.paths = paths
         self._disk = disk
@@ -79,7 +239,7 @@ class Copies(Reads):
 
     # -- out of the log ---------------------------------------------------------------------------
 
-    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> StoredChunk:
         """Whole records from `position` on, below `limit`; see kourou.store.replica.chunks.
 
         Both must be record boundaries. Damaged data is returned in separate chunks, which say so
@@ -95,7 +255,9 @@ class Copies(Reads):
         region = self._quarantine.at(position) or self._find_damage(position, limit)
         segment_end = position - position % log.segment_size + log.segment_size
         end = min(region.end, limit, segment_end, position + max_bytes)
-        return Chunk(position, log.view(position, end - position), end, region.reason or "damaged")
+        return StoredChunk(
+            position, log.view(position, end - position), end, region.reason or "damaged"
+        )
 
     def _met_damage(self, positions: Sequence[int]) -> None:
         """Record damage that a reader found, because other replicas may have good bytes for it.
@@ -192,7 +354,7 @@ class Copies(Reads):
             raise DiskFull(
                 "the queues lag behind the log; the repair is retried when they have caught up"
             )
-        self._log.mend(data, position)
+        self._log.overwrite_damaged(data, position)
         self._dispatcher.dispatch(checked.records)
         self._queues.flush_all()
         self._quarantine.remove(position, checked.end)

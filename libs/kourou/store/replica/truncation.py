@@ -36,7 +36,7 @@ from kourou.store.disk import FULL, Disk
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, save_quarantine
 from kourou.store.paths import NAME_DIGITS, StorePaths
-from kourou.store.recovery.recover import Parts
+from kourou.store.recovery.recover import StoreParts
 from kourou.store.recovery.replay import is_boundary
 from kourou.store.replica.epoch_file import trim_epochs
 
@@ -119,7 +119,7 @@ def prepare_cut(
     return Cut(position, end, saved, count)
 
 
-def carry_out(disk: Disk, paths: StorePaths, parts: Parts) -> None:
+def carry_out(disk: Disk, paths: StorePaths, parts: StoreParts) -> None:
     """Step 3, before recovery, if there is an intent. Raises OSError, StoreFaulted."""
     log, quarantine, position = parts.log, parts.quarantine, parts.cut_at
     if position is None:

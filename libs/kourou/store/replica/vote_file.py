@@ -20,7 +20,7 @@ from kourou.store.paths import StorePaths
 
 MAGIC = b"KRV1"
 _EPOCH = struct.Struct(">q")
-_STANDING = b"\0"
+_STATUS = b"\0"
 """Ends the name if a byte of flags follows; no name contains it."""
 _JOINING, _LIVED = 1, 2
 _HINT = (
@@ -29,7 +29,7 @@ _HINT = (
 )
 
 
-class Vote(NamedTuple):
+class StoredVote(NamedTuple):
     """The newest epoch this replica knows, and the candidate it voted for; "" for none.
 
     `joining`: it must not vote yet; `lived`: others may rely on bytes that it has
@@ -48,7 +48,7 @@ class VoteFile:
     def __init__(self, disk: Disk, paths: StorePaths) -> None:
         self._file = SealedFile(disk, paths.vote, MAGIC)
 
-    def load(self) -> Vote | None:
+    def load(self) -> StoredVote | None:
         """The last vote; None if none was ever written.
 
         Raises Corrupt if it cannot be read, OSError if the disk fails.
@@ -57,13 +57,13 @@ class VoteFile:
         if body is None:
             return None
         try:
-            name, _, flags = body[_EPOCH.size :].partition(_STANDING)
-            standing = flags[0] if flags else _LIVED
-            vote = Vote(
+            name, _, flags = body[_EPOCH.size :].partition(_STATUS)
+            status = flags[0] if flags else _LIVED
+            vote = StoredVote(
                 _EPOCH.unpack_from(body, 0)[0],
                 name.decode(),
-                bool(standing & _JOINING),
-                bool(standing & _LIVED),
+                bool(status & _JOINING),
+                bool(status & _LIVED),
             )
         except (struct.error, UnicodeDecodeError) as error:
             raise Corrupt(f"{self._file.path} cannot be read: {error}", hint=_HINT) from error
@@ -79,6 +79,6 @@ class VoteFile:
         Raises OSError: then the state on disk is unknown, and nothing may be sent.
         """
         assert epoch >= 0, epoch
-        standing = joining * _JOINING | lived * _LIVED
-        flags = b"" if standing == _LIVED else _STANDING + bytes([standing])
+        status = joining * _JOINING | lived * _LIVED
+        flags = b"" if status == _LIVED else _STATUS + bytes([status])
         self._file.save(_EPOCH.pack(epoch) + voted_for.encode() + flags)

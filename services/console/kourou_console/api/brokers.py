@@ -11,7 +11,7 @@ import msgspec
 
 from kourou.errors import DecodeError
 from kourou.model.limits import CONSOLE_SETTINGS_MAX
-from kourou.protocol.bodies.settings_body import SettingView
+from kourou.protocol.bodies.broker_bodies import SettingView
 from kourou_console.api.cluster import BrokerPath
 from kourou_console.api.lag import QueueLag, lag_of
 from kourou_console.gateway import Gateway

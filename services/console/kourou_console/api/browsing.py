@@ -11,7 +11,7 @@ from kourou.errors import TopicNotFound
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX, MESSAGES_PER_PAGE_MAX, TOPIC_QUEUES_MAX
 from kourou.model.message import PullStatus
 from kourou.model.names import check_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, Name
 from kourou_console.message_bodies import Budget

@@ -9,7 +9,7 @@ import msgspec
 
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
 from kourou.errors import Unavailable
-from kourou.protocol.bodies.replicas_body import ReplicasView
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (

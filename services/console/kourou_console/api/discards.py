@@ -20,7 +20,7 @@ from kourou.client.admin.dead_letters import DeadLetter
 from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.limits import CONSOLE_DISCARDS_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.letters import Waiting, every_letter, waiting
 from kourou_console.lists import Done, Missing, Name

@@ -12,10 +12,10 @@ from typing import Annotated
 import msgspec
 
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected, Unavailable
-from kourou.model.group import GroupConfig as BrokerGroup
 from kourou.model.names import check_group, is_system_group
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import OffsetWrapper
+from kourou.model.subscription import GroupConfig as BrokerGroup
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 from kourou_console.api.lag import lag_messages
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (

@@ -14,7 +14,7 @@ from kourou.client.admin.history import Decision as Decided
 from kourou.client.admin.history import HistoryPage
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
-from kourou.protocol.all_bodies import ClusterInfo
+from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Done, Listing, Missing, Name, Reason, answers, brokers_of
 from kourou_console.operation import BodyKind, Operation

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from kourou.model.names import DLQ_PREFIX
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import OffsetWrapper
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 
 
 class QueueLag(msgspec.Struct, frozen=True, kw_only=True):

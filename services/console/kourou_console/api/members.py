@@ -9,7 +9,7 @@ import msgspec
 
 from kourou.errors import KourouError, Rejected
 from kourou.model.subscription import Subscription as Wanted
-from kourou.protocol.all_bodies import ConsumerRunningInfo
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 from kourou_console.api.groups import GroupPath
 from kourou_console.gateway import Gateway
 from kourou_console.lists import LIST_ITEMS, Limit, Listing, Missing, Name, answers, brokers_of

@@ -19,7 +19,7 @@ from kourou.model.limits import (
     TOPICS_SEARCHED_MAX,
 )
 from kourou.model.names import check_topic, is_system_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console import latest, places, time_pages
 from kourou_console.call import Content
 from kourou_console.gateway import Gateway

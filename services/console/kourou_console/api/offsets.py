@@ -13,8 +13,9 @@ import msgspec
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import ConsumerRunningInfo, OffsetWrapper, QueueTimeSpan
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, QueueTimeSpan
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 from kourou_console.api.groups import all_groups
 from kourou_console.api.lag import QueueLag, lag_messages, lag_of
 from kourou_console.api.topic_groups import taken

@@ -16,7 +16,7 @@ from kourou.model.limits import (
     CONSOLE_PROBES_MAX,
 )
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.api.groups import GroupConfig, all_groups
 from kourou_console.api.groups import config_of as group_config_of
 from kourou_console.api.topics import TopicConfig, all_topics, config_of

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from kourou.model.limits import QUEUE_LOOK_UNITS_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Listing, Name
 from kourou_console.operation import Operation

@@ -21,7 +21,7 @@ from aiohttp import web
 from kourou.errors import BadRequest, KourouError, Unavailable
 from kourou.model.limits import PLACES_LENGTH_MAX, TAIL_QUEUES_MAX, TAILS_MAX
 from kourou.model.names import check_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console import places, time_pages
 from kourou_console.answers import ALWAYS
 from kourou_console.connections import Connection

@@ -11,7 +11,7 @@ from kourou.client.consumer.allocation import Averagely
 from kourou.errors import Rejected
 from kourou.model.limits import CONSOLE_COUNTED_TOPICS_MAX, CONSOLE_SHARE_MEMBERS_MAX
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.api.topics import TopicPath
 from kourou_console.gateway import Gateway
 from kourou_console.lists import LIST_ITEMS, Limit, Listing, Name, asked

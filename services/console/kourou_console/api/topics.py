@@ -9,9 +9,10 @@ import msgspec
 
 from kourou.errors import Rejected, TopicNotFound
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.model.topic import TopicConfig as BrokerTopic
-from kourou.protocol.all_bodies import ClusterInfo, TopicOffset
+from kourou.protocol.bodies.route_bodies import ClusterInfo
+from kourou.protocol.bodies.statistics_bodies import TopicOffset
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,

@@ -76,7 +76,7 @@ _allowed: frozenset[str] = frozenset()
 def prepare(modules: Sequence[str], codec_paths: Sequence[str] = ()) -> None:
     """Load everything that filters may need; once, in the zygote, while files can still be read.
 
-    `modules` is kourou.filtering.python_modules.MODULES; `codec_paths` are directories that may
+    `modules` is kourou.filtering.python_rules.MODULES; `codec_paths` are directories that may
     contain lz4 and zstandard. The process's time zone becomes UTC, so that local times are the same
     at every filter server. Raises ImportError if this Python lacks a module.
     """

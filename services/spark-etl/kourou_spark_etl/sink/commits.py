@@ -25,10 +25,11 @@ from typing import TypeVar
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of, header_of
 from kourou.errors import BadRequest, Code, KourouError, Rejected, Unavailable, UnknownOutcome
-from kourou.model.batch import NONE
-from kourou.protocol.all_bodies import decode_cluster_info
-from kourou.protocol.bodies.batch_bodies import decode_decision, encode_attempts, encode_decision
-from kourou.protocol.messages.batches import (
+from kourou.model.transaction import NONE
+from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
+from kourou.protocol.bodies.route_bodies import decode_cluster_info
+from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
+from kourou.protocol.messages.transactions import (
     AbortBatch,
     BatchStateResponse,
     BatchStepResponse,
@@ -37,9 +38,8 @@ from kourou.protocol.messages.batches import (
     PrepareBatch,
     ResolveBatch,
 )
-from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.request import Request
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 ASK_MS = 30_000
 """The timeout of one request: a step of resolving stores a thousand messages."""
@@ -257,7 +257,7 @@ class BatchCommits:
         replies = await asyncio.gather(
             *(self._ask(address, request) for address in brokers.values()), return_exceptions=True
         )
-        told: dict[str, Reply] = {}
+        told: dict[str, WireReply] = {}
         failure: BaseException | None = None
         for name, reply in zip(brokers, replies, strict=True):
             if isinstance(reply, BaseException):
@@ -296,8 +296,8 @@ class BatchCommits:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    async def _ask_broker(self, name: str, request: Request, body: bytes) -> Reply:
-        async def ask() -> Reply:
+    async def _ask_broker(self, name: str, request: Request, body: bytes) -> WireReply:
+        async def ask() -> WireReply:
             return await self._ask(await self._address(name), request, body)
 
         return await self._until_answered(ask)
@@ -310,7 +310,7 @@ class BatchCommits:
                 "broker %s could not be notified about query %s: %s", name, self._query, error
             )
 
-    async def _ask(self, address: str, request: Request, body: bytes = b"") -> Reply:
+    async def _ask(self, address: str, request: Request, body: bytes = b"") -> WireReply:
         left_ms = max(1, self._deadline_ms - self._session.clock.monotonic_ms())
         return await self._session.connections.ask(
             address, request, body=body, timeout_ms=min(left_ms, ASK_MS)

@@ -16,13 +16,13 @@ from kourou.client.producer.sender import target_to
 from kourou.client.session.routes import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
-from kourou.model.batch import BatchMark
-from kourou.model.delay import DELAY_LEVELS_MS
-from kourou.model.message import Property
+from kourou.model.message import DELAY_LEVELS_MS, Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
-from kourou.protocol.record.hashing import java_hash
+from kourou.model.transaction import BatchMark
+from kourou.protocol.record.hashes import java_hash
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou_spark_etl.sink.columns import OutRow
 from kourou_spark_etl.sink.options import QueueBy, WriteOptions
 

@@ -12,9 +12,9 @@ from typing import TypeVar
 from kourou.client.session.discovery import NoNameServer, discover
 from kourou.errors import BadRequest, ConfigError
 from kourou.filtering.tags import check_tag
-from kourou.model.batch import check_query
 from kourou.model.limits import BATCH_NUMBER_MAX, DELAY_LEVELS_MAX
 from kourou.model.names import check_topic
+from kourou.model.transaction import check_query
 
 W = TypeVar("W", bound=StrEnum)
 

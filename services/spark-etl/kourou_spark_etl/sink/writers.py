@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from kourou.client.session.routes import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import KourouError, Unavailable
-from kourou.model.batch import BatchMark
+from kourou.model.transaction import BatchMark
 from kourou_spark_etl.sink.columns import rows_of
 from kourou_spark_etl.sink.commits import BatchCommits, Written
 from kourou_spark_etl.sink.draft_columns import drafts_of, topics_of

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kourou.errors import Corrupt
-from kourou.model.message import Property
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import Property, SysFlag
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.columns import Longs, RecordColumns
 from kourou.protocol.record.compression import decompress
 from kourou.protocol.record.message_id import encode_offset_id

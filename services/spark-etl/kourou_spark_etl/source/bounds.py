@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.names import is_system_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import Offsets, Span
 from kourou_spark_etl.source.options import (
     EARLIEST,

@@ -18,13 +18,14 @@ from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import KourouError, TopicNotFound, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import decode_topic_list, decode_topic_stats
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.route_bodies import decode_topic_list
+from kourou.protocol.bodies.statistics_bodies import decode_topic_stats
+from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
 from kourou.protocol.messages.namesrv import (
     GetAllTopicListFromNamesrv,
     GetSystemTopicListFromNamesrv,
 )
-from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou_spark_etl.source.offsets import Span
 
 QUESTIONS_MAX = 64

@@ -39,7 +39,7 @@ from kourou.errors import (
 )
 from kourou.model.filter import FilterFailure
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
-from kourou.protocol.record.batch import RecordColumns, scan
+from kourou.protocol.record.columns import RecordColumns, scan
 from kourou_spark_etl.source.arrow_rows import ArrowRows
 from kourou_spark_etl.source.data_loss import lost
 from kourou_spark_etl.source.network import OpenClient

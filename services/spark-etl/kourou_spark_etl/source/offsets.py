@@ -18,7 +18,7 @@ import msgspec
 
 from kourou.errors import BadRequest
 from kourou.model.names import check_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 OFFSET_MAX = 2**63 - 1
 Tree = dict[str, dict[str, dict[str, int]]]

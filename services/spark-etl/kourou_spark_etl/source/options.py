@@ -26,8 +26,8 @@ from kourou.model.limits import (
     SPARK_READ_TIMEOUT_MS_MAX,
 )
 from kourou.model.names import check_group, check_topic
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import OFFSET_MAX, Offsets, json_of
 
 PULL_WINDOW = 2

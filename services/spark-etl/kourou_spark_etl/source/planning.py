@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 
 @dataclass

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.bounds import Facts
 from kourou_spark_etl.source.offsets import OFFSET_MAX, Offsets
 

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kourou.clock import SystemClock
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.bounds import Facts, offsets_at, subscribed
 from kourou_spark_etl.source.data_loss import lost
 from kourou_spark_etl.source.network import NetworkFacts

@@ -20,10 +20,10 @@ import numpy as np
 
 from kourou.errors import BadRequest, Corrupt
 from kourou.model.limits import QUEUE_UNIT_BYTES
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.columns import Longs, Marks
 from kourou.protocol.record.layout import parts_of
-from kourou.store.log.verified import Wanted, verify
+from kourou.store.log.verified import ExpectedRecords, verify
 from kourou.store.paths import StorePaths, start_of
 from kourou.store.queues.queue_files import FILLER_SIZE, UNIT, Units
 from kourou.store.real_disk import RealDisk, RealFile
@@ -151,7 +151,7 @@ class StoreFiles:
         inside: Marks = (starts >= 0) & (sizes > 0) & (starts + sizes <= len(view))
         which = np.flatnonzero(inside)
         if len(which):
-            wanted = Wanted(queue.topic.encode(), queue.queue_id, offsets[which])
+            wanted = ExpectedRecords(queue.topic.encode(), queue.queue_id, offsets[which])
             inside[which] = verify(view, starts[which], sizes[which], base, wanted)
         return inside
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.filtering.tags import parse_tags
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.columns import Longs, Marks, RecordColumns
 from kourou.protocol.record.columns import columns as record_columns
 from kourou.store.queues.queue_files import FILLER_SIZE, Units

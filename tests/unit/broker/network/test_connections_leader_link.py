@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from kourou.broker.network.connections import LeaderLink
+
 from kourou.clock import SystemClock
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
-from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
-from kourou.protocol.wire.frames import Kind, decode_request, encode_request
+from kourou.protocol.wire.frames import FrameKind, decode_request, encode_request
 from kourou.runtime.effects import Notify
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
@@ -36,7 +36,7 @@ class Leader:
         return f"127.0.0.1:{self.server.port}"
 
     def say(self, request: Request, body: bytes = b"") -> None:
-        head = encode_request(request, correlation=0, deadline_ms=0, kind=Kind.NOTIFY)
+        head = encode_request(request, correlation=0, deadline_ms=0, kind=FrameKind.NOTIFY)
         assert self.server.send(self.heard[-1].peer, (head, body) if body else (head,))
 
     def say_bytes(self, head: bytes) -> None:
@@ -111,7 +111,7 @@ async def test_a_leader_has_no_say_in_anything_else(leaders, caplog) -> None:
     await bench.hello(leader, await bench.connected(1))
     leader.say(DeleteTopicInBroker(topic="orders"))
     leader.say(Attach(cluster="c", broker_name="b", broker_id=2))
-    bad = bytearray(encode_request(ATTACHED, correlation=0, deadline_ms=0, kind=Kind.NOTIFY))
+    bad = bytearray(encode_request(ATTACHED, correlation=0, deadline_ms=0, kind=FrameKind.NOTIFY))
     bad[-6:] = b"\xc1" * 6  # no such type in MessagePack
     leader.say_bytes(bytes(bad))
     leader.say(ATTACHED)

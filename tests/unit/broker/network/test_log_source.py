@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-
 from kourou.broker.network import log_source
 from kourou.broker.network.log_source import LogSource
+
 from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState
 from kourou.errors import Code, Corrupt, KourouError, Throttled
@@ -19,9 +19,9 @@ from kourou.protocol.messages.replication import (
     GetLogBeginningResponse,
 )
 from kourou.protocol.request import Request
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
-Answer = Callable[[Request], Reply]
+Answer = Callable[[Request], WireReply]
 BODY = encode_beginning(LogBeginning("c", "broker-a", 100, 400, {"orders": {0: 9}}, ControlState()))
 
 
@@ -33,7 +33,7 @@ class Connection:
     def __init__(self, address: str, *, clock: object, curve: object) -> None:
         self.address = address
 
-    async def request(self, request: Request, *, timeout_ms: int) -> Reply:
+    async def request(self, request: Request, *, timeout_ms: int) -> WireReply:
         assert timeout_ms > 0
         return type(self).answer(request)
 
@@ -47,11 +47,11 @@ def source(monkeypatch: pytest.MonkeyPatch, answer: Answer, group: str = "broker
     return LogSource("10.0.0.1:30911", group)
 
 
-def piece(request: Request, body: bytes = BODY, size: int = 50, **header: int) -> Reply:
+def piece(request: Request, body: bytes = BODY, size: int = 50, **header: int) -> WireReply:
     assert isinstance(request, GetLogBeginning)
     fields = {"position": 400, "size": len(body), "crc": zlib.crc32(body), **header}
     at = request.from_byte
-    return Reply(Code.SUCCESS, "", GetLogBeginningResponse(**fields), [body[at : at + size]])
+    return WireReply(Code.SUCCESS, "", GetLogBeginningResponse(**fields), [body[at : at + size]])
 
 
 async def test_a_beginning_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ async def test_one_that_changes_meanwhile_is_asked_for_again(
 ) -> None:
     asked: list[int] = []
 
-    def answer(request: Request) -> Reply:
+    def answer(request: Request) -> WireReply:
         assert isinstance(request, GetLogBeginning)
         asked.append(request.from_byte)
         return piece(request, BODY if len(asked) > 1 else bytes(300))
@@ -101,15 +101,15 @@ async def test_what_cannot_be_the_answer_is_refused(
 
 
 async def test_bytes_of_the_log_and_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(request: Request) -> Reply:
+    def answer(request: Request) -> WireReply:
         assert isinstance(request, FetchLog)
         assert request.damaged
         if request.position:
-            return Reply(Code.SYSTEM_BUSY, "too much", None, [])
+            return WireReply(Code.SYSTEM_BUSY, "too much", None, [])
         header = FetchLogResponse(
             position=0, end=4, previous_epoch=0, data_epoch=0, confirmed=9, first_position=0
         )
-        return Reply(Code.SUCCESS, "", header, [b"ab", b"cd"])
+        return WireReply(Code.SUCCESS, "", header, [b"ab", b"cd"])
 
     async with source(monkeypatch, answer) as log:
         found = await log.fetch(0)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-
 from kourou.broker.network import registration
 from kourou.broker.network.registration import (
     BrokerIdentity,
@@ -16,18 +15,18 @@ from kourou.broker.network.registration import (
     registered_topics,
     tcp_addresses,
 )
+
 from kourou.engine.control import ControlState
 from kourou.errors import Code, Unavailable
 from kourou.events.control_events import Recorded, SettingChanged, TopicPut
-from kourou.model.permission import Permission
-from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.all_bodies import decode_registration
+from kourou.model.topic import DataVersion, Permission, TopicConfig
+from kourou.protocol.bodies.registration_body import decode_registration
 from kourou.protocol.messages.namesrv import (
     RegisterBroker,
     RegisterBrokerResponse,
     UnregisterBroker,
 )
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 
 ME = BrokerIdentity("c", "b", 0, "127.0.0.1:20911", "", {"zmq:internal": "127.0.0.1:20911"})
 TOPICS = [TopicConfig("orders", 4, 4)]
@@ -56,7 +55,7 @@ class NameServer:
         self.changed.set()
         if not self.up:
             raise Unavailable("nobody answers")
-        return Reply(self.code, "", self.header, [])
+        return WireReply(self.code, "", self.header, [])
 
     def close(self) -> None:
         self.closed = True

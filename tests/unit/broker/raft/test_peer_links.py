@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 import zmq
-
 from kourou.broker.raft import peer_links
 from kourou.broker.raft.peer_links import PeerLinks, raft_messages
+
 from kourou.engine.effects import Forward
 from kourou.errors import Code, KourouError, Unavailable
-from kourou.model.limits import (
-    CHUNK_BYTES_MAX,
-    MEMBER_QUEUE_BYTES_MAX,
-)
+from kourou.model.limits import CHUNK_BYTES_MAX, MEMBER_QUEUE_BYTES_MAX
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.replication import (
     AskVote,
     Attach,
@@ -27,9 +25,8 @@ from kourou.protocol.messages.replication import (
     LogChunk,
     Vote,
 )
-from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
-from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
+from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
 from kourou.replication.raft import inputs as happened
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo
@@ -37,8 +34,8 @@ from kourou.runtime.peer import MEMBERS, Peer
 from kourou.service.processes import free_port
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import METRICS
-from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou.transport.zmq_socket import process_context
 from kourou_rigs.clock import ManualClock
 
 VOTE = Vote(group="g", epoch=64, member="n0", granted=True)
@@ -79,7 +76,7 @@ class Other:
     def _heard(self, frames: list[Inbound]) -> None:
         self.heard += frames
         for one in frames:
-            if one.frame.kind is Kind.REQUEST and self.answers:
+            if one.frame.kind is FrameKind.REQUEST and self.answers:
                 code, header, body = self.answers.pop(0)
                 head = encode_reply(one.frame.correlation, code, "told", header)
                 self.server.send(one.peer, (head, body) if body else (head,))
@@ -162,7 +159,7 @@ async def test_what_is_said_arrives_in_order_and_at_that_member_only(bench: Benc
     await until(lambda: len(one.heard) == 2 and len(two.heard) == 1)
     assert one.requests == [chunk(big), chunk()]
     assert two.requests == [VOTE]
-    assert [one.frame.kind for one in one.heard] == [Kind.ONEWAY, Kind.ONEWAY]
+    assert [one.frame.kind for one in one.heard] == [FrameKind.ONEWAY, FrameKind.ONEWAY]
     assert bytes(one.heard[0].frame.body[0]) == big
     assert bench.counted("n1") == (2, 0)
 
@@ -356,7 +353,7 @@ async def test_a_client_that_waits_for_nothing_gets_nothing(bench: Bench) -> Non
     bench.dial(n1=other.address)
     bench.forward(oneway=True)
     await until(lambda: bool(other.heard))
-    assert other.heard[0].frame.kind is Kind.ONEWAY
+    assert other.heard[0].frame.kind is FrameKind.ONEWAY
     assert bench.replies == []
 
 

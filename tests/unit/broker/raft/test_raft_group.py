@@ -7,15 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup
+
 from kourou.engine import inputs as engine
 from kourou.errors import Rejected
 from kourou.protocol.messages.replication import LogChunk
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import CutLog, RoleChanged, Send
 from kourou.replication.raft.settings import RaftSettings
-from kourou.store.replica.vote_file import Vote
+from kourou.store.replica.vote_file import StoredVote
 from kourou_rigs.clock import ManualClock
 
 SETTINGS = RaftSettings("g", "n0", ("n0", "n1", "n2"))
@@ -65,7 +65,7 @@ class Bench:
         self.store_runtime: Any = SimpleNamespace(
             store=self.log, flush=self._flush, executor=executor
         )
-        vote = SimpleNamespace(read=lambda: Vote(0, "", lived=False), save=lambda vote: None)
+        vote = SimpleNamespace(read=lambda: StoredVote(0, "", lived=False), save=lambda vote: None)
         if ready:
             self.group.prepare(self.store_runtime, [], vote, "n0:1")  # type: ignore[arg-type]
             self.group.open()

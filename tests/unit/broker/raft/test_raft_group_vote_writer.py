@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from kourou.broker.raft.raft_group import VoteWriter
+
 from kourou.errors import Corrupt
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.paths import StorePaths
-from kourou.store.replica.vote_file import MAGIC, Vote, VoteFile
+from kourou.store.replica.vote_file import MAGIC, StoredVote, VoteFile
 from kourou.testing.disk import disk_with
 
 PATHS = StorePaths.under(Path("/store"))
@@ -37,7 +37,7 @@ class Bench:
         self.failures.append(error)
         self._changed.set()
 
-    def after_power_loss(self) -> Vote:
+    def after_power_loss(self) -> StoredVote:
         """What a process that starts then would read."""
         disk = self.disk.crash()
         return VoteWriter(disk, PATHS, saved=lambda: None, failed=lambda _error: None).read()
@@ -57,9 +57,9 @@ async def bench() -> AsyncIterator[Bench]:
 
 async def test_a_reported_vote_survives_a_power_loss(bench: Bench) -> None:
     assert bench.hand.read() is None
-    bench.hand.save(Vote(3, "n1"))
+    bench.hand.save(StoredVote(3, "n1"))
     await bench.until_saved(1)
-    assert bench.after_power_loss() == Vote(3, "n1")
+    assert bench.after_power_loss() == StoredVote(3, "n1")
 
 
 async def test_each_save_is_reported_once_and_in_order(
@@ -74,7 +74,7 @@ async def test_each_save_is_reported_once_and_in_order(
 
     monkeypatch.setattr(VoteFile, "save", save)
     for epoch in (4, 5, 6):
-        bench.hand.save(Vote(epoch, "n2"))
+        bench.hand.save(StoredVote(epoch, "n2"))
     assert bench.saved == 0, "who asks goes on at once"
     for place in (1, 2, 3):
         may_write.release()
@@ -85,24 +85,24 @@ async def test_each_save_is_reported_once_and_in_order(
 async def test_a_disk_failure_is_reported_once_and_nothing_after_it(bench: Bench) -> None:
     bench.disk.fail_sync(1)
     for epoch in (1, 2, 3):
-        bench.hand.save(Vote(epoch, "n0"))
+        bench.hand.save(StoredVote(epoch, "n0"))
     await bench.until_saved(1)
-    bench.hand.save(Vote(4, "n0"))
+    bench.hand.save(StoredVote(4, "n0"))
     await bench.hand.stop()
     assert bench.saved == 0, "the content of the disk is unknown"
     assert [type(error) for error in bench.failures] == [OSError]
 
 
 async def test_after_a_stop_nothing_is_reported(bench: Bench) -> None:
-    bench.hand.save(Vote(1, "n0"))
+    bench.hand.save(StoredVote(1, "n0"))
     await bench.hand.stop()
-    bench.hand.save(Vote(2, "n0"))
+    bench.hand.save(StoredVote(2, "n0"))
     await asyncio.sleep(0)
     assert (bench.saved, bench.failures) == (0, [])
 
 
 async def test_a_vote_that_cannot_be_known_keeps_the_member_shut(bench: Bench) -> None:
-    bench.hand.save(Vote(1, "n0"))
+    bench.hand.save(StoredVote(1, "n0"))
     await bench.until_saved(1)
     for copy in SealedFile(bench.disk, PATHS.vote, MAGIC).copies:
         bench.disk.overwrite(copy, b"X", 0)

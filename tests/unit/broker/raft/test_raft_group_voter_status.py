@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from kourou.broker.raft.raft_group import WARN_MS, VoterStatusLog, boot_of
-from kourou.store.replica.vote_file import Vote
+
+from kourou.store.replica.vote_file import StoredVote
 
 
 def store(end: int) -> Any:
@@ -19,10 +19,10 @@ def store(end: int) -> Any:
 def test_a_member_whose_disk_is_new_or_lost_joins_unless_an_operator_says_otherwise() -> None:
     assert boot_of(store(0), [], None, born_anyway=False).joining
     assert boot_of(store(100), [], None, born_anyway=False).joining
-    assert boot_of(store(0), [], Vote(3, "n1"), born_anyway=False).joining
-    assert not boot_of(store(0), [], Vote(3, "n1", lived=False), born_anyway=False).joining
+    assert boot_of(store(0), [], StoredVote(3, "n1"), born_anyway=False).joining
+    assert not boot_of(store(0), [], StoredVote(3, "n1", lived=False), born_anyway=False).joining
     assert not boot_of(store(0), [], None, born_anyway=True).joining
-    known = boot_of(store(100), [(2, 50)], Vote(3, "n1"), born_anyway=False)
+    known = boot_of(store(100), [(2, 50)], StoredVote(3, "n1"), born_anyway=False)
     assert (known.epoch, known.voted_for, known.joining, known.lived) == (3, "n1", False, True)
 
 

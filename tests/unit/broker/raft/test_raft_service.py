@@ -10,18 +10,18 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-
 from kourou.broker.config import BrokerSettings
 from kourou.broker.raft import raft_service
 from kourou.broker.raft.raft_service import RaftService
 from kourou.broker.role_session import RoleSession
+
 from kourou.engine.core import BrokerCore
 from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC
 from kourou.replication.raft.effects import CutLog, Role, RoleChanged
 from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
-from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_client import WireReply
 from kourou_rigs.served_here import ServedHere
 
 ASK_MS = 20_000
@@ -70,7 +70,7 @@ class Living(ServedHere):
     def leads(self) -> bool:
         return self.service._led > 0 and self.service._session.loop.running
 
-    async def send(self, body: bytes) -> Reply:
+    async def send(self, body: bytes) -> WireReply:
         return await self.sent(body)
 
     async def end(self) -> None:
@@ -183,7 +183,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-def bodies(reply: Reply) -> bytes:
+def bodies(reply: WireReply) -> bytes:
     return b"".join(bytes(part) for part in reply.body)
 
 

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-
 from kourou.broker.storage.config_mirror import ConfigMirror
+
 from kourou.engine.filters.filter_table import filters_of
 from kourou.errors import Corrupt
 from kourou.events.control_events import GroupPut, TopicPut
 from kourou.events.filter_events import FilterDeleted, FilterEnabled, FilterUploaded
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.wire.lenient_json import loads
 from kourou.store.config.config_files import DELAYS, OFFSETS, TOPICS

@@ -6,9 +6,9 @@ import copy
 from dataclasses import replace
 
 import pytest
-
 from kourou.broker.storage.config_mirror import ConfigTables
 from kourou.broker.storage.control_recovery import read_control_events, recover_control
+
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import Filters, taken
@@ -22,8 +22,8 @@ from kourou.events.filter_events import (
     FilterUploaded,
 )
 from kourou.model.filter import FilterPolicy
-from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.record.message_record import encode_draft
 from kourou.testing.disk import SimDisk

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
 from kourou.broker.storage.control_recovery import agree, last_of_both, read_control_events
+
 from kourou.errors import Corrupt
 from kourou.events.control_events import GroupPut, Recorded, TopicPut
-from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
 

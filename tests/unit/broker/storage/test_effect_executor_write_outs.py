@@ -9,14 +9,14 @@ import asyncio
 from typing import Any
 
 import pytest
-
 from kourou.broker.storage.effect_executor import EffectExecutor, tick_ms_of
+from kourou.protocol.messages.sends import SendMessage
+
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import DropTopic
 from kourou.engine.inputs import Announced, Dispatched, Flushed, Written
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo

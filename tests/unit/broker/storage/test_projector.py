@@ -7,13 +7,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from kourou.broker.storage.projector import Projector
+
 from kourou.engine.control import CONTROL, encode_state
 from kourou.engine.control_log import BATCH_EVENTS
 from kourou.errors import MetadataUnavailable
 from kourou.events.control_events import Cause, GroupPut, Recorded, TopicPut
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
 

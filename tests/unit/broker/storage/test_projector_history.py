@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-
 from kourou.broker.storage.projector import HistoryExecutor, Projector
+
 from kourou.engine.admin.history import EventFound, EventQuestion, HistoryFound, HistoryQuestion
 from kourou.engine.effects import AskHistory
 from kourou.engine.inputs import HistoryAnswered
@@ -17,7 +17,7 @@ from kourou.errors import KourouError, MetadataUnavailable, Throttled
 from kourou.events.control_events import TopicPut
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.history import GetHistory
+from kourou.protocol.messages.broker_admin import GetHistory
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.runtime.peer import Peer
 

@@ -7,15 +7,15 @@ import errno
 from typing import Any
 
 import pytest
-
 from kourou.broker.storage.effect_executor import EffectExecutor
+
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
 from kourou.engine.inputs import Announced, DiskMeasured, LogShrunk, SpaceChanged
 from kourou.errors import DiskFull
 from kourou.events.control_events import Cause, GroupPut, TopicPut
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties

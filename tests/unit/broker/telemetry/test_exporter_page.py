@@ -8,14 +8,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS, LastMinute, PageQuestions
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou import ConsumerSettings
-from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS, LastMinute, PageQuestions
 from kourou.engine.inputs import Input
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.membership import GetConsumerRunningInfo
+from kourou.protocol.messages.groups import GetConsumerRunningInfo
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo
 from kourou.testing.cluster import Cluster

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from kourou.broker.telemetry.exporter_page import (
     EXPORTER_METRICS,
     PUT_TIMES,
@@ -12,11 +10,12 @@ from kourou.broker.telemetry.exporter_page import (
     exporter_page,
 )
 from kourou.broker.telemetry.metrics import BrokerReport
+from prometheus_client.parser import text_string_to_metric_families
+
 from kourou.errors import Rejected
 from kourou.events.control_events import TopicPut
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import ConsumerRunningInfo, ConsumeStatus
+from kourou.model.topic import MessageQueue, TopicConfig
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, ConsumeStatus
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metrics import expose
 

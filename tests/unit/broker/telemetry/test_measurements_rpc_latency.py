@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
 from kourou.broker.telemetry.measurements import PULLS, SENDS, RpcLatency, TimedReplyTo
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRecords
+
 from kourou.errors import Code
 from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendRecords
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import ReplyTo
 from kourou.runtime.peer import Peer

@@ -6,20 +6,19 @@ import re
 
 import numpy as np
 import pytest
-
 from kourou.broker.telemetry.measurements import Measurements, TimedReplyTo
 from kourou.broker.telemetry.metrics import broker_metrics
+from kourou.protocol.messages.sends import SendRecords
+
 from kourou.engine.delays.delivery import DELAY_GROUP
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf
 from kourou.errors import Code, StoreFaulted
 from kourou.events.control_events import GroupPut, ProgressRecorded, TopicPut
 from kourou.events.filter_events import FilterMessagesSkipped, FilterQuarantined, FilterUploaded
-from kourou.model.group import GroupConfig
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
-from kourou.model.subscription import ConsumeType, Subscription
+from kourou.model.subscription import ConsumeType, GroupConfig, Subscription
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Answerer
 from kourou.runtime.peer import Peer

@@ -16,9 +16,9 @@ from kourou.cli.admin import (
 )
 from kourou.client.admin.messages import Found, MessageNotFound
 from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound, Unavailable
-from kourou.model.group import GroupConfig
-from kourou.model.route import BrokerData
-from kourou.protocol.all_bodies import ClusterInfo
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import BrokerData
+from kourou.protocol.bodies.route_bodies import ClusterInfo
 
 HINT = "for a message ID printed by `kourou send`, also give the topic: -t TOPIC"
 

@@ -12,7 +12,7 @@ from kourou.cli.admin.replica_actions import replicas, transfer_leader
 from kourou.cli.admin.report import Report
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 
 SEEN = FollowerView(
     broker_id=1, address="f:9", state="REPLICATE", written=90, flushed=80, lag_bytes=10,

@@ -6,14 +6,9 @@ import pytest
 
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, Code, ConfigError, DecodeError
-from kourou.protocol.all_bodies import (
-    BrokerStats,
-    StatsItem,
-    encode_broker_stats,
-    encode_kv_table,
-    encode_properties_text,
-)
-from kourou.protocol.bodies.settings_body import SettingView, encode_setting_views
+from kourou.protocol.bodies.broker_bodies import SettingView, encode_setting_views
+from kourou.protocol.bodies.route_bodies import encode_kv_table
+from kourou.protocol.bodies.statistics_bodies import BrokerStats, StatsItem, encode_broker_stats
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     CleanUnusedTopic,
@@ -23,6 +18,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateBrokerConfig,
     ViewBrokerStatsData,
 )
+from kourou.protocol.wire.properties_text import encode_properties_text
 from kourou_rigs.wire_broker import Answer
 
 

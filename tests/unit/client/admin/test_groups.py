@@ -6,23 +6,28 @@ import pytest
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound, Unavailable
-from kourou.model.group import GroupConfig
-from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.model.topic import DataVersion
-from kourou.protocol.all_bodies import (
-    BrokerConsumeStats,
-    Connection,
+from kourou.model.subscription import (
+    ConsumeFromWhere,
+    ConsumeType,
+    GroupConfig,
+    MessageModel,
+    Subscription,
+)
+from kourou.model.topic import DataVersion, MessageQueue
+from kourou.protocol.bodies.config_bodies import decode_group_config, encode_group_configs
+from kourou.protocol.bodies.lists_body import (
+    ClientConnection,
     ConsumerConnection,
-    ConsumeStats,
     ProducerConnection,
-    decode_group_config,
-    encode_broker_consume_stats,
     encode_consumer_connection,
-    encode_correction_offsets,
-    encode_group_configs,
-    encode_offset_table,
     encode_producer_connection,
+)
+from kourou.protocol.bodies.statistics_bodies import (
+    BrokerConsumeStats,
+    ConsumeStats,
+    encode_broker_consume_stats,
+    encode_correction_offsets,
+    encode_offset_table,
     encode_time_spans,
     time_span,
 )
@@ -30,12 +35,10 @@ from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
     GetBrokerConsumeStats,
-    QueryConsumeTimeSpan,
-    UpdateAndCreateSubscriptionGroup,
-)
-from kourou.protocol.messages.membership import (
     GetConsumerConnectionList,
     GetProducerConnectionList,
+    QueryConsumeTimeSpan,
+    UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.offsets import (
     CloneGroupOffset,
@@ -88,8 +91,8 @@ async def test_listing_joins_brokers(cluster, broker, mq):
 @pytest.mark.feature("F363")
 async def test_who_is_there(cluster, broker, mq):
     other = cluster.broker("broker-b")
-    me = Connection(client_id="me", client_addr="1.1.1.1:5", language="PYTHON", version=401)
-    you = Connection(client_id="you", client_addr="1.1.1.2:5", language="JAVA", version=401)
+    me = ClientConnection(client_id="me", client_addr="1.1.1.1:5", language="PYTHON", version=401)
+    you = ClientConnection(client_id="you", client_addr="1.1.1.2:5", language="JAVA", version=401)
     for one, found in ((broker, [you, me]), (other, [me])):
         consumers = ConsumerConnection(
             connections=found,
@@ -161,7 +164,7 @@ async def test_connections_over_all_brokers(cluster, broker, mq):
     second = cluster.broker("broker-b")
     wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
     for one, name in ((broker, "c1"), (second, "c2")):
-        told = ConsumerConnection([Connection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
+        told = ConsumerConnection([ClientConnection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
         answering(one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(told))})
     found = await mq.admin.groups.connections("g")
     assert [one.client_id for one in found.connections] == ["c1", "c2"]

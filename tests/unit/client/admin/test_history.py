@@ -9,8 +9,8 @@ import pytest
 
 from kourou.client.admin.history import Decision, HistoryPage, StateAt
 from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
-from kourou.protocol.bodies.history_body import EventView, encode_event_views
-from kourou.protocol.messages.history import (
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
+from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,
     GetStateAt,

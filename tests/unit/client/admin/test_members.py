@@ -6,21 +6,23 @@ import pytest
 
 from kourou.client.consumer.received import from_record
 from kourou.errors import Code, GroupNotFound, KourouError, Rejected, TimedOut
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
-    Connection,
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.lists_body import (
+    ClientConnection,
     ConsumerConnection,
+    ProducerInfo,
+    encode_consumer_connection,
+    encode_producer_table,
+)
+from kourou.protocol.bodies.status_bodies import (
     ConsumerRunningInfo,
     ConsumerStatus,
     DirectResult,
-    ProducerInfo,
-    encode_consumer_connection,
     encode_consumer_running_info,
     encode_consumer_status,
     encode_direct_result,
-    encode_producer_table,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetAllProducerInfo,
     GetConsumerConnectionList,
@@ -75,7 +77,7 @@ async def test_members_that_are_away_or_silent(broker, mq) -> None:
 
 
 async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
-    members = [Connection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
+    members = [ClientConnection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
 
     def told(request):
         if request.client_id != "c1":
@@ -138,7 +140,7 @@ async def test_every_producer_once_as_heard_last(cluster, broker, mq) -> None:
 
 
 async def test_what_each_member_wants_or_why_it_does_not_say(broker, mq) -> None:
-    members = [Connection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
+    members = [ClientConnection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
     told = Answer(body=encode_consumer_running_info(INFO))
     answering(
         broker,

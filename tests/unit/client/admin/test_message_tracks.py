@@ -5,7 +5,8 @@ import pytest
 from kourou.client.admin.message_tracks import MessageTrack, TrackKind, track
 from kourou.errors import Code, GroupNotFound, KourouError, Rejected
 from kourou.model.subscription import SQL92, ConsumeType, MessageModel, Subscription
-from kourou.protocol.all_bodies import ConsumerConnection, OffsetWrapper
+from kourou.protocol.bodies.lists_body import ConsumerConnection
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 
 AWAY = GroupNotFound("nobody is here", code=Code.CONSUMER_NOT_ONLINE)
 

@@ -7,26 +7,22 @@ import pytest
 from kourou.client.admin.message_tracks import TrackKind
 from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, Code, TopicNotFound, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.lists_body import (
     ConsumerConnection,
-    OffsetWrapper,
-    QueueLook,
-    QueueUnit,
-    encode_consume_stats,
     encode_consumer_connection,
     encode_group_list,
-    encode_queue_look,
 )
-from kourou.protocol.messages.groups import GetConsumeStats
-from kourou.protocol.messages.membership import GetConsumerConnectionList
-from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
-from kourou.protocol.messages.topics import QueryTopicConsumeByWho
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, encode_consume_stats
+from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
+from kourou.protocol.messages.broker_admin import QueryTopicConsumeByWho
+from kourou.protocol.messages.groups import GetConsumerConnectionList, GetConsumeStats
+from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     ContextCode,
     encode_record,
     keys_of,
@@ -89,7 +85,7 @@ async def test_by_key_exactly(cluster, mq):
 
 @pytest.mark.feature("F263")
 async def test_by_key_and_time_newest_first(mq, broker):
-    from kourou.model.queue import MessageQueue
+    from kourou.model.topic import MessageQueue
 
     queue = MessageQueue("T", "broker-a", 0)
     for number in range(5):
@@ -223,8 +219,8 @@ async def test_looking_into_a_queue(broker, mq):
 async def test_the_trace_of_a_message_in_order(cluster, broker, mq):
     cluster.topics["RMQ_SYS_TRACE_TOPIC"] = (1, 1)
     after = Consumed("q", "ID1", 3, True, "k", ContextCode.SUCCESS, 20, "g")
-    before = Consuming(10, "", "g", "q", "ID1", 0, "k")
-    other = Consuming(10, "", "g", "q", "ID2", 0, "ID1")
+    before = ConsumeStarted(10, "", "g", "q", "ID1", 0, "k")
+    other = ConsumeStarted(10, "", "g", "q", "ID2", 0, "ID1")
     for record in (after, before, other):
         body = encode_record(record).encode()
         await mq.send("RMQ_SYS_TRACE_TOPIC", body, keys=list(keys_of(record)))

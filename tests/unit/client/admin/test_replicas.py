@@ -20,9 +20,9 @@ from kourou.client.admin.replicas import (
     leaders_of,
 )
 from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
-from kourou.model.route import BrokerData
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
-from kourou.protocol.messages.replicas import TransferLeaderResponse
+from kourou.model.topic import BrokerData
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
+from kourou.protocol.messages.replication import TransferLeaderResponse
 
 TOLD = ReplicasView(
     cluster="C", broker_name="broker-a", broker_id=0, broker_role="ASYNC_MASTER", leads=True,

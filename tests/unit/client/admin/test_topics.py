@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import BadRequest, TopicNotFound
-from kourou.model.queue import MessageQueue
-from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.all_bodies import encode_group_list, encode_topic_configs
-from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv
-from kourou.protocol.messages.topics import (
+from kourou.model.topic import DataVersion, MessageQueue, TopicConfig
+from kourou.protocol.bodies.config_bodies import encode_topic_configs
+from kourou.protocol.bodies.lists_body import encode_group_list
+from kourou.protocol.messages.broker_admin import (
     GetAllTopicConfig,
     QueryTopicConsumeByWho,
     UpdateAndCreateTopic,
 )
+from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv
 from kourou_rigs.wire_broker import Answer
 
 

@@ -10,7 +10,7 @@ from kourou import ConsumedFirst, ConsumeResult, DeadLetter, RetryLater
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.wire_broker import Answer, Silence
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"

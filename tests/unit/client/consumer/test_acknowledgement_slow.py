@@ -9,7 +9,7 @@ import pytest
 
 from kourou.client.introspection.consume_statistics import LOOK_MS
 from kourou.model.subscription import MessageModel
-from kourou.protocol.messages.sending import ConsumerSendMsgBack
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou_rigs.clock import ManualClock
 
 RETRY = "%RETRY%g"

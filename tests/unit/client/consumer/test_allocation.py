@@ -17,7 +17,7 @@ from kourou.client.consumer.allocation import (
     allocation_named,
 )
 from kourou.errors import ConfigError
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 CIDS = ["c1@1", "c2@2", "c3@3"]
 

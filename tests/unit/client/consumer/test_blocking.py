@@ -10,8 +10,8 @@ from kourou import ConsumerSettings
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 
 

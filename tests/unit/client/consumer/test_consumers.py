@@ -9,8 +9,8 @@ import threading
 import msgspec
 import pytest
 
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import MessageQueue
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET

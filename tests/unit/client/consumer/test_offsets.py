@@ -8,7 +8,7 @@ import pytest
 
 from kourou.client.consumer.offsets import LocalOffsets, RemoteOffsets, local_offsets_path
 from kourou.errors import Code, Corrupt, NoPermission, TopicNotFound, Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 1)

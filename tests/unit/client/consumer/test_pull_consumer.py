@@ -10,8 +10,8 @@ from kourou import Client, PullConsumerSettings
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import BadRequest, Code, NoPermission, TopicNotFound
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)

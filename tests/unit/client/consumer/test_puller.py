@@ -7,8 +7,8 @@ import pytest
 from kourou.client.consumer.puller import Puller, PullWish
 from kourou.errors import Code, Corrupt, DecodeError, Unavailable, UnknownOutcome
 from kourou.filtering.tags import parse_tags
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)

@@ -8,14 +8,14 @@ import pytest
 
 from kourou import Client, ClientSettings, ConsumerSettings
 from kourou.errors import BadRequest, Code
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
-from kourou.protocol.all_bodies import encode_consumer_ids
-from kourou.protocol.messages.membership import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.lists_body import encode_consumer_ids
+from kourou.protocol.messages.groups import (
     GetConsumerListByGroup,
     NotifyConsumerIdsChanged,
 )
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kourou.client.session.connections import HURRIED_MS
-from kourou.protocol.messages.membership import UnregisterClient
+from kourou.protocol.messages.groups import UnregisterClient
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 
 

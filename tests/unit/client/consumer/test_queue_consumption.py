@@ -9,9 +9,9 @@ import pytest
 
 from kourou.client.settings.client_settings import CorruptPolicy
 from kourou.errors import Code
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

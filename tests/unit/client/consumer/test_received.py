@@ -10,11 +10,11 @@ from kourou.client.codecs import body_decoder
 from kourou.client.consumer.received import decode_pull, from_record, from_records, tag_filter
 from kourou.errors import Corrupt, DecodeError
 from kourou.filtering.tags import parse_tags
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.compression import compress
-from kourou.protocol.record.layout import CRC_MARK, CRC_VALUE_BYTES
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
+from kourou.protocol.record.layout import CRC_MARK, CRC_VALUE_BYTES, encode_host
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 QUEUE = MessageQueue("T", "broker-a", 3)

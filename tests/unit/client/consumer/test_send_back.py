@@ -7,9 +7,9 @@ import pytest
 from kourou.client.consumer import send_back
 from kourou.client.consumer.send_back import SendBack
 from kourou.errors import Code, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import SysFlag
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
+from kourou.model.message import SysFlag
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.wire_broker import Answer, Cut
 
 QUEUE = MessageQueue("T", "broker-a", 0)

@@ -10,7 +10,7 @@ from kourou.client.consumer.offsets import RemoteOffsets
 from kourou.client.consumer.start_offsets import QUEUES_AT_ONCE, StartOffsets
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.errors import Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_rigs.clock import ManualClock
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(QUEUES_AT_ONCE)]

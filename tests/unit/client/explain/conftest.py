@@ -6,7 +6,7 @@ import pytest
 
 from kourou.client.explain.facts import Kind, Place
 from kourou.model.message import Property
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 
 @pytest.fixture

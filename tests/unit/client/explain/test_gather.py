@@ -13,10 +13,10 @@ from kourou.client.explain.explanation import Explanation
 from kourou.client.explain.group_facts import deliveries_of, member_of
 from kourou.client.explain.text import WIDTH, lines_of
 from kourou.errors import BadRequest, Code, Rejected, Unavailable
-from kourou.protocol.all_bodies import ConsumerRunningInfo, ProcessQueueInfo
-from kourou.protocol.bodies.replicas_body import ReplicasView
-from kourou.protocol.messages.history import GetHistory
-from kourou.protocol.record.message_trace import Consumed, Consuming, ContextCode
+from kourou.protocol.bodies.broker_bodies import ReplicasView
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, ProcessQueueInfo
+from kourou.protocol.messages.broker_admin import GetHistory
+from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, ContextCode
 from kourou.testing.cluster import Cluster
 
 
@@ -181,9 +181,9 @@ def test_ends_of_transactions_name_one_half_or_several():
 
 def test_calls_of_handlers_are_joined_with_their_ends():
     begun = [
-        Consuming(1_000, "", "g", "r1", "ID", 0, ""),
-        Consuming(2_000, "", "g", "r2", "ID", 1, ""),
-        Consuming(3_000, "", "other", "r3", "ID", 0, ""),
+        ConsumeStarted(1_000, "", "g", "r1", "ID", 0, ""),
+        ConsumeStarted(2_000, "", "g", "r2", "ID", 1, ""),
+        ConsumeStarted(3_000, "", "other", "r3", "ID", 0, ""),
     ]
     ends = [Consumed("r1", "ID", 50, False, "", ContextCode.EXCEPTION)]
     first, second = deliveries_of([*begun, *ends], "g")

@@ -19,11 +19,15 @@ from kourou.client.explain.facts import (
     Reset,
 )
 from kourou.client.explain.group_verdict import causes_of_group, crossing
-from kourou.model.delay import DELAY_LEVELS_MS
-from kourou.model.group import GroupConfig
-from kourou.model.message import Property
-from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
+from kourou.model.message import DELAY_LEVELS_MS, Property
+from kourou.model.subscription import (
+    ConsumeFromWhere,
+    ConsumeType,
+    GroupConfig,
+    MessageModel,
+    Subscription,
+)
+from kourou.model.topic import MessageQueue
 
 ALL = Subscription("orders")
 PAID = Subscription("orders", "paid", tags=frozenset({"paid"}))

@@ -22,8 +22,8 @@ from kourou.client.explain.facts import (
 )
 from kourou.client.explain.verdict import verdict
 from kourou.client.explain.words import duration, when
-from kourou.model.group import GroupConfig
-from kourou.model.queue import MessageQueue
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import MessageQueue
 
 QUEUE = MessageQueue("orders", "broker-a", 1)
 

@@ -23,10 +23,10 @@ from kourou.errors import (
 )
 from kourou.model.filter import FilterFailure
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.filter_server import PutFilter
-from kourou.protocol.messages.membership import HeartBeat
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record.message_record import decode_record
 from kourou_rigs.wire_broker import Answer, Cut, Silence
 

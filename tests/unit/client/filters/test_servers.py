@@ -8,8 +8,7 @@ import pytest
 
 from kourou.client.filters.servers import SHUN_MS, FilterServers, shared_out
 from kourou.client.session.routes import queue_map
-from kourou.model.queue import MessageQueue
-from kourou.model.route import BrokerData, QueueData, TopicRoute
+from kourou.model.topic import BrokerData, MessageQueue, QueueData, TopicRoute
 from kourou_rigs.clock import ManualClock
 
 LEADER, FOLLOWER = "10.0.0.1:20911", "10.0.0.2:20911"

@@ -9,9 +9,9 @@ import pytest
 
 from kourou.client.introspection.broker_requests import Answer, Answering, Asked, Buffer
 from kourou.errors import Code, Rejected, Unavailable
-from kourou.protocol.messages.membership import GetConsumerRunningInfo, NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import GetConsumerRunningInfo, NotifyConsumerIdsChanged
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.wire.frames import Frame, Kind, decode_frame, decode_reply, encode_request
+from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame, decode_reply, encode_request
 
 ASK = GetMaxOffset(topic="t", queue_id=1)
 
@@ -38,7 +38,7 @@ class Desk:
         return found
 
 
-def frame(request: object = ASK, *body: bytes, kind: Kind = Kind.REQUEST) -> Frame:
+def frame(request: object = ASK, *body: bytes, kind: FrameKind = FrameKind.REQUEST) -> Frame:
     head = encode_request(request, correlation=5, deadline_ms=700, kind=kind)  # type: ignore[arg-type]  # a request
     return decode_frame([head, *body])
 
@@ -59,7 +59,7 @@ async def test_the_answer_of_whoever_registered_goes_back() -> None:
     desk.answering.on(GetMaxOffset, answer)
     desk.answering.heard("broker:1", frame(ASK, b"q"))
     address, reply = await desk.answer()
-    assert (address, reply.kind, reply.correlation) == ("broker:1", Kind.REPLY, 5)
+    assert (address, reply.kind, reply.correlation) == ("broker:1", FrameKind.REPLY, 5)
     assert decode_reply(reply, GetMaxOffsetResponse) == (0, "well", GetMaxOffsetResponse(offset=9))
     assert [bytes(part) for part in reply.body] == [b"a", b"b"]
     (asked,) = seen
@@ -89,7 +89,7 @@ async def test_a_notice_is_heard_and_not_answered() -> None:
 
     desk.answering.on(NotifyConsumerIdsChanged, listen)
     notice = NotifyConsumerIdsChanged(consumer_group="g")
-    desk.answering.heard("broker:1", frame(notice, kind=Kind.NOTIFY))
+    desk.answering.heard("broker:1", frame(notice, kind=FrameKind.NOTIFY))
     await heard.wait()
     await idle()
     assert desk.sent == []

@@ -8,14 +8,14 @@ from kourou.client.introspection.member_answers import MemberAnswers, stacks
 from kourou.client.introspection.running_info import DirectResult, QueueInfo, RunningInfo
 from kourou.client.session.heartbeats import Membership
 from kourou.errors import BadRequest, GroupNotFound
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.status_bodies import (
     decode_consumer_running_info,
     decode_consumer_status,
     decode_direct_result,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,

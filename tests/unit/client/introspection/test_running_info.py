@@ -16,8 +16,8 @@ from kourou.client.introspection.running_info import (
 )
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.errors import FilterFailed
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MessageModel
+from kourou.model.topic import MessageQueue
 
 
 class Store:

@@ -9,7 +9,7 @@ import pytest
 from kourou import MessageQueue
 from kourou.client.ordered import consumer as ordered_consumer
 from kourou.model.subscription import MessageModel
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
 from kourou_rigs.wire_broker import Answer, Cut
 
 Q = [MessageQueue("T", "broker-a", number) for number in range(4)]

@@ -13,7 +13,7 @@ from kourou.client.ordered.outcomes import ConsumeOrderlyStatus, Suspend
 from kourou.client.ordered.turns import TURN_ITEMS
 from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.sync import Client
 from kourou_rigs.wire_broker import Answer
 

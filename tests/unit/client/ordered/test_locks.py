@@ -11,7 +11,7 @@ from kourou.client.ordered.locks import HOLD_MS, Hold, OrderedLocks, unlocked
 from kourou.errors import TimedOut, Unavailable
 from kourou.model.limits import QUEUE_LOCK_MS
 from kourou.protocol.bodies.lists_body import decode_lock_batch, encode_locked_queues
-from kourou.protocol.messages.locks import LockBatchMq
+from kourou.protocol.messages.groups import LockBatchMq
 
 A0, A1 = (MessageQueue("T", "broker-a", number) for number in range(2))
 B0 = MessageQueue("T", "broker-b", 0)

@@ -10,7 +10,7 @@ from kourou.errors import (
     BadRequest,
     MessageIllegal,
 )
-from kourou.protocol.messages.sending import SendRecordsResponse
+from kourou.protocol.messages.sends import SendRecordsResponse
 from kourou_rigs.wire_broker import Answer
 
 

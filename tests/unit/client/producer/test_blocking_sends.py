@@ -15,9 +15,9 @@ from kourou.client.producer.blocking_sends import _Callback
 from kourou.client.producer.pending_sends import CallbackPort
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.sending import SendRecordsResponse
-from kourou.protocol.wire.frames import Kind
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import SendRecordsResponse
+from kourou.protocol.wire.frames import FrameKind
 from kourou.sync import Client
 from kourou_rigs.wire_broker import Answer
 
@@ -97,7 +97,7 @@ def test_oneway(cluster, broker, mq):
     mq.send("T", b"y")
     assert sorted(stored.body for stored in broker.stored("T")) == [b"x", b"y"]
     kinds = [kind for wire in cluster.wires for kind in wire.kinds]
-    assert kinds.count(Kind.ONEWAY) == 1
+    assert kinds.count(FrameKind.ONEWAY) == 1
 
 
 def test_several(broker, mq):

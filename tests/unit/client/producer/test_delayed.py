@@ -7,7 +7,7 @@ import pytest
 from kourou.client.producer.delayed import delay_property, level_of
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, ConfigError
-from kourou.model.delay import DELAY_LEVELS_MS
+from kourou.model.message import DELAY_LEVELS_MS
 
 
 @pytest.mark.feature("F247", "F248")

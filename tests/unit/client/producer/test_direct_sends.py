@@ -13,10 +13,10 @@ import pytest
 from kourou import ClientSettings, ProducerSettings, SendStatus
 from kourou.client.producer import direct_sends, silent_leaders
 from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
-from kourou.protocol.wire.frames import Kind, decode_request, encode_reply, encode_request
+from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply, encode_request
 from kourou.runtime.peer import Peer
 from kourou.sync import Client
 from kourou.transport import blocking_wire
@@ -58,14 +58,16 @@ class Door:
             except Cut:
                 self._server.cut(one.peer, "a test wants it")
                 continue
-            if answer is not None and one.frame.kind is Kind.REQUEST:
+            if answer is not None and one.frame.kind is FrameKind.REQUEST:
                 head = encode_reply(correlation, answer.code, answer.remark, answer.header)
                 self._server.send(one.peer, [head, answer.body] if answer.body else [head])
 
     def reply(self, correlation: int, answer: Answer) -> None:
         raise AssertionError("no pull is held here")
 
-    def hear(self, request: Request, body: bytes = b"", *, kind: Kind = Kind.NOTIFY) -> None:
+    def hear(
+        self, request: Request, body: bytes = b"", *, kind: FrameKind = FrameKind.NOTIFY
+    ) -> None:
         head = encode_request(request, correlation=7, deadline_ms=0, kind=kind)
         for peer in {peer for peer, _ in self.came}:
             self._server.send(peer, [head, body] if body else [head])

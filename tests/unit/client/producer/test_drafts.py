@@ -7,9 +7,10 @@ import pytest
 from kourou.client.producer.drafts import Drafting, Place, joined_keys, moved_to_queue
 from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
 from kourou.errors import BadRequest, MessageIllegal
-from kourou.model.sysflag import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
-from kourou.protocol.record.batch import check_drafts
-from kourou.protocol.record.message_record import decode_record, encode_host, stamp
+from kourou.model.message import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.protocol.record.columns import check_drafts
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import decode_record, stamp
 
 PLACE = Place(b"T", 2, "c1")
 HOST = encode_host(("127.0.0.1", 0))

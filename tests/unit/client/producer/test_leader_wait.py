@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 from kourou.sync import Client as BlockingClient
 from kourou_rigs.wire_broker import Answer, Cut
 

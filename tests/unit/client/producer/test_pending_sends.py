@@ -20,7 +20,7 @@ from kourou.client.producer.pending_sends import (
 )
 from kourou.errors import MessageIllegal
 from kourou.model.message import SendResult, SendStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 LANE = Target(QUEUE, "a:1", Place(b"T", 0, "c"), Terms(1_000, 3))

@@ -13,7 +13,7 @@ from kourou.errors import (
     NoPermission,
     TopicNotFound,
 )
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 
 @pytest.mark.feature("F162", "F010", "F058")

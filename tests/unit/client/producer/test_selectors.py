@@ -10,7 +10,7 @@ from kourou.client.producer.fault_latency import FaultLatency
 from kourou.client.producer.selectors import RoundRobin, chosen_queue, queue_of_key, require_queues
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.message import Message
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 A = [MessageQueue("T", "a", number) for number in range(3)]
 B = [MessageQueue("T", "b", number) for number in range(3)]

@@ -13,8 +13,8 @@ from kourou.client.producer.send_frames import frames, gather, outcomes_of, requ
 from kourou.errors import Code, MessageIllegal, NoPermission, UnknownOutcome
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.sending import SendRecordsResponse
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import SendRecordsResponse
 
 USUAL = Terms(10_000, 3)
 HOST_TEXT = "7F000001000051AF"

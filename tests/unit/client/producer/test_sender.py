@@ -15,7 +15,7 @@ from kourou.errors import (
     Rejected,
     Unavailable,
 )
-from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou_rigs.wire_broker import Answer, Cut, Silence
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from kourou import SendStatus
 from kourou.errors import BadRequest, Unavailable
-from kourou.model.queue import MessageQueue
-from kourou.protocol.wire.frames import Kind
+from kourou.model.topic import MessageQueue
+from kourou.protocol.wire.frames import FrameKind
 
 
 @pytest.mark.feature("F164", "F001")
@@ -125,7 +125,7 @@ async def test_oneway_does_not_wait_for_an_answer(cluster, producing):
         await mq.send("T", b"last")
     assert [stored.body for stored in broker.stored("T")] == [b"first", b"x", b"last"]
     kinds = [kind for wire in cluster.wires for kind in wire.kinds]
-    assert kinds.count(Kind.ONEWAY) == 1
+    assert kinds.count(FrameKind.ONEWAY) == 1
 
 
 @pytest.mark.feature("F165")

@@ -8,7 +8,7 @@ import pytest
 
 from kourou.client.producer import silent_leaders
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.sends import SendRecords
 
 
 @pytest.fixture(autouse=True)

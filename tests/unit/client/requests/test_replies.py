@@ -9,11 +9,10 @@ import pytest
 from kourou.client.requests.replies import ReplyNotTaken, ReplyTimedOut
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, Throttled, Unavailable
 from kourou.model.message import Property
-from kourou.protocol.messages.membership import HeartBeat
-from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.sends import PushReplyMessageToClient, SendRecords, SendReplyMessage
 from kourou.protocol.record.properties import decode_properties, encode_properties
-from kourou.protocol.wire.frames import Kind
+from kourou.protocol.wire.frames import FrameKind
 from kourou_rigs.wire_broker import Answer
 
 REPLIES = "c1_REPLY_TOPIC"
@@ -189,7 +188,7 @@ async def test_who_is_told_by_a_broker_says_that_it_heard(asked, producing, clus
             store_host="[::1]:x",
             store_timestamp=1,
         )
-        wire.hear(pushed, b"pong", kind=Kind.REQUEST)
+        wire.hear(pushed, b"pong", kind=FrameKind.REQUEST)
         await tools.until(asked, lambda: wire.replies)
         assert wire.replies[0].code == Code.SUCCESS
 

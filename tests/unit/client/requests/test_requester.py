@@ -10,7 +10,7 @@ from kourou.client.consumer.outcomes import ConsumeResult
 from kourou.client.requests.replies import ReplyTimedOut
 from kourou.client.requests.requester import replying
 from kourou.errors import BadRequest, Code
-from kourou.protocol.messages.reply import SendReplyMessage
+from kourou.protocol.messages.sends import SendReplyMessage
 from kourou_rigs.wire_broker import Answer
 
 

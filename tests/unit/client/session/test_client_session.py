@@ -8,17 +8,17 @@ import pytest
 
 from kourou.client.session.heartbeats import Membership
 from kourou.errors import Code, Unavailable
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
-from kourou.protocol.all_bodies import encode_offset_table
-from kourou.protocol.messages.membership import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.statistics_bodies import encode_offset_table
+from kourou.protocol.messages.broker_admin import GetAllTopicConfig
+from kourou.protocol.messages.groups import (
     GetConsumerListByGroup,
     HeartBeat,
     NotifyConsumerIdsChanged,
 )
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
-from kourou.protocol.messages.topics import GetAllTopicConfig
-from kourou.protocol.wire.frames import Kind
+from kourou.protocol.wire.frames import FrameKind
 from kourou_rigs.wire_broker import Answer
 
 
@@ -135,13 +135,13 @@ async def test_requests_a_client_does_not_answer_are_declined(cluster, broker, s
         await session.join(member)
         session.connections.to(broker.address)
         [wire] = cluster.wires_to(broker)
-        wire.hear(GetAllTopicConfig(), kind=Kind.REQUEST)
+        wire.hear(GetAllTopicConfig(), kind=FrameKind.REQUEST)
         wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
         await member.heard.wait()
         return wire.replies[0]
 
     reply = await on_io(session, work)
-    assert (reply.kind, reply.code) == (Kind.REPLY, Code.REQUEST_CODE_NOT_SUPPORTED)
+    assert (reply.kind, reply.code) == (FrameKind.REPLY, Code.REQUEST_CODE_NOT_SUPPORTED)
 
 
 async def test_nonsense_from_a_broker_is_logged_and_survived(cluster, broker, session, caplog):

@@ -11,7 +11,7 @@ from kourou.client.session import io_thread
 from kourou.client.session.connections import HURRIED_MS, Connections, body_of, header_of, zmq_dial
 from kourou.clock import SystemClock
 from kourou.errors import Code, DecodeError, NoPermission, Unavailable
-from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
 from kourou_rigs.wire_broker import Answer
@@ -116,7 +116,7 @@ async def test_only_on_an_applications_own_loop_replies_are_looked_for(monkeypat
     """A thread that looks would take the interpreter from those who wait for it."""
     dialled = []
     monkeypatch.setattr(
-        connections_module, "ZmqConnection", lambda *_, patience, **__: dialled.append(patience)
+        connections_module, "ZmqConnection", lambda *_, timeouts, **__: dialled.append(timeouts)
     )
     dial = zmq_dial(SystemClock(), busy_poll_us=123)
 

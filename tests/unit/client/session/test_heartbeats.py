@@ -15,7 +15,7 @@ from kourou.client.session.route_table import RouteTable
 from kourou.errors import Code
 from kourou.filtering.tags import parse_tags
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou_rigs.wire_broker import Answer
 
 GROUP = Membership(

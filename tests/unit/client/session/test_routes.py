@@ -8,8 +8,7 @@ import pytest
 
 from kourou.client.session.routes import borrowed_queue_map, queue_map
 from kourou.errors import DecodeError
-from kourou.model.queue import MessageQueue
-from kourou.model.route import BrokerData, QueueData, TopicRoute
+from kourou.model.topic import BrokerData, MessageQueue, QueueData, TopicRoute
 
 
 def route(*rows: tuple[str, int, int, int], members: dict[str, dict[int, str]] | None = None):

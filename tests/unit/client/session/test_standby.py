@@ -9,7 +9,7 @@ import pytest
 
 from kourou import Client
 from kourou.client.session import standby
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from kourou import Client, ClientSettings, ConsumerSettings, sync
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
 from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou_rigs.wire_core import CoreBroker
 

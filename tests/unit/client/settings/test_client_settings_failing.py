@@ -8,7 +8,7 @@ import pytest
 
 from kourou import Client, ConsumerSettings
 from kourou.errors import Code
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.clock import ManualClock
 from kourou_rigs.wire_broker import Answer
 

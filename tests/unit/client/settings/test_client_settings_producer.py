@@ -8,8 +8,8 @@ import pytest
 
 from kourou import Client, ProducerSettings, SendStatus
 from kourou.errors import Code, DiskFull, MessageIllegal
-from kourou.model.sysflag import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
-from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
+from kourou.model.message import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou_rigs.wire_broker import Answer
 
 pytestmark = pytest.mark.both_brokers

@@ -8,8 +8,8 @@ import pytest
 
 from kourou import Client, PullConsumerSettings
 from kourou.errors import BadRequest, UnknownOutcome
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullMessage
 
 pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10

@@ -11,9 +11,9 @@ import pytest
 from kourou import Client, ClientSettings, ConsumerSettings, sync
 from kourou.errors import BadRequest, Code
 from kourou.model.names import RETRY_PREFIX
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 pytestmark = pytest.mark.both_brokers

@@ -12,7 +12,7 @@ from kourou.model.limits import TRACE_MESSAGE_BYTES_MAX
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     ContextCode,
     Published,
     TraceKind,
@@ -92,7 +92,7 @@ async def test_a_handler_leaves_two_records_for_each_message(traced, broker, too
             sent = await mq.send("T", b"hello", keys="k")
             await inbox.full.wait()
     before, after = records(broker)
-    assert isinstance(before, Consuming)
+    assert isinstance(before, ConsumeStarted)
     assert isinstance(after, Consumed)
     assert (before.group, before.message_id, before.keys) == ("g", sent.message_id, "k")
     assert before.request_id == after.request_id
@@ -123,7 +123,7 @@ def test_threads_and_iterations_of_the_blocking_client(traced, broker) -> None:
                 message.ack()
                 break
     kinds = [type(record) for record in records(broker)]
-    assert sorted(kinds, key=lambda kind: kind.__name__) == [Consumed, Consuming, Published]
+    assert sorted(kinds, key=lambda kind: kind.__name__) == [Consumed, ConsumeStarted, Published]
     assert {record.message_id for record in records(broker)} == {sent.message_id}
 
 
@@ -135,7 +135,7 @@ def test_plain_handlers(traced, broker, tools) -> None:
     ):
         mq.send("T", b"hello")
         assert gate._passed.wait(60)
-    assert [type(record) for record in records(broker)] == [Consuming, Consumed]
+    assert [type(record) for record in records(broker)] == [ConsumeStarted, Consumed]
 
 
 async def test_a_topic_of_ones_own_which_is_not_traced_itself(traced, cluster, broker) -> None:

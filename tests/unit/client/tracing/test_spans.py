@@ -15,10 +15,10 @@ from kourou import Client, ClientSettings, ConsumerSettings, Filter, Message
 from kourou.client.tracing.spans import client_tracing
 from kourou.errors import Code, ConfigError, FilterFailed, MessageIllegal
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.sending import SendRecords
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRecords
 from kourou.sync import Client as BlockingClient
 from kourou.telemetry.tracing import current_context
 from kourou.telemetry.tracing_context import context_of, traceparent_of

@@ -15,7 +15,7 @@ from kourou.errors import (
     UnknownOutcome,
 )
 from kourou.model.message import SendResult, SendStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.model.transaction import TransactionState
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.wire.frames import decode_frame, decode_request, encode_reply

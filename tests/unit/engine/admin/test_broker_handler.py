@@ -10,15 +10,15 @@ from kourou.engine.inputs import DiskMeasured, SpaceChanged
 from kourou.engine.sends.recorder import Cause
 from kourou.errors import Code
 from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body
-from kourou.model.group import GroupConfig
 from kourou.model.names import AUTO_CREATE_TOPIC, CONTROL_TOPIC
-from kourou.protocol.bodies.settings_body import decode_setting_views
+from kourou.model.subscription import GroupConfig
+from kourou.protocol.bodies.broker_bodies import decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
+    GetControlEvents,
     UpdateBrokerConfig,
 )
-from kourou.protocol.messages.control import GetControlEvents
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine, header_of

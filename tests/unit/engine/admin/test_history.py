@@ -17,9 +17,9 @@ from kourou.events.control_events import (
     TopicPut,
 )
 from kourou.events.filter_events import FilterEnabled, FilterUploaded
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.history_body import decode_event_views
+from kourou.protocol.bodies.broker_bodies import decode_event_views
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("till")
 

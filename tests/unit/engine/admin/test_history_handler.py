@@ -19,25 +19,30 @@ from kourou.engine.effects import Announce, AskHistory
 from kourou.engine.inputs import HistoryAnswered, SpaceChanged
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import GroupDeleted, Recorded, TopicPut, decode_record_body
-from kourou.model.group import GroupConfig
 from kourou.model.limits import HISTORY_WAIT_MS_MAX
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import encode_group_config, encode_heartbeat
-from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody
-from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
+from kourou.protocol.bodies.config_bodies import encode_group_config
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.messages.broker_admin import (
+    DeleteTopicInBroker,
+    GetHistory,
+    GetStateAt,
+    Undo,
+    UpdateAndCreateTopic,
+    UpdateBrokerConfig,
+)
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
+    HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.history import GetHistory, GetStateAt, Undo
-from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.offsets import (
     InvokeBrokerToResetOffset,
     ResetConsumerClientOffset,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
 from kourou.runtime.settings_registry import SettingSpec

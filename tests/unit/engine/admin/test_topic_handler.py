@@ -4,8 +4,7 @@ import pytest
 
 from kourou.engine.effects import DropTopic
 from kourou.errors import Code
-from kourou.protocol.messages.broker_admin import CleanUnusedTopic
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import CleanUnusedTopic, UpdateAndCreateTopic
 
 
 def test_queues_that_no_table_names_are_dropped(engine, draft, records) -> None:

@@ -22,7 +22,7 @@ from kourou.events.control_events import (
     TopicPut,
     UnknownEvent,
 )
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.runtime import changed_settings as settings
 from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry

@@ -6,13 +6,12 @@ from kourou.engine.delays.delivery import LATENESS_BOUNDS_MS
 from kourou.engine.effects import ConfigChanged, Wake
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, SpaceChanged, StoreFailed
 from kourou.engine.policy import BrokerPolicy
-from kourou.model.delay import DELAY_LEVELS_MS, parse_delay_levels
 from kourou.model.limits import DELIVERIES_MAX
+from kourou.model.message import DELAY_LEVELS_MS, SysFlag, parse_delay_levels
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.model.sysflag import SysFlag
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.offsets import GetAllDelayOffset
-from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.effects import LogWarning
 from kourou.runtime.inputs import Tick
 from kourou_rigs.engine import Engine

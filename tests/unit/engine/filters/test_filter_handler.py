@@ -22,6 +22,7 @@ from kourou.model.limits import (
     FILTER_VERSIONS_MAX,
 )
 from kourou.protocol.bodies.filter_bodies import decode_filter_servers, decode_filters
+from kourou.protocol.messages.broker_admin import Undo, UpdateAndCreateTopic
 from kourou.protocol.messages.filter_server import (
     ChangeFilter,
     GetFilters,
@@ -30,8 +31,6 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServer,
 )
 from kourou.protocol.messages.groups import DeleteSubscriptionGroup
-from kourou.protocol.messages.history import Undo
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou_rigs.engine import Engine, header_of
 
 

@@ -9,6 +9,7 @@ import pytest
 from kourou.engine.effects import Announce
 from kourou.engine.sends.topic_registration import ANNOUNCE_WAIT_MS
 from kourou.errors import Code
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.filter_server import (
     ChangeFilter,
     NotifyFiltersChanged,
@@ -17,7 +18,6 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServer,
     UnregisterFilterServer,
 )
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.runtime.effects import LogWarning
 from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine, header_of

@@ -38,7 +38,6 @@ from kourou.events.filter_events import (
     FilterUploaded,
 )
 from kourou.model.filter import FilterPolicy, FilterState
-from kourou.model.group import GroupConfig
 from kourou.model.limits import (
     FILTER_NAMES_REMEMBERED_MAX,
     FILTER_REASON_LENGTH_MAX,
@@ -49,6 +48,7 @@ from kourou.model.limits import (
     FILTERS_GROUP_MAX,
     FILTERS_MAX,
 )
+from kourou.model.subscription import GroupConfig
 
 G, F = "g", "f"
 

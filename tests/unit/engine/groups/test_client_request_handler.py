@@ -3,15 +3,15 @@
 import pytest
 
 from kourou.errors import Code
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.bodies.status_bodies import (
     ConsumerStatus,
     decode_consumer_status,
     encode_consumer_status,
 )
-from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,

@@ -10,7 +10,7 @@ from kourou.engine.effects import Effect
 from kourou.engine.groups.client_requests import TOKENS, Asking
 from kourou.errors import MessageIllegal, Throttled, TimedOut, UnknownOutcome
 from kourou.model import limits
-from kourou.protocol.messages.membership import GetConsumerRunningInfo
+from kourou.protocol.messages.groups import GetConsumerRunningInfo
 from kourou.runtime.effects import AskClient, LogWarning
 from kourou.runtime.inputs import ClientAnswered
 from kourou.runtime.peer import Peer

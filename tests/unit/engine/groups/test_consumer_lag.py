@@ -5,13 +5,14 @@ import json
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.statistics_bodies import (
     OffsetWrapper,
     decode_broker_consume_stats,
     decode_consume_stats,
     decode_correction_offsets,
     decode_time_spans,
 )
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import (
     GetBrokerConsumeStats,
     GetConsumeStats,
@@ -19,8 +20,7 @@ from kourou.protocol.messages.groups import (
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.offsets import QueryCorrectionOffset, UpdateConsumerOffset
-from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.pulls import PullMessage
 from kourou_rigs.engine import Engine
 
 START_MS = 1_700_000_000_000

@@ -7,14 +7,14 @@ import pytest
 from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.model.subscription import Subscription
-from kourou.protocol.all_bodies import decode_offset_table
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.bodies.statistics_bodies import decode_offset_table
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
+    HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.offsets import (
     CloneGroupOffset,
     GetAllConsumerOffset,

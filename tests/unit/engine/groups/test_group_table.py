@@ -10,7 +10,7 @@ from kourou.engine.groups import group_table as groups
 from kourou.engine.groups.group_table import Groups
 from kourou.errors import BadRequest, Code, GroupNotFound, Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion
 
 

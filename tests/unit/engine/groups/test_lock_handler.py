@@ -7,10 +7,11 @@ import pytest
 from kourou.engine.inputs import SpaceChanged
 from kourou.errors import Code
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     HeartBeat,
+    LockBatchMq,
     NotifyConsumerIdsChanged,
+    UnlockBatchMq,
     UnregisterClient,
 )
 from kourou.runtime.effects import LogWarning

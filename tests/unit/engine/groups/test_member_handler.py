@@ -10,8 +10,7 @@ from kourou.errors import Code
 from kourou.model.subscription import MessageModel, Subscription
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.bodies.lists_body import decode_producer_table
-from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     GetAllProducerInfo,
     GetConsumerConnectionList,
     GetConsumerListByGroup,
@@ -19,8 +18,9 @@ from kourou.protocol.messages.membership import (
     HeartBeat,
     NotifyConsumerIdsChanged,
     UnregisterClient,
+    UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine

@@ -16,8 +16,8 @@ from kourou.events.control_events import (
     decode_event,
     encode_event,
 )
-from kourou.model.group import GroupConfig
 from kourou.model.limits import PROGRESS_EVENT_ENTRIES_MAX
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
 

@@ -7,11 +7,11 @@ from kourou.engine.effects import Append
 from kourou.engine.inputs import Dispatched, Flushed, SpaceChanged
 from kourou.engine.pulls import moved_offsets
 from kourou.errors import Code
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, decode_offset_moved
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.topics import DeleteTopicInBroker
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Tick
 from kourou_rigs.engine import Engine

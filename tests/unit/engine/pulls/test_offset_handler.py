@@ -4,6 +4,7 @@ import pytest
 
 from kourou.engine.inputs import SpaceChanged
 from kourou.errors import Code
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
     GetEarliestMsgStoreTime,
@@ -13,7 +14,6 @@ from kourou.protocol.messages.offsets import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou_rigs.engine import Engine, header_of
 
 START_MS = 1_700_000_000_000

@@ -8,16 +8,15 @@ from kourou.engine.pulls import parked_pulls as holds
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.errors import Code
 from kourou.model.limits import REPAIR_MS
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
     GetMaxOffset,
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.protocol.record.batch import decode_many
-from kourou.protocol.record.message_record import decode_record
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.record.message_record import decode_many, decode_record
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore, header_of

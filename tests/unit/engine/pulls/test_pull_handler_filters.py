@@ -18,15 +18,14 @@ from kourou.protocol.bodies.heartbeat_body import (
 )
 from kourou.protocol.bodies.lists_body import decode_consumer_connection
 from kourou.protocol.messages.filter_server import RegisterFilterServer
-from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     CheckClientConfig,
     GetConsumerConnectionList,
     HeartBeat,
+    UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.record.batch import decode_many
-from kourou.protocol.record.message_record import encode_draft
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.record.message_record import decode_many, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected

@@ -4,13 +4,12 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.subscription import Subscription
-from kourou.protocol.all_bodies import decode_queue_look
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.membership import HeartBeat
-from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
-from kourou.protocol.record.batch import decode_many
-from kourou.protocol.record.hashing import tags_code
-from kourou.protocol.record.message_record import decode_record
+from kourou.protocol.bodies.status_bodies import decode_queue_look
+from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
+from kourou.protocol.record.hashes import tags_code
+from kourou.protocol.record.message_record import decode_many, decode_record
 from kourou_rigs.engine import Engine, header_of
 
 START_MS = 1_700_000_000_000

@@ -4,14 +4,14 @@ import pytest
 
 from kourou.engine.inputs import DiskMeasured
 from kourou.errors import Code
-from kourou.model.delay import DELAY_LEVELS_MS
-from kourou.model.group import GroupConfig
+from kourou.model.message import DELAY_LEVELS_MS
 from kourou.model.names import CONTROL_TOPIC, SCHEDULE_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.all_bodies import encode_group_config
+from kourou.protocol.bodies.config_bodies import encode_group_config
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.record.properties import encode_properties

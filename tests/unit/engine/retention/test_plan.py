@@ -63,7 +63,7 @@ def filled(engine: Engine, draft, records) -> Engine:
 
 def join(engine: Engine, group: str, **offsets: int) -> None:
     from kourou.events.control_events import Cause, GroupPut
-    from kourou.model.group import GroupConfig
+    from kourou.model.subscription import GroupConfig
 
     engine.core.parts.recorder.record([GroupPut(GroupConfig(group))], Cause("t"), 1)
     for queue, offset in offsets.items():

@@ -19,14 +19,14 @@ from kourou.events.control_events import (
     UnreadSpan,
     decode_record_body,
 )
-from kourou.model.group import GroupConfig
 from kourou.model.names import SCHEDULE_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     DeleteExpiredCommitLog,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.effects import LogWarning
 from kourou_rigs.engine import Engine, header_of
 

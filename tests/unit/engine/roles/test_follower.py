@@ -10,10 +10,10 @@ from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code
 from kourou.events.control_events import Cause, LogDeleted, ProgressRecorded, TopicPut
 from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.request import Action
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.effects import LogWarning

@@ -14,12 +14,15 @@ from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRol
 from kourou.errors import Code
 from kourou.events.control_events import Cause, LogDeleted, TopicPut
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.replicas import TransferLeader
-from kourou.protocol.messages.reply import SendReplyMessage
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.groups import (
+    LockBatchMq,
+    UnlockBatchMq,
+    UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.replication import TransferLeader
+from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.runtime.inputs import Received, ReplyTo, Tick
 from kourou.runtime.peer import MEMBERS, Peer
 from kourou_rigs.engine import Engine

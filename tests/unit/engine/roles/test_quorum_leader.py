@@ -14,15 +14,15 @@ from kourou.errors import Code
 from kourou.events.control_events import decode_record_body
 from kourou.events.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
     GetMaxOffset,
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulling import PullFlag, PullMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.messages.replication import Attach
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.quorum import GivenQuorum

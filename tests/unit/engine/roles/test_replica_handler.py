@@ -13,15 +13,15 @@ from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
-from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
-from kourou.protocol.messages.replicas import (
+from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,
     PromoteReplicaResponse,
     TransferLeader,
     TransferLeaderResponse,
 )
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.pair import Pair
 from kourou_rigs.quorum import GivenQuorum

@@ -7,7 +7,8 @@ import pytest
 from kourou.engine.effects import Append, Flush
 from kourou.engine.sends.appends import Appends, LogEnd
 from kourou.errors import DiskFull, MessageIllegal, StoreFaulted, Throttled
-from kourou.protocol.record.message_record import check_record, decode_record, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import check_record, decode_record
 from kourou_rigs.engine import MemoryStore
 
 LANE = ("orders", 0)

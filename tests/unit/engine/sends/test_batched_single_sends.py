@@ -11,8 +11,8 @@ from kourou.engine.inputs import SpaceChanged
 from kourou.engine.sends import batched_single_sends
 from kourou.errors import Code
 from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.record.batch_body import encode_batch
+from kourou.protocol.messages.sends import SendMessage
+from kourou.protocol.record.layout import encode_batch
 from kourou_rigs.engine import Engine, header_of
 
 Made = tuple[SendMessage, bytes]

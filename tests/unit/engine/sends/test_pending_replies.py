@@ -5,7 +5,7 @@ import pytest
 from kourou.engine.effects import Append
 from kourou.engine.inputs import Announced, StoreFailed
 from kourou.errors import Code
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.runtime.effects import Reply
 from kourou_rigs.engine import Engine
 

@@ -18,9 +18,9 @@ from kourou.events.control_events import (
     TopicPut,
     decode_record_body,
 )
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou_rigs.engine import Engine
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")

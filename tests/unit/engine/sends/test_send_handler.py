@@ -9,7 +9,7 @@ from kourou.engine.inputs import Announced, SpaceChanged, StoreFailed
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.record.message_record import decode_record
 from kourou_rigs.engine import Engine, header_of
 

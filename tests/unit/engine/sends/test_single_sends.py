@@ -5,10 +5,10 @@ import pytest
 from kourou.engine.sends.recorder import Cause
 from kourou.errors import Code
 from kourou.events.control_events import TopicPut
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SysFlag
 from kourou.model.topic import TopicConfig
-from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.record.batch_body import encode_batch
+from kourou.protocol.messages.sends import SendMessage
+from kourou.protocol.record.layout import encode_batch
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import check_record, decode_record
 from kourou_rigs.engine import Engine, header_of

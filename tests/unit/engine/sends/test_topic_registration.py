@@ -7,7 +7,7 @@ import pytest
 from kourou.engine.inputs import Announced, StoreFailed
 from kourou.engine.sends.topic_registration import ANNOUNCE_WAIT_MS
 from kourou.errors import Code
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine
 

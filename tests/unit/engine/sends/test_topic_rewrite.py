@@ -4,10 +4,10 @@ import pytest
 
 from kourou.engine.sends.topic_rewrite import delay_level, is_transactional
 from kourou.errors import Code, MessageIllegal
+from kourou.model.message import SysFlag
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.model.sysflag import SysFlag
-from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.record.batch_body import encode_batch
+from kourou.protocol.messages.sends import SendMessage
+from kourou.protocol.record.layout import encode_batch
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.record.properties import encode_properties

@@ -12,18 +12,19 @@ from kourou.engine.admin.history import tell_state
 from kourou.engine.control import decode_state, encode_state
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
-from kourou.model.batch import BatchMark
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
-from kourou.protocol.bodies.batch_bodies import decode_decision, encode_attempts, encode_decision
-from kourou.protocol.messages.batches import (
+from kourou.model.transaction import BatchMark
+from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
+from kourou.protocol.messages.sends import SendRecords, Target
+from kourou.protocol.messages.transactions import (
     AbortBatch,
     DecideBatch,
     GetBatchState,
     PrepareBatch,
     ResolveBatch,
 )
-from kourou.protocol.messages.sending import SendRecords, Target
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.transacting import end, ops, started_again, transacting, visible

@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from kourou.engine.transactions import batch_log
 from kourou.errors import Code
 from kourou.events.control_events import TopicPut
-from kourou.model.batch import BatchMark
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.batch_bodies import encode_attempts, encode_decision
-from kourou.protocol.messages.batches import AbortBatch, DecideBatch, PrepareBatch, ResolveBatch
-from kourou.protocol.messages.sending import SendRecords, Target
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.model.transaction import BatchMark
+from kourou.protocol.bodies.broker_bodies import encode_attempts, encode_decision
+from kourou.protocol.messages.sends import SendRecords, Target
+from kourou.protocol.messages.transactions import (
+    AbortBatch,
+    DecideBatch,
+    PrepareBatch,
+    ResolveBatch,
+)
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.transacting import record, started_again, transacting, visible

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from kourou.engine.transactions.half_batches import StoredHalves, halves_of
 from kourou.engine.transactions.half_messages import committed, half_of, read_half
-from kourou.model.batch import BatchMark
-from kourou.protocol.record.batch import check_drafts
-from kourou.protocol.record.columns import scan
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
+from kourou.model.transaction import BatchMark
+from kourou.protocol.record.columns import check_drafts, scan
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 V4, V6 = encode_host(("10.1.2.3", 9)), encode_host(("fd00::1", 9))

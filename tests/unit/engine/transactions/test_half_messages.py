@@ -16,13 +16,8 @@ from kourou.engine.transactions.half_messages import (
     still_immune,
 )
 from kourou.errors import Corrupt
-from kourou.protocol.record.message_record import (
-    check_record,
-    decode_record,
-    encode_draft,
-    encode_host,
-    stamp,
-)
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import check_record, decode_record, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 V4 = encode_host(("10.0.0.1", 1))

@@ -7,7 +7,8 @@ from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK, read_half
 from kourou.engine.transactions.half_recovery import open_halves
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine
 from kourou_rigs.transacting import half, resolved, transacting

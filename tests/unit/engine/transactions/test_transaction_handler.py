@@ -8,12 +8,13 @@ from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
+from kourou.model.message import SysFlag
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from kourou.model.sysflag import SysFlag
-from kourou.protocol.messages.sending import SendMessage, SendRecords, Target
+from kourou.protocol.messages.sends import SendMessage, SendRecords, Target
 from kourou.protocol.messages.transactions import ResumeCheckHalfMessage
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import decode_offset_id, encode_offset_id
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, MemoryStore, header_of
 from kourou_rigs.transacting import (

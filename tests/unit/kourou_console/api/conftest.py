@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kourou.errors import Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_rigs.console import ConsoleHere
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster
 from kourou_rigs.console import ConsoleHere
 

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou_console.api.cluster import every_member, members_of
 
 

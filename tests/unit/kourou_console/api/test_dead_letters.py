@@ -10,7 +10,7 @@ import pytest
 
 from kourou.client.admin.dead_letters import DeadLetters
 from kourou.errors import Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console import letter_locks, redrives
 from kourou_console.letters import Selection

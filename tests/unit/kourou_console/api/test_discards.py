@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kourou.model.names import dlq_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import unique_name
 from kourou_console.api import discards
 

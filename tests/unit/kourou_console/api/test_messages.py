@@ -8,8 +8,8 @@ import pytest
 
 from kourou import ConsumerSettings, ProducerSettings
 from kourou.errors import Unavailable
-from kourou.model.queue import MessageQueue
-from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import messages
 from kourou_rigs.console import ConsoleHere

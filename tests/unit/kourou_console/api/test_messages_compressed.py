@@ -9,7 +9,7 @@ import pytest
 
 from kourou import ProducerSettings, TransactionState
 from kourou.client.admin.reading import Reading
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record import compression
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.message_bodies import PIECE_BYTES

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import OffsetWrapper
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 from kourou.testing.cluster import unique_name
 from kourou_console.api.lag import lag_messages
 from kourou_console.sampler import Sampler

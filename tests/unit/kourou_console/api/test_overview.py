@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kourou.errors import Unavailable
-from kourou.protocol.all_bodies import BrokerConsumeStats
+from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats
 from kourou_console.sampler import Sampler
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 
 def test_units_from_an_offset_on(suite) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kourou.model.names import dlq_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kourou.model.limits import RECEIVE_BYTES_MAX
-from kourou.model.sysflag import SysFlag
+from kourou.model.message import SysFlag
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway

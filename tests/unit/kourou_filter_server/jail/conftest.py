@@ -11,7 +11,7 @@ from pathlib import Path
 import lz4.frame
 import pytest
 
-from kourou.filtering.python_modules import MODULES
+from kourou.filtering.python_rules import MODULES
 from kourou_filter_server.jail import scope
 
 

@@ -8,7 +8,7 @@ import zstandard
 
 from kourou.errors import Corrupt
 from kourou.model import limits
-from kourou.model.sysflag import Compression
+from kourou.model.message import Compression
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.compression import decompress as outside
 from kourou_filter_server.jail import body

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from kourou.filtering.python_modules import MODULES
-from kourou.filtering.python_rules import FORBIDDEN_NAMES
+from kourou.filtering.python_rules import FORBIDDEN_NAMES, MODULES
 from kourou_filter_server.jail import scope
 
 pytestmark = pytest.mark.usefixtures("prepared")

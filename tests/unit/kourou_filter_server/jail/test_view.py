@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from kourou.errors import KourouError
 from kourou.model import limits
 from kourou.protocol.record import layout as record_layout
-from kourou.protocol.record.batch import scan
+from kourou.protocol.record.columns import scan
 from kourou.protocol.record.compression import compress
-from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host, stamp
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import decode_record, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 from kourou_filter_server.jail import view
 from kourou_filter_server.jail.view import BadRecord, MessageView, next_record

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.producer.drafts import Place
-from kourou.model.batch import BatchMark
+from kourou.model.transaction import BatchMark
 from kourou_spark_etl.sink import draft_columns
 from kourou_spark_etl.sink.columns import rows_of
 from kourou_spark_etl.sink.draft_columns import drafts_of, topics_of

@@ -19,11 +19,12 @@ from pyspark.sql.types import (
 
 from kourou.client.consumer.received import decode_pull
 from kourou.errors import BadRequest, Corrupt
-from kourou.model.queue import MessageQueue
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
-from kourou.protocol.record.batch import scan
+from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.topic import MessageQueue
+from kourou.protocol.record.columns import scan
 from kourou.protocol.record.compression import compress
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou_rigs.rows import row_of
 from kourou_spark_etl.source.arrow_rows import ArrowRows
 from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL, arrow_schema, wanted_columns

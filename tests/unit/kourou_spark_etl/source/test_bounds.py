@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from kourou.errors import BadRequest, TopicNotFound
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.bounds import offsets_at, subscribed
 from kourou_spark_etl.source.offsets import Offsets, Span
 from kourou_spark_etl.source.options import AtTime, AtTimes, Edge, ReadOptions

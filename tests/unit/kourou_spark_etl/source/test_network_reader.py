@@ -13,12 +13,11 @@ from kourou.client.filters.python_filter import Filter
 from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
 from kourou.errors import Code, Corrupt, FilterFailed, Rejected, TimedOut, Unavailable
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
-from kourou.model.message import PullStatus
+from kourou.model.message import Compression, PullStatus
 from kourou.model.names import is_system_topic
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
-from kourou.model.sysflag import Compression
-from kourou.protocol.messages.pulling import PullMessage
+from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 from kourou_rigs.rows import row_of

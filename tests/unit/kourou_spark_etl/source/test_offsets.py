@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import Offsets, Span, next_end, shared_out
 
 A = [MessageQueue("orders", "broker-a", number) for number in range(12)]

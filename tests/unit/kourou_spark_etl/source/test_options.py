@@ -9,7 +9,7 @@ import pytest
 from kourou.client.filters.expressions import Sql
 from kourou.client.filters.python_filter import Filter
 from kourou.errors import BadRequest
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import Offsets
 from kourou_spark_etl.source.options import (
     NAMES,

@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.planning import QueueRange, planned
 
 A = [MessageQueue("orders", "broker-a", number) for number in range(4)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.progress import offsets_in
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kourou.protocol.record.batch import RecordColumns, scan
-from kourou.protocol.record.message_record import encode_draft, encode_host
+from kourou.protocol.record.columns import RecordColumns, scan
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import find_property
 from kourou_spark_etl.source.property_columns import PropertyTexts, gathered
 

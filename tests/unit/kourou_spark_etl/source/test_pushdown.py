@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import Offsets, Span
 from kourou_spark_etl.source.pushdown import Narrowed
 

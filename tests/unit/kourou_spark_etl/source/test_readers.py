@@ -13,7 +13,7 @@ from pyspark.sql.datasource import EqualTo, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from kourou.errors import TopicNotFound, Unavailable
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 from kourou_spark_etl.source.data_loss import DataLoss

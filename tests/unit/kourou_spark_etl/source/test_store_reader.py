@@ -11,7 +11,7 @@ import pytest
 
 from kourou.client.consumer.received import decode_pull
 from kourou.errors import Corrupt, TopicNotFound
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_record import decode_record
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk

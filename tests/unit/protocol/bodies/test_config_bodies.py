@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies.config_bodies import (
     decode_consumer_offsets,

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeType, MessageModel, Subscription
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     LockBatch,
     ProducerConnection,
@@ -29,7 +29,7 @@ from kourou.protocol.bodies.lists_body import (
 )
 
 QUEUES = (MessageQueue("T", "b", 0), MessageQueue("T", "b", 3))
-CONNECTIONS = [Connection("c", "10.0.0.1:5", "GO", 317)]
+CONNECTIONS = [ClientConnection("c", "10.0.0.1:5", "GO", 317)]
 
 
 def test_names():
@@ -60,7 +60,9 @@ def test_producer_connections():
     value = ProducerConnection(CONNECTIONS)
     assert decode_producer_connection(encode_producer_connection(value)) == value
     unnamed = b'{"connectionSet":[{"clientAddr":"a","clientId":"c","language":null}]}'
-    assert decode_producer_connection(unnamed).connections == [Connection("c", "a", "OTHER", 0)]
+    assert decode_producer_connection(unnamed).connections == [
+        ClientConnection("c", "a", "OTHER", 0)
+    ]
 
 
 def test_producer_tables():

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.model.route import BrokerData, QueueData, TopicRoute
+from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.bodies.route_bodies import (
     ClusterInfo,
     decode_cluster_info,

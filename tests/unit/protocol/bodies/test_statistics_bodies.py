@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import (
     BrokerConsumeStats,
     BrokerStats,

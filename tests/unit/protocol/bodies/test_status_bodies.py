@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import (
     ConsumerRunningInfo,
     ConsumerStatus,

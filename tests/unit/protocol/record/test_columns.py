@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
 from kourou.protocol.record.columns import ScanStop, columns, scan, sliding
-from kourou.protocol.record.layout import Parts, parts_of
-from kourou.protocol.record.message_record import encode_blank, encode_draft, encode_host, stamp
+from kourou.protocol.record.layout import Parts, encode_host, parts_of
+from kourou.protocol.record.message_record import encode_blank, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 HOSTS = [encode_host(("10.0.0.1", 10911)), encode_host(("2001:db8::1", 10911))]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
-from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.record.compression import compress, decompress, pieces, size_limit
 
 KINDS = list(Compression)
@@ -43,10 +43,10 @@ def test_a_zstandard_stream_without_its_size() -> None:
     assert decompress(flag(2), streamed(b"abc" * 9000)) == b"abc" * 9000
 
 
-def summed(body: bytes, *, told: bool) -> bytes:
+def summed(body: bytes, *, declared: bool) -> bytes:
     """Zstandard with a checksum behind the data."""
-    squeezer = zstandard.ZstdCompressor(write_checksum=True, write_content_size=told)
-    if told:
+    squeezer = zstandard.ZstdCompressor(write_checksum=True, write_content_size=declared)
+    if declared:
         return squeezer.compress(body)
     stream = squeezer.compressobj()
     return stream.compress(body) + stream.flush()
@@ -57,8 +57,8 @@ FORMS = [
     (Compression.LZ4, lz4.frame.compress(bytes(range(256)) * 20)),
     (Compression.ZSTD, zstandard.compress(bytes(range(256)) * 20)),
     (Compression.ZSTD, streamed(bytes(range(256)) * 20)),
-    (Compression.ZSTD, summed(bytes(range(256)) * 20, told=True)),
-    (Compression.ZSTD, summed(bytes(range(256)) * 20, told=False)),
+    (Compression.ZSTD, summed(bytes(range(256)) * 20, declared=True)),
+    (Compression.ZSTD, summed(bytes(range(256)) * 20, declared=False)),
 ]
 
 
@@ -70,10 +70,10 @@ def test_a_cut_form_is_corrupt(kind: Compression, form: bytes) -> None:
             decompress(flag(kind), form[:length])
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_frame_of_zstandard_is_cut_if_its_checksum_is(told: bool) -> None:
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_frame_of_zstandard_is_cut_if_its_checksum_is(declared: bool) -> None:
     for body in (b"", b"abc" * 100):
-        form = summed(body, told=told)
+        form = summed(body, declared=declared)
         assert decompress(flag(2), form) == body
         for missing in (1, 4):
             with pytest.raises(Corrupt):

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from kourou.errors import Corrupt, DecodeError, KourouError, MessageIllegal
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.protocol.record.compression import compress
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import (
-    Blank,
+    BlankRecord,
     CheckedRecord,
     check_record,
     decode_many,
     decode_record,
     encode_blank,
     encode_draft,
-    encode_host,
     record_size,
     stamp,
 )
@@ -198,8 +198,8 @@ def test_an_ipv6_broker_cannot_stamp_a_draft_made_for_ipv4() -> None:
 
 def test_a_filler() -> None:
     assert encode_blank(512).hex() == "00000200cbd43194"
-    assert check_record(encode_blank(8) + b"x", 0, 9, 0) == Blank(8)
-    assert check_record(encode_blank(512) + bytes(504), 0, 512, None) == Blank(512)
+    assert check_record(encode_blank(8) + b"x", 0, 9, 0) == BlankRecord(8)
+    assert check_record(encode_blank(512) + bytes(504), 0, 512, None) == BlankRecord(512)
     with pytest.raises(Corrupt, match="size: a filler of 512"):
         check_record(encode_blank(512), 0, 8, None)
     with pytest.raises(Corrupt, match="size: a filler of 7"):

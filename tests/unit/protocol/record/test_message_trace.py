@@ -6,7 +6,7 @@ import pytest
 
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     ContextCode,
     Published,
     TraceKind,
@@ -47,7 +47,7 @@ PUBLISHED = Published(
     offset_message_id="7F000001000063F900000000000B0442",
     success=True,
 )
-CONSUMING = Consuming(1795268222949, "", "interoptap-trace", ASKED, SENT, 0, "a-key")
+CONSUMING = ConsumeStarted(1795268222949, "", "interoptap-trace", ASKED, SENT, 0, "a-key")
 CONSUMED = Consumed(
     ASKED, SENT, 0, True, "a-key", ContextCode.SUCCESS, 1795268222949, "interoptap-trace"
 )
@@ -122,14 +122,14 @@ def test_rubbish_is_passed_over(body: bytes) -> None:
 
 
 def test_separators_in_a_field_do_not_break_the_record() -> None:
-    odd = Consuming(1, "r", "g", "q", "m", 0, "a\x01b\x02c")
+    odd = ConsumeStarted(1, "r", "g", "q", "m", 0, "a\x01b\x02c")
     (read,) = decode_trace(encode_record(odd).encode())
-    assert read == Consuming(1, "r", "g", "q", "m", 0, "a b c")
+    assert read == ConsumeStarted(1, "r", "g", "q", "m", 0, "a b c")
 
 
 def test_what_a_record_is_found_by() -> None:
     assert list(keys_of(PUBLISHED)) == [SENT, "a-key"]
-    assert list(keys_of(Consuming(1, "", "g", "q", "m", 0, "a b"))) == ["m", "a", "b"]
+    assert list(keys_of(ConsumeStarted(1, "", "g", "q", "m", 0, "a b"))) == ["m", "a", "b"]
 
 
 def test_what_is_missing_is_null_as_in_java() -> None:

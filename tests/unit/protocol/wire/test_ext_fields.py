@@ -6,13 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest, Code, DecodeError
-from kourou.protocol.messages.membership import UnregisterClient
+from kourou.protocol.messages.groups import UnregisterClient
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.protocol.messages.queries import QueryMessage
-from kourou.protocol.messages.reply import SendReplyMessage
-from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
+from kourou.protocol.messages.pulls import PullMessage, PullResponse, QueryMessage
+from kourou.protocol.messages.sends import (
+    SendMessage,
+    SendRefusal,
+    SendReplyMessage,
+    SendResponse,
+)
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import (
     decode_ext_fields,
@@ -40,9 +43,9 @@ SEND = SendMessage(
 
 
 @pytest.mark.parametrize("code", [310, 320])
-def test_the_letters_of_v2_are_the_fields_of_a_send(code):
+def test_the_short_names_of_v2_are_the_fields_of_a_send(code):
     assert decode_ext_fields(code, LETTERS) == SEND
-    assert encode_ext_fields(SEND, letters=True) == LETTERS
+    assert encode_ext_fields(SEND, short_names=True) == LETTERS
 
 
 def test_the_same_fields_spelled_out_are_the_same_send():
@@ -55,7 +58,7 @@ def test_the_same_fields_spelled_out_are_the_same_send():
 def test_replies_have_the_fields_of_sends():
     reply = decode_ext_fields(325, LETTERS)
     assert type(reply) is SendReplyMessage
-    assert encode_ext_fields(reply, letters=True) == LETTERS
+    assert encode_ext_fields(reply, short_names=True) == LETTERS
 
 
 @pytest.mark.parametrize(
@@ -227,13 +230,13 @@ def test_every_spelling_in_and_one_spelling_out(code, data):
         else:
             values[field.name] = data.draw(st.text(min_size=1))
     request = header(**values)
-    letters = REQUESTS[code].letters
-    plain = encode_ext_fields(request, letters=letters)
+    short_names = REQUESTS[code].short_names
+    plain = encode_ext_fields(request, short_names=short_names)
     names = dict(zip(encode_ext_fields(request), plain, strict=True))
     given_names = {f.name: names[f.encode_name] for f in msgspec.structs.fields(header)
                    if f.name in values}  # fmt: skip
     fields = {given_names[name]: spelled(value, data.draw) for name, value in values.items()}
-    assert encode_ext_fields(decode_ext_fields(code, fields), letters=letters) == plain
+    assert encode_ext_fields(decode_ext_fields(code, fields), short_names=short_names) == plain
 
 
 @given(
@@ -245,6 +248,6 @@ def test_any_fields_are_a_request_or_an_error_of_ours(code, fields):
         request = decode_ext_fields(code, fields)
     except BadRequest:
         return
-    letters = REQUESTS[code].letters
-    again = decode_ext_fields(code, encode_ext_fields(request, letters=letters))
+    short_names = REQUESTS[code].short_names
+    again = decode_ext_fields(code, encode_ext_fields(request, short_names=short_names))
     assert again == request

@@ -17,11 +17,11 @@ from kourou.model.limits import (
     REPLY_HEADER_SIZE_BYTES_MAX,
     SEND_HEADER_SIZE_BYTES_MAX,
 )
-from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.protocol.messages.sending import (
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
+from kourou.protocol.messages.sends import (
     SendRecords,
     SendRecordsResponse,
     SendRefusal,
@@ -32,7 +32,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import (
     NO_TRACE,
     PREFIX_BYTES,
-    Kind,
+    FrameKind,
     decode_frame,
     decode_reply,
     decode_request,
@@ -73,9 +73,9 @@ def test_the_bytes_of_a_reply_are_these():
 
 
 def test_a_request_comes_back_with_everything_around_it():
-    head = encode_request(PULL, correlation=9, deadline_ms=1500, trace=TRACE, kind=Kind.ONEWAY)
+    head = encode_request(PULL, correlation=9, deadline_ms=1500, trace=TRACE, kind=FrameKind.ONEWAY)
     frame = decode_frame([head, b"one", memoryview(b"two")])
-    assert (frame.kind, frame.code, frame.correlation) == (Kind.ONEWAY, 11, 9)
+    assert (frame.kind, frame.code, frame.correlation) == (FrameKind.ONEWAY, 11, 9)
     assert (frame.deadline_ms, frame.trace) == (1500, TRACE)
     assert [bytes(part) for part in frame.body] == [b"one", b"two"]
     assert decode_request(frame) == PULL
@@ -180,7 +180,7 @@ def test_a_wrong_field_is_a_bad_request_that_names_it(fields, named):
     assert "GET_MAX_OFFSET" in str(caught.value)
 
 
-def test_an_unknown_code_is_told_as_such():
+def test_an_unknown_code_is_reported_as_such():
     with pytest.raises(BadRequest, match="777") as caught:
         decode_request(decode_frame([raw(777, b"\x80")]))
     assert caught.value.wire_code == Code.REQUEST_CODE_NOT_SUPPORTED
@@ -205,7 +205,7 @@ def test_an_unknown_code_is_told_as_such():
 )
 def test_what_is_no_frame_is_a_decode_error(parts, text):
     if text is None:
-        assert decode_frame(parts).kind is Kind.REPLY
+        assert decode_frame(parts).kind is FrameKind.REPLY
         return
     with pytest.raises(DecodeError, match=text):
         decode_frame(parts)

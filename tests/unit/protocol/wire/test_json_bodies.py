@@ -6,7 +6,7 @@ import pytest
 
 from kourou.errors import Code, DecodeError
 from kourou.model.limits import LENIENT_REPLY_BYTES_MAX, LENIENT_REQUEST_BYTES_MAX
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.protocol.wire.json_bodies import (
     Shape,
     choice,

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.store.config.config_files import FILTERS, GROUPS, OFFSETS, OURS, TOPICS, ConfigFiles
 from kourou.store.config.config_json import GroupTable, TopicTable, encode_offsets
@@ -62,7 +62,7 @@ def test_what_stands_there_already_is_not_written_again():
 
 
 @pytest.mark.parametrize("damage", [b"", b"  \n", b'{"offsetTable":{"a":', b"\0" * 40])
-def test_an_unreadable_file_is_replaced_by_its_copy_and_that_is_told(damage):
+def test_an_unreadable_file_is_replaced_by_its_copy_and_that_is_logged(damage):
     disk = new_disk()
     files = ConfigFiles(disk, PATHS)
     files.save_offsets(progress(1))
@@ -109,20 +109,20 @@ def test_damaged_bytes_do_not_push_out_the_last_whole_copy():
 def test_what_somebody_else_wrote_is_noticed():
     disk = new_disk()
     files = ConfigFiles(disk, PATHS)
-    assert files.foreign_changes() == []
+    assert files.external_changes() == []
     files.save_offsets(progress(1))
     files.save_groups(GroupTable())
-    assert files.foreign_changes() == []
-    assert ConfigFiles(disk, PATHS).foreign_changes() == []
+    assert files.external_changes() == []
+    assert ConfigFiles(disk, PATHS).external_changes() == []
     write(disk, OFFSETS, encode_offsets(progress(9)))
     write(disk, TOPICS, b"{}")
     disk.unlink(PATHS.config / GROUPS)
     write(disk, FILTERS, b"{}")  # never ours
     again = ConfigFiles(disk, PATHS)
-    assert again.foreign_changes() == [TOPICS, GROUPS, OFFSETS]
+    assert again.external_changes() == [TOPICS, GROUPS, OFFSETS]
     again.acknowledge([TOPICS, GROUPS, OFFSETS])
-    assert again.foreign_changes() == []
-    assert ConfigFiles(disk, PATHS).foreign_changes() == []
+    assert again.external_changes() == []
+    assert ConfigFiles(disk, PATHS).external_changes() == []
     assert again.consumer_filters() == b"{}"
 
 
@@ -130,9 +130,9 @@ def test_without_known_hashes_everything_is_foreign():
     disk = new_disk()
     ConfigFiles(disk, PATHS).save_offsets(progress(1))
     disk.overwrite(PATHS.kourou / "config_hashes.json", b"#", 0)
-    assert ConfigFiles(disk, PATHS).foreign_changes() == [OFFSETS]
+    assert ConfigFiles(disk, PATHS).external_changes() == [OFFSETS]
     disk.unlink(PATHS.kourou / "config_hashes.json")
-    assert ConfigFiles(disk, PATHS).foreign_changes() == [OFFSETS]
+    assert ConfigFiles(disk, PATHS).external_changes() == [OFFSETS]
 
 
 def test_a_full_disk_leaves_the_old_table():
@@ -169,4 +169,4 @@ def test_a_power_loss_at_any_sync_leaves_a_whole_table_that_is_ours(rounds):
         else:
             assert loaded.value in (progress(written), progress(written + 1)), seed
             assert loaded.note == "", seed
-            assert after.foreign_changes() == [], seed
+            assert after.external_changes() == [], seed

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import DecodeError
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.store.config.config_json import (
     GroupTable,

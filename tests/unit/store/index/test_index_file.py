@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.store.index import index_file
-from kourou.store.index.index_file import IndexFile
-from kourou.store.index.index_layout import IndexHeader, file_size
+from kourou.store.index.index_file import IndexFile, IndexHeader, file_size
 from kourou.store.open_files import OpenFiles, PooledFile
 from kourou.testing.disk import SimDisk
 

@@ -8,8 +8,7 @@ import pytest
 
 from kourou.errors import ConfigError, StoreFaulted
 from kourou.store.index import key_index
-from kourou.store.index.index_file import IndexFile
-from kourou.store.index.index_layout import IndexHeader, file_size
+from kourou.store.index.index_file import IndexFile, IndexHeader, file_size
 from kourou.store.index.key_index import IndexState, KeyIndex, index_file_name
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk

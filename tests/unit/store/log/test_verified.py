@@ -6,9 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
-from kourou.protocol.record.batch import columns
-from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
-from kourou.store.log.verified import Wanted, check_stored, properties_are_sound, sound, verify
+from kourou.protocol.record.columns import columns
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft, stamp
+from kourou.store.log.verified import (
+    ExpectedRecords,
+    check_stored,
+    properties_are_sound,
+    sound,
+    verify,
+)
 
 V4 = encode_host(("10.0.0.1", 10911))
 V6 = encode_host(("fe80::1", 10911))
@@ -49,13 +56,13 @@ class Batch:
     def good(self, topic: bytes | None = b"TopicA", **parts: slice) -> list[bool]:
         """What both checks say, which must be the same."""
         offsets = np.arange(100, 100 + COUNT)
-        wanted = Wanted(topic, 3, offsets)
+        wanted = ExpectedRecords(topic, 3, offsets)
         view = memoryview(bytes(self.data))
         many = verify(view, self.starts, self.sizes, BASE, wanted).tolist()
         single = []
         for index in range(COUNT):
             one = slice(index, index + 1)
-            part = Wanted(topic, 3, offsets[one])
+            part = ExpectedRecords(topic, 3, offsets[one])
             single += verify(view, self.starts[one], self.sizes[one], BASE, part).tolist()
         assert many == single
         return many
@@ -99,7 +106,7 @@ def test_every_bit_of_a_record_is_protected() -> None:
         for bit in (1, 16, 128):
             batch.data[at] ^= bit
             view = memoryview(bytes(batch.data))
-            wanted = Wanted(b"TopicA", 3, np.arange(100, 100 + COUNT))
+            wanted = ExpectedRecords(b"TopicA", 3, np.arange(100, 100 + COUNT))
             good = verify(view, batch.starts, batch.sizes, BASE, wanted).tolist()
             assert good == all_but(7), (at - start, bit)
             batch.data[at] ^= bit
@@ -172,5 +179,5 @@ def test_whatever_the_bytes_are_nothing_else_is_raised(data: bytes) -> None:
     with pytest.raises(Corrupt):
         check_stored(memoryview(padded), 0, len(padded), 0)
     starts = np.zeros(5, np.int64)
-    wanted = Wanted(b"TopicA", 0, starts)
+    wanted = ExpectedRecords(b"TopicA", 0, starts)
     assert not verify(memoryview(padded), starts, starts + len(padded), 0, wanted).any()

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from kourou.errors import DiskFull, StoreFaulted
-from kourou.protocol.record.batch import RecordColumns, scan
-from kourou.protocol.record.hashing import tags_code
+from kourou.protocol.record.columns import RecordColumns, scan
+from kourou.protocol.record.hashes import tags_code
 from kourou.store.index.key_index import IndexState, KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.queues import dispatch as dispatch_module
@@ -38,7 +38,7 @@ class Projections:
         return {str(path): self.disk.read(path) for path in self.disk.files()}
 
     def find(self, topic: str, key: str) -> list[int]:
-        from kourou.protocol.record.hashing import index_hash
+        from kourou.protocol.record.hashes import index_hash
 
         return list(self.index.find(index_hash(f"{topic}#{key}"), begin_ms=0, end_ms=2**62))
 
@@ -104,13 +104,13 @@ def test_units_and_entries_of_a_batch():
     assert made.dispatcher.end == run.end
 
 
-def test_the_queues_that_grew_are_told():
+def test_the_queues_that_advanced_are_reported():
     run = RecordRun()
     for number in range(20):
         run.add("TopicA", number % 2, tag="x" if number % 4 < 2 else "y")
     made = Projections()
-    grown = made.dispatcher.dispatch(run.columns(0, 12))
-    assert [(g.topic, g.queue_id, g.first_offset, g.max_offset) for g in grown] == [
+    advanced = made.dispatcher.dispatch(run.columns(0, 12))
+    assert [(g.topic, g.queue_id, g.first_offset, g.max_offset) for g in advanced] == [
         ("TopicA", 0, 0, 6),
         ("TopicA", 1, 0, 6),
     ]
@@ -261,8 +261,8 @@ def test_a_batch_may_overlap_what_is_there():
         run.add("TopicA", number % 2, unique_key=f"k{number}")
     made = Projections()
     made.dispatcher.dispatch(run.columns(0, 17))
-    grown = made.dispatcher.dispatch(run.columns(5, 30))
-    assert [(g.first_offset, g.max_offset) for g in grown] == [(8, 15), (9, 15)]
+    advanced = made.dispatcher.dispatch(run.columns(5, 30))
+    assert [(g.first_offset, g.max_offset) for g in advanced] == [(8, 15), (9, 15)]
     made.dispatcher.dispatch(run.columns(0, 40))
     wanted = Projections()
     wanted.dispatcher.dispatch(run.columns())
@@ -391,7 +391,7 @@ def test_without_an_index_only_queues_are_written():
     made.dispatcher.catch_up_index(run.columns(), run.end)
 
 
-def test_a_failed_flush_is_told():
+def test_a_failed_flush_is_reported():
     made = Projections()
     made.dispatcher.dispatch(mixed_run(5).columns())
     made.disk.fail_sync(1)

@@ -131,7 +131,7 @@ def test_a_file_that_shrank_is_corrupt_not_a_crash(tmp_path):
         array.read(0, 9)
 
 
-def test_fillers_are_told_by_their_size():
+def test_fillers_are_recognized_by_their_size():
     units = np.frombuffer(fillers(3), UNIT)
     assert (units["size"] == FILLER_SIZE).all()
     assert not units["position"].any()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.protocol.record.hashing import index_hash
+from kourou.protocol.record.hashes import index_hash
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
@@ -46,7 +46,7 @@ def damage(disk: SimDisk, position: int, data: bytes) -> None:
     disk.overwrite(PATHS.segment(position - position % SIZE), data, position % SIZE)
 
 
-def foreign(disk: SimDisk, *, abort: bool = False) -> None:
+def external_writes(disk: SimDisk, *, abort: bool = False) -> None:
     disk.remove_tree(PATHS.kourou)
     if abort:
         disk.open(PATHS.abort, create_size=0)
@@ -58,7 +58,7 @@ def test_a_store_without_our_files_is_walked_in_its_last_three_segments() -> Non
     disk = SimDisk()
     written = fill(disk, 60)
     before = contents(disk, PATHS.commit_log, *PROJECTIONS)
-    foreign(disk)
+    external_writes(disk)
     store = Store.open(SETTINGS, disk)
     assert store.report.way == "after RocketMQ"
     assert store.report.walked_from == written[-1].end // SIZE * SIZE - 2 * SIZE
@@ -71,7 +71,7 @@ def test_after_a_crash_of_somebody_else_everything_is_made_again() -> None:
     disk = SimDisk()
     written = fill(disk, 60)
     before = contents(disk, *PROJECTIONS)
-    foreign(disk, abort=True)
+    external_writes(disk, abort=True)
     path = PATHS.queue("TopicA", 0) / ("0" * 20)
     disk.overwrite(path, b"\x77" * 40, 0)
     store = Store.open(SETTINGS, disk)
@@ -92,12 +92,12 @@ def test_records_that_somebody_else_appended_are_taken_over() -> None:
     disk.overwrite(PATHS.recovery_point, point, 0)  # they know nothing of our files
     again = Store.open(SETTINGS, disk)
     assert again.report.way == "after RocketMQ"
-    assert again.report.foreign.startswith("3 records lie behind the end at")
+    assert again.report.external_writes.startswith("3 records lie behind the end at")
     assert again.report.walked_from == new[-1].end // SIZE * SIZE - 2 * SIZE
     assert readable(again) == [item.record for item in [*written, *new]]
     assert again.queue_range("TopicA", 1) == (0, 23)
     again.close()
-    assert Store.open(SETTINGS, disk).report.foreign == ""
+    assert Store.open(SETTINGS, disk).report.external_writes == ""
 
 
 @pytest.mark.parametrize("by_other", [True, False])
@@ -118,7 +118,7 @@ def test_a_log_that_somebody_else_cut_is_as_long_as_they_left_it(by_other: bool)
     disk.overwrite(PATHS.checkpoint, (1_800_000_000_000).to_bytes(8, "big"), 0)
     store = Store.open(SETTINGS, disk)
     cut_bytes = written[-1].end - cut.position
-    assert store.report.foreign == (
+    assert store.report.external_writes == (
         f"these are not ours: checkpoint; {cut_bytes} bytes of ours were cut off"
     )
     assert store.end == cut.position
@@ -138,7 +138,7 @@ def test_quarantined_regions_are_judged_again_after_somebody_else() -> None:
     other = disk.open(PATHS.checkpoint)
     other.pwrite((1_800_000_000_000).to_bytes(8, "big"), 0)
     store = Store.open(SETTINGS, disk)
-    assert store.report.foreign
+    assert store.report.external_writes
     assert store.damaged_regions == []
     store.close()
     assert b"old" not in disk.read(PATHS.quarantine)
@@ -185,7 +185,7 @@ def test_a_person_who_edits_a_table_and_deletes_the_queues_gets_all_of_them_back
     edit_a_table(disk)
     disk.remove_tree(PATHS.consume_queue)
     store = Store.open(SETTINGS, disk)
-    assert (store.report.foreign, store.report.rebuilt) == ("", True)
+    assert (store.report.external_writes, store.report.rebuilt) == ("", True)
     assert readable(store) == [item.record for item in written]
 
 
@@ -201,7 +201,7 @@ def test_an_edited_table_does_not_excuse_a_loss() -> None:
 def test_a_closed_store_of_somebody_else_without_queues_is_projected_from_its_start() -> None:
     disk = SimDisk()
     written = fill(disk, 60)
-    foreign(disk)
+    external_writes(disk)
     disk.remove_tree(PATHS.consume_queue)
     store = Store.open(SETTINGS, disk)
     assert store.report.way == "after RocketMQ"
@@ -215,7 +215,7 @@ def test_queues_that_end_before_the_last_three_segments_are_completed() -> None:
     store = Store.open(SETTINGS, disk)
     more = StoreWriter(store).write([Draft(queue_id=n % 3, body=b"x" * 300) for n in range(40)])
     store.close()
-    foreign(disk)
+    external_writes(disk)
     disk.remove_tree(PATHS.consume_queue)  # they were restored from an older copy
     for path, data in before.items():
         disk.make_dirs(path.parent)
@@ -231,7 +231,7 @@ def test_a_queue_that_another_broker_deleted_by_mistake_comes_back() -> None:
     new = write_as_other(disk, [Draft() for _ in range(9)])
     disk.remove_tree(PATHS.consume_queue / "TopicA" / "1")
     store = Store.open(SETTINGS, disk)
-    assert store.report.foreign
+    assert store.report.external_writes
     assert not store.report.rebuilt, "what is there stays"
     assert (store.report.walked_from, written[0].position) == (0, 0)
     assert readable(store) == [item.record for item in [*written, *new]]
@@ -254,7 +254,7 @@ def test_what_another_broker_wrote_without_an_index_is_indexed_once() -> None:
     )
     index.flush()
     store = Store.open(SETTINGS, disk)
-    assert store.report.foreign
+    assert store.report.external_writes
     assert keys_found(store, 75) == [1] * 75
 
 
@@ -296,7 +296,7 @@ def test_a_damaged_record_does_not_end_the_log_when_its_rebuild_is_cut_short() -
     for seed in range(60):
         disk = SimDisk(seed)
         written = fill(disk, 24)
-        foreign(disk, abort=True)
+        external_writes(disk, abort=True)
         damage(disk, written[5].position + 91, b"\xff")
         disk = disk.copy()
         disk.cut_power(1 + seed % 30)
@@ -314,7 +314,7 @@ def test_offsets_go_on_after_a_rebuild_of_queues_whose_messages_rocketmq_deleted
     writer.write([Draft("New", body=b"n" * 300) for _ in range(10)])
     store.delete_before(store.end // SIZE * SIZE)
     store.close()
-    foreign(disk, abort=True)
+    external_writes(disk, abort=True)
     for loss in range(1, 30):  # also if the power is lost on the way
         tried = disk.copy()
         tried.cut_power(loss)
@@ -345,6 +345,6 @@ def test_segments_that_we_would_not_have_deleted_yet_tell_of_another(crashed: bo
     for path, data in ours.items():
         disk.open(path, create_size=len(data)).pwrite(data, 0)
     again = Store.open(SETTINGS, disk)
-    assert again.report.foreign == f"segments up to {start} were deleted, 0 was projected"
+    assert again.report.external_writes == f"segments up to {start} were deleted, 0 was projected"
     (new,) = StoreWriter(again).write([Draft("Old")])
     assert new.offset == 10

@@ -47,7 +47,7 @@ def test_every_record_comes_once_and_in_order(
     assert replayed(log, Quarantine([]), log.end, log.end) == []
 
 
-def test_regions_are_told_and_passed_over(
+def test_regions_are_reported_and_passed_over(
     shelf: tuple[CommitLog, list[Written], SimDisk],
 ) -> None:
     log, written, _ = shelf

@@ -8,7 +8,7 @@ from kourou.errors import ConfigError
 from kourou.store.paths import StorePaths
 from kourou.store.recovery.restart import restart_log
 from kourou.store.replica.epoch_file import load_epochs, save_epochs
-from kourou.store.replica.vote_file import Vote, VoteFile
+from kourou.store.replica.vote_file import StoredVote, VoteFile
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.store import Draft, StoreWriter, follow, readable, small_settings
@@ -33,7 +33,7 @@ def test_a_new_members_log_begins_where_its_leaders_does() -> None:
     assert restart_log(SETTINGS, disk, 2 * SIZE + 77, {"Old": {0: 1}}) == 2 * SIZE
     member = Store.open(SETTINGS, disk)
     assert member.log_range() == (2 * SIZE, 2 * SIZE)
-    assert not member.report.foreign
+    assert not member.report.external_writes
     follow(leader, member)
     for store in (member, Store.open(SETTINGS, disk.kill())):
         assert readable(store) == readable(leader)
@@ -63,7 +63,7 @@ def test_what_an_older_log_left_is_gone_but_for_the_vote() -> None:
     member = Store.open(SETTINGS, disk)
     assert member.topics() == []
     assert load_epochs(disk, PATHS) is None
-    assert VoteFile(disk, PATHS).load() == Vote(4, "a")
+    assert VoteFile(disk, PATHS).load() == StoredVote(4, "a")
     follow(leader, member)
     assert readable(member) == readable(leader)
 

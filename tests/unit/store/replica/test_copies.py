@@ -8,7 +8,7 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.model.limits import MEMBERS_MAX
-from kourou.protocol.record.batch import RecordColumns
+from kourou.protocol.record.columns import RecordColumns
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.recovery.scan import good_run

@@ -7,7 +7,7 @@ import pytest
 from kourou.errors import Corrupt
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.paths import StorePaths
-from kourou.store.replica.vote_file import MAGIC, Vote, VoteFile
+from kourou.store.replica.vote_file import MAGIC, StoredVote, VoteFile
 from kourou.testing.disk import disk_with
 
 PATHS = StorePaths.under(Path("/store"))
@@ -23,9 +23,9 @@ def test_the_last_vote_survives_a_power_loss() -> None:
     file.save(3, "a")
     file.save(4, "broker-ü")
     file.save(5, "")
-    assert VoteFile(disk.crash(), PATHS).load() == Vote(5, "")
+    assert VoteFile(disk.crash(), PATHS).load() == StoredVote(5, "")
     file.save(5, "broker-ü")
-    assert VoteFile(disk.crash(), PATHS).load() == Vote(5, "broker-ü")
+    assert VoteFile(disk.crash(), PATHS).load() == StoredVote(5, "broker-ü")
 
 
 def test_no_flipped_bit_in_one_copy_changes_a_vote() -> None:
@@ -38,7 +38,7 @@ def test_no_flipped_bit_in_one_copy_changes_a_vote() -> None:
             flipped = disk.copy()
             byte = good[bit // 8] ^ 1 << bit % 8
             flipped.overwrite(copy, bytes([byte]), bit // 8)
-            assert VoteFile(flipped, PATHS).load() == Vote(9, "a")
+            assert VoteFile(flipped, PATHS).load() == StoredVote(9, "a")
 
 
 def test_a_vote_that_cannot_be_read_keeps_the_member_shut() -> None:
@@ -59,7 +59,7 @@ def test_a_whole_file_without_a_vote_in_it_is_no_vote(body: bytes) -> None:
         VoteFile(disk, PATHS).load()
 
 
-def test_a_failing_disk_is_told() -> None:
+def test_a_failing_disk_is_an_error() -> None:
     disk = disk_with(PATHS.kourou)
     file = VoteFile(disk, PATHS)
     file.save(1, "a")
@@ -75,4 +75,4 @@ def test_a_members_standing_is_kept_with_its_vote() -> None:
     for joining in (False, True):
         for lived in (False, True):
             file.save(4, "n1", joining=joining, lived=lived)
-            assert VoteFile(disk.crash(), PATHS).load() == Vote(4, "n1", joining, lived)
+            assert VoteFile(disk.crash(), PATHS).load() == StoredVote(4, "n1", joining, lived)

@@ -91,7 +91,7 @@ def test_neither_the_last_segment_nor_what_no_checkpoint_covers_goes(disk: SimDi
     assert offsets(store)[-1] == 399
 
 
-def test_in_between_readers_are_never_told_that_a_message_is_damaged(disk: SimDisk) -> None:
+def test_in_between_readers_never_see_a_message_as_damaged(disk: SimDisk) -> None:
     """At every step of a deletion all that lies between minimum and maximum can be read."""
     store = filled(disk)
     deletion = store.deletion(4 * SIZE)
