@@ -26,7 +26,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.replication.copying import Step
+from kourou.replication.static_follower import FollowerStep
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
@@ -63,7 +63,7 @@ class Running(ServedHere):
     """One service, and a client of it."""
 
     @property
-    def step(self) -> Step:
+    def step(self) -> FollowerStep:
         return self.parts.following.copying.step
 
     async def send(self, topic: str, number: int, size: int = 1_000) -> None:
@@ -72,7 +72,7 @@ class Running(ServedHere):
     async def caught_up_with(self, leader: Running) -> None:
         await until(lambda: (
             self.service._renewing is None
-            and self.step is Step.FOLLOWING
+            and self.step is FollowerStep.FOLLOWING
             and self.store.end == leader.store.end == self.store.dispatched
             and self.parts.control.next_offset == leader.parts.control.next_offset
         ))  # fmt: skip

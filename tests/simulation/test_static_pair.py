@@ -27,9 +27,9 @@ from kourou.errors import Code
 from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.replication.copying import Copying, Step
 from kourou.replication.epochs import Epochs
-from kourou.replication.shipping import Shipping
+from kourou.replication.static_follower import Copying, FollowerStep
+from kourou.replication.static_leader import Shipping
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.pair import Pair
 
@@ -146,7 +146,7 @@ class Life:
             if other != record:
                 raise Violation(f"both have epoch {ours.epoch_at(at)} at {at}, and differ there")
         step = copying(pair).step
-        if step is Step.FOLLOWING and copying(pair).taken > pair.leader.store.end:
+        if step is FollowerStep.FOLLOWING and copying(pair).taken > pair.leader.store.end:
             raise Violation("a follower has more than its leader")
         confirmed = pair.follower.core.parts.confirmations.confirmed
         if confirmed > pair.follower.store.end:
@@ -156,7 +156,7 @@ class Life:
         missing = self.promised - keys_of(pair.follower.store)
         if missing:
             raise Violation(f"{sorted(missing)} were acknowledged and are gone")
-        if step is Step.REFUSED:
+        if step is FollowerStep.REFUSED:
             assert "promised" in copying(pair).reason, copying(pair).reason
             self.events["the leader lost what counted"] += 1
             self.stuck = True

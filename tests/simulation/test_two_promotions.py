@@ -21,7 +21,7 @@ from kourou.model.topic import DataVersion
 from kourou.protocol import all_bodies as bodies
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.messages.replicas import PromoteReplica
-from kourou.replication.epoch_numbers import PROMOTION
+from kourou.replication.epochs import PROMOTION
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo
 from kourou.runtime.peer import Peer
 from kourou.runtime.settings_registry import SettingsRegistry

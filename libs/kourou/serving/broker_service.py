@@ -19,7 +19,7 @@ from kourou.engine.parts import BrokerParts, Role
 from kourou.engine.roles.follower import Following
 from kourou.errors import Code
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
-from kourou.replication.copying import Step
+from kourou.replication.static_follower import FollowerStep
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo
 from kourou.runtime.peer import Peer
@@ -318,7 +318,7 @@ class BrokerService:
         return (
             self._link.connected
             and isinstance(following, Following)
-            and following.copying.step is Step.FOLLOWING
+            and following.copying.step is FollowerStep.FOLLOWING
         )
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:

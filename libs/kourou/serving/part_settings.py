@@ -11,7 +11,7 @@ from kourou.engine.roles.promotion import leads
 from kourou.engine.roles.replicas import Replicas
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
-from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.node import RaftSettings
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.settings import setting_specs
 from kourou.serving.config import BrokerSettings

@@ -108,18 +108,18 @@ class LinkStatistics:
 
 def raft_messages(
     received: list[Received],
-) -> tuple[Sequence[happened.Received], list[Received]]:
+) -> tuple[Sequence[happened.MessageReceived], list[Received]]:
     """Split a burst into Raft messages and all other requests, which are for the core.
 
     A burst comes from one listener, so a single check suffices for bursts of clients.
     """
     if not received or received[0].to.peer.listener != MEMBERS:
         return (), received
-    said: list[happened.Received] = []
+    said: list[happened.MessageReceived] = []
     rest: list[Received] = []
     for one in received:
         if isinstance(one.request, MESSAGES):
-            said.append(happened.Received(one.request, _whole(one.body)))
+            said.append(happened.MessageReceived(one.request, _whole(one.body)))
         else:
             rest.append(one)
     return said, rest

@@ -27,7 +27,7 @@ from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRol
 from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.raft import effects as wants
-from kourou.replication.raft.inputs import LogCut, LogRestarted
+from kourou.replication.raft.inputs import LogRestarted, LogTruncated
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
 from kourou.serving.bootstrap import RestartLog, Wanted
@@ -52,7 +52,7 @@ LEAD_RETRY_MS = 1_000
 HAND_OVER_MS = 2_000
 POLL_S = 0.01
 
-LogChange = wants.CutLog | RestartLog
+LogChange = wants.TruncateLog | RestartLog
 
 
 class RaftService(BrokerService):
@@ -201,7 +201,7 @@ class RaftService(BrokerService):
             self._session.cease()
         self._settle()
 
-    def _begins_late(self, effect: wants.BeginLog) -> None:
+    def _begins_late(self, effect: wants.RestartLog) -> None:
         confirmed = self._parts().confirmations.confirmed
         self._late.want(Wanted(effect.position, confirmed, effect.epoch))
 
@@ -255,7 +255,7 @@ class RaftService(BrokerService):
         assert session is not None
         assert store_runtime is not None
         self._end(CHANGING)
-        if isinstance(change, wants.CutLog):
+        if isinstance(change, wants.TruncateLog):
             await store_runtime.close(lambda store: store.cut(change.position, change.confirmed))
         else:
             await store_runtime.close(change.leave, settle=False)
@@ -263,7 +263,7 @@ class RaftService(BrokerService):
         await self._open()
         assert self._store_runtime is not None
         self._log_change = None
-        done: LogCut | LogRestarted = LogCut()
+        done: LogTruncated | LogRestarted = LogTruncated()
         if isinstance(change, RestartLog):
             done = LogRestarted(change.position, change.epoch)
         await self._begin()

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from kourou.engine.ports import JOINING as JOINING
 from kourou.replication.epochs import Epochs
-from kourou.replication.raft.joining import must_join
-from kourou.replication.raft.member import Boot, Member
+from kourou.replication.raft.election import must_join
+from kourou.replication.raft.node import PersistentState, RaftNode
 from kourou.store.replica.vote_file import Vote
 from kourou.store.store import Store
 
@@ -23,7 +23,7 @@ WARN_MS = 10_000
 
 def boot_of(
     store: Store, epochs: Sequence[tuple[int, int]], found: Vote | None, *, born_anyway: bool
-) -> Boot:
+) -> PersistentState:
     """Return the Raft core's start state.
 
     `found` is the content of the vote file; `born_anyway`: an operator allows it to vote.
@@ -39,7 +39,7 @@ def boot_of(
         end=end,
         born_anyway=born_anyway,
     )
-    return Boot(
+    return PersistentState(
         Epochs(epochs, end),
         vote.epoch,
         vote.voted_for,
@@ -64,7 +64,7 @@ class VoterStatusLog:
             _log.info("this replica may vote now")
         self._joining = joining
 
-    def look(self, member: Member, now_ms: int) -> None:
+    def look(self, member: RaftNode, now_ms: int) -> None:
         """Warn, at intervals, why the group does not start."""
         if member.joining is None or member.leader or now_ms < self._warn_at_ms:
             return

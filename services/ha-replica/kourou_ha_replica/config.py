@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kourou.errors import ConfigError
-from kourou.replication.epoch_numbers import STARTS
+from kourou.replication.epochs import STARTS
 from kourou.service.setting import SAME, setting
 from kourou.serving.config import BrokerSettings
 from kourou.serving.network_keys import BrokerRole

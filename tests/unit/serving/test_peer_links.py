@@ -425,9 +425,9 @@ def test_a_burst_is_split_into_what_members_say_and_what_is_asked() -> None:
         ]
     )
     assert said == [
-        happened.Received(chunk(b"abc"), b"abc"),
-        happened.Received(ask),
-        happened.Received(chunk(), b"ab"),
+        happened.MessageReceived(chunk(b"abc"), b"abc"),
+        happened.MessageReceived(ask),
+        happened.MessageReceived(chunk(), b"ab"),
     ]
     assert rest == [attach, fetch]
 

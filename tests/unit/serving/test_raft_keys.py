@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.node import RaftSettings
 from kourou.serving.config import BrokerSettings
 from kourou.serving.part_settings import raft_settings_of, store_settings_of
 from kourou_ha_replica.config import ReplicaSettings

@@ -14,7 +14,7 @@ import pytest
 from kourou.engine.core import BrokerCore
 from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC
-from kourou.replication.raft.effects import CutLog, Role, RoleChanged
+from kourou.replication.raft.effects import Role, RoleChanged, TruncateLog
 from kourou.service.local_group import GroupPorts
 from kourou.serving import raft_service
 from kourou.serving.config import BrokerSettings
@@ -330,7 +330,7 @@ async def test_a_stop_in_the_middle_of_a_change_leaves_a_store_that_opens(
         one = group.members["n0"]
         if step == "_open_again":
             end = one.store.end
-            one.service._change_log(CutLog(end, end))
+            one.service._change_log(TruncateLog(end, end))
         else:
             one.service._session.cease()
             one.service._settle()
@@ -361,7 +361,7 @@ async def test_a_change_of_the_log_that_failed_is_not_tried_on_a_closed_store(
             raise Corrupt("cannot be cut")
 
         monkeypatch.setattr(one.service, "_open_again", fails)
-        one.service._change_log(CutLog(0, 0))
+        one.service._change_log(TruncateLog(0, 0))
         await until(lambda: one.group.state == Role.STOPPED.value)
         while one.service._renewing is not None:  # noqa: ASYNC110 - as in `until`
             await asyncio.sleep(0)

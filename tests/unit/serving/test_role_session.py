@@ -18,8 +18,8 @@ from kourou.engine.effects import ChangeRole, CutLog
 from kourou.errors import Code, DiskFull
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.wire.frames import decode_request, encode_reply
-from kourou.replication.copying import Step
-from kourou.replication.epoch_numbers import next_epoch
+from kourou.replication.epochs import next_epoch
+from kourou.replication.static_follower import FollowerStep
 from kourou.serving import broker_service
 from kourou.serving import effect_executor as executor
 from kourou.serving.broker_service import CHANGING, BrokerService
@@ -148,7 +148,7 @@ async def test_who_asks_meanwhile_is_told_so(tmp_path: Path, monkeypatch) -> Non
         may_go_on.set()
         await until(lambda: replica.service._renewing is None)
         following = replica.session.parts.following
-        await until(lambda: following.copying.step is Step.FOLLOWING)
+        await until(lambda: following.copying.step is FollowerStep.FOLLOWING)
         assert replica.service._unready() == ""
     assert failures == []
 

@@ -41,8 +41,16 @@ from kourou.protocol.messages import (
 )
 from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
 from kourou.protocol.request import Request
-from kourou.replication.copying import BeginAt, Copying, CutTo, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs
+from kourou.replication.static_follower import (
+    BeginAt,
+    Copying,
+    CutTo,
+    FollowerIdentity,
+    FollowerStep,
+    Say,
+    Take,
+)
 from kourou.runtime.effects import LogWarning, Notify
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
@@ -78,7 +86,7 @@ REFUSED: tuple[type[Request], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class FollowerRole:
-    """The settings of a follower. `accept_cut_at`: see kourou.replication.copying.Member."""
+    """The settings of a follower. `accept_cut_at`: see FollowerIdentity."""
 
     leader_address: str = ""
     accept_cut_at: int | None = None
@@ -110,7 +118,7 @@ class Following:
         self._confirmations = confirmations
         self._log = log
         replicas = control.replicas
-        member = Member(
+        member = FollowerIdentity(
             policy.cluster_name,
             policy.broker_name,
             policy.broker_id,
@@ -225,10 +233,10 @@ class Following:
 
     def _tell(self) -> list[Effect]:
         copying = self.copying
-        if copying.step is Step.REFUSED and copying.reason != self._told:
+        if copying.step is FollowerStep.REFUSED and copying.reason != self._told:
             self._told = copying.reason
             return [LogWarning(copying.reason)]
-        if copying.step is Step.FOLLOWING:
+        if copying.step is FollowerStep.FOLLOWING:
             self._told = ""
         return []
 

@@ -3,7 +3,7 @@
 State: soft, except EpochOpened and InSyncChanged, which are recorded (engine.replicas).
 
 A log that has an epoch gets a new one at every start of its leader. A log that never had a follower
-gets one when the first follower attaches; see kourou.replication.epoch_numbers. Without followers
+gets one when the first follower attaches; see kourou.replication.epochs. Without followers
 this module does nothing: `active` is False.
 """
 
@@ -27,10 +27,9 @@ from kourou.events.control_events import Cause
 from kourou.events.replication_events import EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
 from kourou.protocol.request import Request
-from kourou.replication.epoch_numbers import next_epoch
-from kourou.replication.epochs import Epochs
+from kourou.replication.epochs import Epochs, next_epoch
 from kourou.replication.in_sync import InSync, named
-from kourou.replication.shipping import Bounds, ChunkSource, Follower, Shipping
+from kourou.replication.static_leader import AttachedFollower, Bounds, ChunkSource, Shipping
 from kourou.runtime.effects import LogWarning, Notify
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
@@ -94,7 +93,7 @@ class Leading:
         return bool(self._shipping) or bool(self._in_sync.members)
 
     @property
-    def followers(self) -> list[Follower]:
+    def followers(self) -> list[AttachedFollower]:
         """All attached followers."""
         return list(self._shipping.followers)
 

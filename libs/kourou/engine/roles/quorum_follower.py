@@ -26,7 +26,7 @@ from kourou.protocol.messages import locks, reply
 from kourou.protocol.messages.replicas import TransferLeader
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.request import Request
-from kourou.replication.lag import Lag
+from kourou.replication.progress import Lag
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import MEMBERS, Peer
 

@@ -23,7 +23,7 @@ from kourou.engine.sends.recorder import Recorder
 from kourou.events.control_events import Cause
 from kourou.events.replication_events import EpochOpened
 from kourou.protocol.request import Request
-from kourou.replication.lag import Lag
+from kourou.replication.progress import Lag
 from kourou.runtime.inputs import Received
 from kourou.runtime.peer import Peer
 

@@ -31,7 +31,7 @@ from kourou.protocol.messages.replicas import (
     TransferLeaderResponse,
 )
 from kourou.protocol.request import Request
-from kourou.replication.epoch_numbers import next_epoch
+from kourou.replication.epochs import next_epoch
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Received
 

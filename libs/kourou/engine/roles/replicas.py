@@ -19,7 +19,7 @@ import msgspec
 from kourou.engine.ports import ANYWHERE
 from kourou.events.event_base import Count
 from kourou.events.replication_events import EpochOpened, InSyncChanged, ReplicationEventBase
-from kourou.replication.epoch_numbers import promotion_of
+from kourou.replication.epochs import promotion_of
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ class FlushLog:
 
 
 @dataclass(frozen=True, slots=True)
-class CutLog:
+class TruncateLog:
     """Save aside and remove everything from `position` on, durably, then report LogCut.
 
     The store refuses to remove anything below `confirmed`.
@@ -68,7 +68,7 @@ class CutLog:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginLog:
+class RestartLog:
     """The leader has no data below `position` any more, and this log ends before it.
 
     Request the state at the position from another replica, then call `Member.may_begin`. If that
@@ -94,7 +94,7 @@ class RoleChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class Committed:
     """Everything below `position` is committed: a majority has it, so it may be read."""
 
     position: int
@@ -119,7 +119,7 @@ class NeedsRepair:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOverFailed:
+class TransferFailed:
     """The leader stays, because `target` did not take over."""
 
     target: str
@@ -138,12 +138,12 @@ Effect: TypeAlias = (
     | SaveVote
     | WriteChunk
     | FlushLog
-    | CutLog
-    | BeginLog
+    | TruncateLog
+    | RestartLog
     | RoleChanged
-    | Confirmed
+    | Committed
     | Fetch
     | NeedsRepair
-    | HandOverFailed
+    | TransferFailed
     | Halt
 )

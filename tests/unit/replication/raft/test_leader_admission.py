@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
-from kourou.replication.raft.effects import HandOverFailed
-from kourou.replication.raft.inputs import HandOver, Received
+from kourou.replication.raft.effects import TransferFailed
+from kourou.replication.raft.inputs import MessageReceived, TransferLeadership
 from kourou_rigs.raft_member import GROUP, MemberKit
 
 
-def said(kit: MemberKit, name: str, answered: int, *, joining: int = 0, end: int = 0) -> Received:
-    return Received(
+def said(
+    kit: MemberKit, name: str, answered: int, *, joining: int = 0, end: int = 0
+) -> MessageReceived:
+    return MessageReceived(
         ChunkAck(
             group=GROUP, epoch=kit.member.epoch, member=name, accepted=True, written=end,
             flushed=end, round=answered, joining=joining,
@@ -49,7 +51,7 @@ def test_what_it_said_before_its_loss_does_not_make_it_a_voter() -> None:
     kit = leading()
     old = kit.member.round_heard
     kit.at(2_200).at(2_210, said(kit, "n2", old, end=10))
-    leader = kit.member.part
+    leader = kit.member.behavior
     assert "n2" in leader.admission  # type: ignore[attr-defined]  # it leads
     kit.at(2_220, said(kit, "n1", kit.member.round_heard, end=10)).at(2_400)
     kit.at(2_410, said(kit, "n2", old, end=10))
@@ -60,8 +62,8 @@ def test_what_it_said_before_its_loss_does_not_make_it_a_voter() -> None:
 
 def test_the_lead_is_not_given_to_who_may_not_vote() -> None:
     kit = leading()
-    kit.at(2_210, HandOver("n2"))
-    assert [each.reason for each in kit.wanted(HandOverFailed)] == [
+    kit.at(2_210, TransferLeadership("n2"))
+    assert [each.reason for each in kit.wanted(TransferFailed)] == [
         "has no vote yet: it catches up first"
     ]
 

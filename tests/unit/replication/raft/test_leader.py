@@ -1,10 +1,10 @@
 """How long a leader may be sure of itself."""
 
-from kourou.replication.raft.lease import Lease
+from kourou.replication.raft.leader import LeaderLease
 
 
-def lease(majority: int = 2) -> Lease:
-    return Lease(0, majority=majority, lease_ms=100, round_ms=10)
+def lease(majority: int = 2) -> LeaderLease:
+    return LeaderLease(0, majority=majority, lease_ms=100, round_ms=10)
 
 
 def test_it_counts_from_when_a_round_began_and_not_from_its_answer():

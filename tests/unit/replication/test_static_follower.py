@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck, LogChunk
-from kourou.replication.copying import (
+from kourou.replication.epochs import Epochs
+from kourou.replication.static_follower import (
     NOT_COPIED_MS,
     SILENT_MS,
     BeginAt,
     Copying,
     CutTo,
-    Member,
+    FollowerIdentity,
+    FollowerStep,
     Say,
-    Step,
     Take,
 )
-from kourou.replication.epochs import Epochs
 
-MEMBER = Member("c", "a", 1)
+MEMBER = FollowerIdentity("c", "a", 1)
 DATA = memoryview(bytes(100))
 
 
-def following(end: int = 100, member: Member = MEMBER) -> Copying:
+def following(end: int = 100, member: FollowerIdentity = MEMBER) -> Copying:
     found = Copying(member, Epochs([(64, 0)] if end else [], end), 0)
     found.connected(0)
     assert found.attached(0, attached(common=end)) == []
@@ -55,7 +55,7 @@ def test_it_asks_with_what_it_has() -> None:
         end=100,
         first_position=5,
     )
-    assert copying.step is Step.ATTACHING
+    assert copying.step is FollowerStep.ATTACHING
 
 
 def test_it_takes_what_goes_on_where_it_ends_and_says_so_once_a_turn() -> None:
@@ -114,7 +114,7 @@ def test_an_old_leader_is_told_so_and_a_newer_one_is_asked() -> None:
     (asked,) = copying.chunk(1, chunk(100, 200, epoch=65), DATA)
     assert isinstance(asked, Say)
     assert isinstance(asked.message, Attach)
-    assert copying.step is Step.ATTACHING
+    assert copying.step is FollowerStep.ATTACHING
 
 
 def test_a_leader_that_waits_for_the_disk_makes_it_flush() -> None:
@@ -135,7 +135,7 @@ def test_what_the_leader_never_had_is_cut() -> None:
     copying = Copying(MEMBER, Epochs([(64, 0)], 100), 0)
     copying.connected(0)
     assert copying.attached(0, attached(common=60)) == [CutTo(60)]
-    assert copying.step is Step.DETACHED
+    assert copying.step is FollowerStep.DETACHED
 
 
 @pytest.mark.feature("F129")
@@ -143,9 +143,9 @@ def test_what_counted_for_a_sender_is_not_cut_unless_an_operator_says_so() -> No
     copying = Copying(MEMBER, Epochs([(64, 0)], 100), 0, promised=61)
     copying.connected(0)
     assert copying.attached(0, attached(common=60)) == []
-    assert copying.step is Step.REFUSED
+    assert copying.step is FollowerStep.REFUSED
     assert "acceptDataLoss=60" in copying.reason
-    given_up = Member("c", "a", 1, accept_cut_at=60)
+    given_up = FollowerIdentity("c", "a", 1, accept_cut_at=60)
     copying = Copying(given_up, Epochs([(64, 0)], 100), 0, promised=1 << 62)
     copying.connected(0)
     assert copying.attached(0, attached(common=60)) == [CutTo(60)]
@@ -159,7 +159,7 @@ def test_a_refusal_is_kept_and_asked_about_again_later() -> None:
     copying.connected(0)
     copying.attached(10, attached(refusal="no"))
     assert (copying.step, copying.reason) == (
-        Step.REFUSED,
+        FollowerStep.REFUSED,
         "the leader refuses this follower: no",
     )
     assert copying.chunk(20, chunk(0, 100, previous_epoch=0), DATA) == []
@@ -181,7 +181,7 @@ def test_a_leader_whose_log_begins_later_is_asked_again_and_makes_it_begin_anew(
     (ask,) = said(copying.chunk(1, chunk(500, 600, first_position=500), DATA))
     assert (ask.end, ask.epochs) == (100, ((64, 0),))
     assert copying.attached(2, attached(common=100, begin_at=500)) == [BeginAt(500, 100)]
-    assert copying.step is Step.REFUSED
+    assert copying.step is FollowerStep.REFUSED
     assert "now starts at 500, and this log has the same bytes up to 100" in copying.reason
     assert len(copying.tick(2 + SILENT_MS)) == 1, "should it come to nothing, it asks again"
 
@@ -191,7 +191,7 @@ def test_it_does_not_begin_anew_where_that_would_cost_what_counted() -> None:
     copying.connected(0)
     assert copying.attached(1, attached(common=60, begin_at=500)) == []
     assert "senders were promised what this follower has up to 61" in copying.reason
-    accepting = Copying(Member("c", "a", 1, accept_cut_at=60), Epochs([(64, 0)], 100), 0,
+    accepting = Copying(FollowerIdentity("c", "a", 1, accept_cut_at=60), Epochs([(64, 0)], 100), 0,
                         promised=61)  # fmt: skip
     accepting.connected(0)
     assert accepting.attached(1, attached(common=60, begin_at=500)) == [BeginAt(500, 60)]
@@ -204,7 +204,7 @@ def test_an_answer_to_somebody_else_means_nothing(answer: Attached) -> None:
     copying = Copying(MEMBER, Epochs(), 0)
     copying.connected(0)
     assert copying.attached(0, answer) == []
-    assert copying.step is Step.ATTACHING
+    assert copying.step is FollowerStep.ATTACHING
 
 
 # -- how far behind --------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_signs_of_life_are_what_the_leader_says_and_not_what_it_is_asked() -> No
     copying = following()
     assert copying.silent_ms(100) == 100
     copying.tick(SILENT_MS)
-    assert copying.step is Step.ATTACHING
+    assert copying.step is FollowerStep.ATTACHING
     assert copying.silent_ms(SILENT_MS) == SILENT_MS
     assert copying.silent_ms(SILENT_MS + 1) is None
     copying.attached(SILENT_MS + 2, attached(common=100))

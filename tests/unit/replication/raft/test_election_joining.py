@@ -7,11 +7,11 @@ import pytest
 from kourou.protocol.messages.replication import AskVote, ChunkAck, Vote
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft.effects import Role, SaveVote
-from kourou.replication.raft.joining import HIGHEST_START, must_join
-from kourou.replication.raft.member import Boot
+from kourou.replication.raft.election import HIGHEST_START, must_join
+from kourou.replication.raft.node import PersistentState
 from kourou_rigs.raft_member import GROUP, MemberKit, chunk, vote
 
-NEW = Boot(Epochs(), joining=True, lived=False)
+NEW = PersistentState(Epochs(), joining=True, lived=False)
 
 
 def said(member: str, *, lived: bool, epoch: int = 0, start: int = HIGHEST_START) -> Vote:
@@ -63,7 +63,7 @@ def test_a_group_in_which_nobody_counts_on_anybody_is_a_new_one() -> None:
 
 def test_who_is_born_with_an_empty_log_has_lost_nothing_at_its_next_start() -> None:
     """It lived, and lost its log; now nobody counts on it, and that is written down."""
-    lost = Boot(Epochs(), epoch=2, voted_for="n0", joining=True, lived=True)
+    lost = PersistentState(Epochs(), epoch=2, voted_for="n0", joining=True, lived=True)
     kit = MemberKit(boot=lost).at(0)
     kit.hears(said("n1", lived=False)).hears(said("n2", lived=False))
     assert kit.member.joining is None

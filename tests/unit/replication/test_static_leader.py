@@ -8,10 +8,17 @@ import pytest
 
 from kourou.model.limits import CHUNK_BYTES_MAX, CHUNK_WINDOW_BYTES_MAX, FOLLOWERS_MAX
 from kourou.protocol.messages.replication import Attach, ChunkAck
-from kourou.replication.copying import Copying, CutTo, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs
-from kourou.replication.progress import State
-from kourou.replication.shipping import HEARTBEAT_MS, SILENT_MS, Bounds, Shipping
+from kourou.replication.progress import ReplicationState
+from kourou.replication.static_follower import (
+    Copying,
+    CutTo,
+    FollowerIdentity,
+    FollowerStep,
+    Say,
+    Take,
+)
+from kourou.replication.static_leader import HEARTBEAT_MS, SILENT_MS, Bounds, Shipping
 
 EPOCH = 64
 
@@ -67,7 +74,7 @@ class Pair:
 
     def __init__(self, log: Log, follower: Copying | None = None) -> None:
         self.log, self.leader = log, shipping(log)
-        self.follower = follower or Copying(Member("c", "broker-a", 1), Epochs(), 0)
+        self.follower = follower or Copying(FollowerIdentity("c", "broker-a", 1), Epochs(), 0)
         self.copy = bytearray()
         self.now_ms = 0
         self.chunks = 0
@@ -176,9 +183,9 @@ def test_who_does_not_answer_is_asked_what_it_has() -> None:
     leader.answered(0, "f", ack(leader, written=300))
     follower = leader.follower("f")
     assert follower is not None
-    assert follower.progress.state is State.REPLICATE
+    assert follower.progress.state is ReplicationState.REPLICATE
     leader.ship(SILENT_MS, bounds(log), flush=False)
-    assert follower.progress.state is State.PROBE
+    assert follower.progress.state is ReplicationState.PROBE
 
 
 @pytest.mark.feature("F132")
@@ -239,14 +246,14 @@ def test_answers_of_strangers_and_of_another_epoch_count_for_nothing() -> None:
 def test_a_follower_cuts_what_its_leader_lost_and_goes_on_from_there() -> None:
     """The leader lost 300..400 with its power, began a new epoch and wrote something else."""
     log = Log(300)
-    follower = Copying(Member("c", "broker-a", 1), Epochs([(EPOCH, 0)], 400), 0)
+    follower = Copying(FollowerIdentity("c", "broker-a", 1), Epochs([(EPOCH, 0)], 400), 0)
     pair = Pair(log, follower)
     pair.copy += bytes(400)
     pair.leader.epochs.open(128, 300)
     log.data += b"x" * 200
     assert pair.attach() == [CutTo(300)]
-    assert follower.step is Step.DETACHED
-    pair.follower = Copying(Member("c", "broker-a", 1), Epochs([(EPOCH, 0)], 300), 0)
+    assert follower.step is FollowerStep.DETACHED
+    pair.follower = Copying(FollowerIdentity("c", "broker-a", 1), Epochs([(EPOCH, 0)], 300), 0)
     pair.copy = log.data[:300]
     assert pair.attach() == []
     pair.settle()

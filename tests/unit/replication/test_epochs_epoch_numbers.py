@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.replication.epoch_numbers import (
+from kourou.replication.epochs import (
     PROMOTION,
     are_rivals,
     last_of_promotion,

@@ -35,7 +35,7 @@ from enum import Enum, auto
 
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck, LogChunk
 from kourou.replication.epochs import Epochs
-from kourou.replication.lag import Lag
+from kourou.replication.progress import Lag
 
 SILENT_MS = 5_000
 """A leader sends its positions every second; after this silence the follower attaches again."""
@@ -45,7 +45,7 @@ NOT_COPIED_MS = 1_000
 """After a failed write, chunks are ignored for this long."""
 
 
-class Step(Enum):
+class FollowerStep(Enum):
     """The state of a follower."""
 
     DETACHED = auto()
@@ -92,7 +92,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FollowerIdentity:
     """The identity of a follower."""
 
     cluster: str
@@ -109,12 +109,14 @@ class Copying:
     producers because of this replica; the owner keeps it up to date.
     """
 
-    def __init__(self, member: Member, epochs: Epochs, first: int, *, promised: int = 0) -> None:
+    def __init__(
+        self, member: FollowerIdentity, epochs: Epochs, first: int, *, promised: int = 0
+    ) -> None:
         self._member = member
         self.promised = promised
         self._epochs = epochs
         self._first = first
-        self.step = Step.DETACHED
+        self.step = FollowerStep.DETACHED
         self.reason = ""
         self.written = self.flushed = epochs.end
         self.epoch = 0
@@ -154,13 +156,13 @@ class Copying:
         An idle leader counts as idle until its next heartbeat.
         """
         silent_ms = self.silent_ms(now_ms)
-        if silent_ms is not None and self.step is Step.FOLLOWING and self.lag_bytes == 0:
+        if silent_ms is not None and self.step is FollowerStep.FOLLOWING and self.lag_bytes == 0:
             return 0
         return self._lag.ms(now_ms)
 
     def silent_ms(self, now_ms: int) -> int | None:
         """Time since the leader's last message; None if it is considered offline."""
-        if self.step is Step.DETACHED or self._signed_ms is None:
+        if self.step is FollowerStep.DETACHED or self._signed_ms is None:
             return None
         silent_ms = now_ms - self._signed_ms
         return silent_ms if silent_ms <= SILENT_MS else None
@@ -174,16 +176,16 @@ class Copying:
 
     def disconnected(self) -> None:
         """The connection is closed."""
-        self.step = Step.DETACHED
+        self.step = FollowerStep.DETACHED
 
     def tick(self, now_ms: int) -> list[Say]:
         """Send the request again after a silence."""
-        if self.step is Step.DETACHED or now_ms - self.heard_ms < SILENT_MS:
+        if self.step is FollowerStep.DETACHED or now_ms - self.heard_ms < SILENT_MS:
             return []
         return [self._ask(now_ms)]
 
     def _ask(self, now_ms: int) -> Say:
-        self.step, self.heard_ms = Step.ATTACHING, now_ms
+        self.step, self.heard_ms = FollowerStep.ATTACHING, now_ms
         self._ack_due = self.flush_wanted = False
         member = self._member
         return Say(
@@ -191,7 +193,7 @@ class Copying:
                 cluster=member.cluster,
                 broker_name=member.broker_name,
                 broker_id=member.broker_id,
-                epochs=self._epochs.told(),
+                epochs=self._epochs.summary(),
                 end=self._epochs.end,
                 first_position=self._first,
             )
@@ -206,7 +208,7 @@ class Copying:
         """
         member = self._member
         who = answer.broker_name, answer.broker_id
-        if self.step is not Step.ATTACHING or who != (member.broker_name, member.broker_id):
+        if self.step is not FollowerStep.ATTACHING or who != (member.broker_name, member.broker_id):
             return []
         self.heard_ms = self._signed_ms = now_ms
         if answer.refusal:
@@ -228,20 +230,20 @@ class Copying:
                     f"same bytes up to {answer.common}: it restarts there"
                 )
                 return [BeginAt(answer.begin_at, answer.common)]
-            self.step = Step.DETACHED
+            self.step = FollowerStep.DETACHED
             return [CutTo(answer.common)]
-        self.step, self.reason, self.epoch = Step.FOLLOWING, "", answer.epoch
+        self.step, self.reason, self.epoch = FollowerStep.FOLLOWING, "", answer.epoch
         self._round = 0
         return []
 
     def _refuse(self, reason: str) -> None:
-        self.step, self.reason = Step.REFUSED, reason
+        self.step, self.reason = FollowerStep.REFUSED, reason
 
     # -- bytes ------------------------------------------------------------------------------------
 
     def chunk(self, now_ms: int, chunk: LogChunk, data: memoryview) -> list[Take | Say]:
         """Handle a chunk or heartbeat; returns refusals. `turn` returns the acknowledgements."""
-        if self.step is not Step.FOLLOWING or chunk.group != self._member.broker_name:
+        if self.step is not FollowerStep.FOLLOWING or chunk.group != self._member.broker_name:
             return []
         self._signed_ms = now_ms
         if now_ms < self._deaf_to_ms:
@@ -303,7 +305,7 @@ class Copying:
 
     def turn(self) -> list[Say]:
         """Messages at the end of a loop iteration: one acknowledgement for all chunks."""
-        if not self._ack_due or self.step is not Step.FOLLOWING:
+        if not self._ack_due or self.step is not FollowerStep.FOLLOWING:
             return []
         self._ack_due = False
         return [
@@ -329,7 +331,7 @@ class Copying:
                 member=str(self._member.broker_id),
                 accepted=False,
                 round=self._round,
-                epochs=self._epochs.told(below=end),
+                epochs=self._epochs.summary(below=end),
                 end=end,
             )
         )

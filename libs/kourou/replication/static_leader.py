@@ -27,7 +27,7 @@ from kourou.model.limits import (
 )
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck, LogChunk
 from kourou.replication.epochs import Epochs
-from kourou.replication.progress import Progress, State
+from kourou.replication.progress import FollowerProgress, ReplicationState
 
 HEARTBEAT_MS = 1_000
 """The leader sends its positions to an idle follower this often."""
@@ -37,7 +37,7 @@ _CHUNKS_PER_TURN = 16
 """A follower that catches up must not keep all others waiting."""
 
 
-class Chunk(Protocol):
+class ChunkRead(Protocol):
     """Log bytes: `end` is after the filler, if one closes the segment; see kourou.store."""
 
     @property
@@ -59,7 +59,7 @@ class Chunk(Protocol):
 class ChunkSource(Protocol):
     """The log that is replicated."""
 
-    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> ChunkRead:
         """Whole records from `position` on; empty if nothing is written there yet."""
         ...
 
@@ -84,14 +84,14 @@ class Bounds:
 
 
 @dataclass(slots=True)
-class Follower:
-    """An attached follower. Times are monotonic ms; `told_confirmed`: the last one sent to it."""
+class AttachedFollower:
+    """An attached follower. Times are monotonic ms; `committed_sent`: the last one sent to it."""
 
     to: Hashable
     broker_id: int
-    progress: Progress
+    progress: FollowerProgress
     sent_ms: int
-    told_confirmed: int = -1
+    committed_sent: int = -1
 
 
 class Shipping:
@@ -106,7 +106,7 @@ class Shipping:
         self.leader = ""
         self.fenced = 0
         self._round = 0
-        self._followers: dict[Hashable, Follower] = {}
+        self._followers: dict[Hashable, AttachedFollower] = {}
 
     @property
     def epoch(self) -> int:
@@ -114,14 +114,14 @@ class Shipping:
         return self.epochs.newest
 
     @property
-    def followers(self) -> Sequence[Follower]:
+    def followers(self) -> Sequence[AttachedFollower]:
         """All attached followers."""
         return list(self._followers.values())
 
     def __bool__(self) -> bool:
         return bool(self._followers)
 
-    def follower(self, to: Hashable) -> Follower | None:
+    def follower(self, to: Hashable) -> AttachedFollower | None:
         """The follower of this connection."""
         return self._followers.get(to)
 
@@ -160,8 +160,10 @@ class Shipping:
         if not refusal and not begin_at:
             for former in [one for one in self.followers if one.broker_id == attach.broker_id]:
                 del self._followers[former.to]
-            progress = Progress(str(attach.broker_id), common, now_ms)
-            self._followers[to] = Follower(to, attach.broker_id, progress, now_ms - HEARTBEAT_MS)
+            progress = FollowerProgress(str(attach.broker_id), common, now_ms)
+            self._followers[to] = AttachedFollower(
+                to, attach.broker_id, progress, now_ms - HEARTBEAT_MS
+            )
         return Attached(
             broker_name=self._broker_name,
             broker_id=attach.broker_id,
@@ -171,13 +173,13 @@ class Shipping:
             begin_at=begin_at,
         )
 
-    def detach(self, to: Hashable) -> Follower | None:
+    def detach(self, to: Hashable) -> AttachedFollower | None:
         """The connection is closed; returns its follower."""
         return self._followers.pop(to, None)
 
     # -- acknowledgements -------------------------------------------------------------------------
 
-    def answered(self, now_ms: int, to: Hashable, ack: ChunkAck) -> Follower | None:
+    def answered(self, now_ms: int, to: Hashable, ack: ChunkAck) -> AttachedFollower | None:
         """Handle an acknowledgement; None if it is of an unknown connection or of another epoch."""
         if ack.epoch > self.epoch and ack.group == self._broker_name:
             self.fenced = max(self.fenced, ack.epoch)
@@ -209,7 +211,7 @@ class Shipping:
             self.epochs.extend(bounds.end)
 
     def _ship_to(
-        self, follower: Follower, now_ms: int, bounds: Bounds, flush: bool
+        self, follower: AttachedFollower, now_ms: int, bounds: Bounds, flush: bool
     ) -> list[Shipment]:
         progress = follower.progress
         shipments: list[Shipment] = []
@@ -223,7 +225,10 @@ class Shipping:
             shipments.append(self._shipment(follower, bounds, chunk, run.epoch, flush))
         quiet_ms = now_ms - follower.sent_ms
         # The follower's readers lag behind until it knows the new committed position.
-        news = follower.told_confirmed < bounds.confirmed and progress.state is State.REPLICATE
+        news = (
+            follower.committed_sent < bounds.confirmed
+            and progress.state is ReplicationState.REPLICATE
+        )
         if not shipments and (quiet_ms >= HEARTBEAT_MS or news):
             if now_ms - progress.heard_ms >= SILENT_MS:
                 progress.silent()
@@ -233,7 +238,12 @@ class Shipping:
         return shipments
 
     def _shipment(
-        self, follower: Follower, bounds: Bounds, chunk: Chunk | None, epoch: int, flush: bool
+        self,
+        follower: AttachedFollower,
+        bounds: Bounds,
+        chunk: ChunkRead | None,
+        epoch: int,
+        flush: bool,
     ) -> Shipment:
         position = follower.progress.next
         previous = self.epochs.epoch_at(position)
@@ -255,7 +265,7 @@ class Shipping:
             damage="" if chunk is None else chunk.damage[:DAMAGE_LENGTH_MAX],
         )
         follower.progress.ships(end, self._round)
-        follower.told_confirmed = bounds.confirmed
+        follower.committed_sent = bounds.confirmed
         return Shipment(follower.to, header, _NOTHING if chunk is None else chunk.data)
 
 

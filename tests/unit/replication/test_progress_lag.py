@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.replication.lag import Lag
+from kourou.replication.progress import Lag
 
 
 def test_a_copy_that_never_had_all_has_no_lag_to_tell() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from kourou.protocol.messages.replication import Vote
-from kourou.replication.raft.ballot import Ballot
 from kourou.replication.raft.effects import Effect, SaveVote, Send
+from kourou.replication.raft.election import Ballot
 
 MESSAGE = Send("n1", Vote(group="g", epoch=2, member="n0", granted=True))
 

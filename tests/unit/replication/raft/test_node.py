@@ -9,22 +9,22 @@ from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import (
     FlushLog,
     Halt,
-    HandOverFailed,
     NeedsRepair,
     Role,
     RoleChanged,
     SaveVote,
+    TransferFailed,
 )
-from kourou.replication.raft.member import TRANSITIONS, Boot
-from kourou.replication.raft.part import Cause
+from kourou.replication.raft.node import TRANSITIONS, PersistentState
+from kourou.replication.raft.role import TransitionCause
 from kourou_rigs.raft_member import GROUP, MemberKit, chunk, vote
 
 
 def test_the_docstring_and_the_table_tell_of_the_same_roles():
     roles = {role for role, _ in TRANSITIONS}
     assert roles == set(Role)
-    assert all((role, Cause.FAULT) in TRANSITIONS for role in Role)
-    assert (Role.LEADER, Cause.LEADER_HEARD) not in TRANSITIONS
+    assert all((role, TransitionCause.FAULT) in TRANSITIONS for role in Role)
+    assert (Role.LEADER, TransitionCause.LEADER_HEARD) not in TRANSITIONS
 
 
 @pytest.mark.feature("F152", "F156")
@@ -93,7 +93,7 @@ def test_a_candidate_follows_a_leader_of_its_epoch():
 
 @pytest.mark.feature("F155")
 def test_a_leader_of_the_past_is_told_so():
-    kit = MemberKit(boot=Boot(Epochs(), epoch=4))
+    kit = MemberKit(boot=PersistentState(Epochs(), epoch=4))
     kit.hears(chunk(3, 0, 10, answered=132))
     (ack,) = kit.sent(ChunkAck)
     assert (ack.accepted, ack.epoch) == (False, 4)
@@ -123,7 +123,7 @@ def test_other_groups_and_strangers_are_not_heard():
 
 
 def test_after_a_start_the_log_says_the_epoch_if_the_ballot_is_older():
-    boot = Boot(Epochs([(7, 0)], 50), epoch=5, voted_for="n2")
+    boot = PersistentState(Epochs([(7, 0)], 50), epoch=5, voted_for="n2")
     kit = MemberKit(boot=boot, disk=False)
     assert (kit.member.epoch, kit.member.ballot.voted_for) == (7, "")
     assert kit.at(1).wanted(FlushLog), "what is found in files need not be on disk"
@@ -132,7 +132,7 @@ def test_after_a_start_the_log_says_the_epoch_if_the_ballot_is_older():
 
 def test_a_failed_disk_ends_all_taking_part():
     kit = MemberKit().wins()
-    kit.at(2_001, happened.StoreFailed("EIO"))
+    kit.at(2_001, happened.DiskFailed("EIO"))
     assert kit.wanted(RoleChanged) == [RoleChanged(Role.STOPPED, 1, "")]
     assert not kit.member.may_acknowledge(2_001)
     assert not kit.at(9_999).effects
@@ -168,7 +168,7 @@ def test_what_was_appended_in_its_own_epoch_is_its_own_after_it_lost_it():
 
 
 def test_an_older_epoch_is_confirmed_by_a_record_of_the_new_one_alone():
-    kit = MemberKit(boot=Boot(Epochs([(1, 0)], 100), epoch=1)).wins()
+    kit = MemberKit(boot=PersistentState(Epochs([(1, 0)], 100), epoch=1)).wins()
     assert kit.member.log.end == 110
     kit.acks("n1", 100)
     assert kit.member.log.confirmed == 0
@@ -181,7 +181,7 @@ def test_confirmed_is_what_a_majority_has_flushed():
     kit = MemberKit(members=5).at(1_500)
     for name, pre in (("n1", True), ("n2", True), ("n1", False), ("n2", False)):
         kit.hears(vote(1, name, pre=pre))
-    kit.at(2_001, happened.Appended(1, 60), happened.Flushed(60))
+    kit.at(2_001, happened.Appended(1, 60), happened.LogFlushed(60))
     for name, end in (("n1", 60), ("n2", 10), ("n3", 50)):
         kit.acks(name, 10).acks(name, end)
     assert kit.member.log.confirmed == 50
@@ -191,7 +191,7 @@ def test_confirmed_is_what_a_majority_has_flushed():
 
 def test_an_answer_to_a_round_that_has_not_begun_is_nobodys():
     """Or a follower would be taken for one that has heard that round as soon as it begins."""
-    boot = Boot(Epochs([(1, 0), (4, 100)], 200), epoch=4)
+    boot = PersistentState(Epochs([(1, 0), (4, 100)], 200), epoch=4)
     kit = MemberKit(boot=boot).wins()
     answer = ChunkAck(
         group=GROUP, epoch=5, member="n1", accepted=False, round=2, epochs=((1, 0),), end=80
@@ -201,7 +201,7 @@ def test_an_answer_to_a_round_that_has_not_begun_is_nobodys():
 
 
 def test_a_refusal_leads_to_the_place_where_both_logs_part():
-    boot = Boot(Epochs([(1, 0), (4, 100)], 200), epoch=4)
+    boot = PersistentState(Epochs([(1, 0), (4, 100)], 200), epoch=4)
     kit = MemberKit(boot=boot).wins()
     refusal = ChunkAck(
         group=GROUP, epoch=5, member="n1", accepted=False, round=1,
@@ -226,7 +226,9 @@ def test_a_damaged_log_is_told_once_and_not_shipped():
 
 def test_a_hand_over_waits_until_the_target_has_all():
     kit = MemberKit().wins().acks("n1", 10)
-    kit.at(2_001, happened.Appended(1, 60), happened.Flushed(60), happened.HandOver("n1"))
+    kit.at(
+        2_001, happened.Appended(1, 60), happened.LogFlushed(60), happened.TransferLeadership("n1")
+    )
     assert not kit.sent(StandNow)
     assert kit.member.may_acknowledge(2_001)
     kit.acks("n1", 60)
@@ -236,15 +238,15 @@ def test_a_hand_over_waits_until_the_target_has_all():
 
 def test_a_hand_over_to_nobody_ends_and_the_leader_goes_on():
     kit = MemberKit().wins().acks("n1", 10)
-    kit.at(2_001, happened.HandOver("n7"))
-    assert kit.wanted(HandOverFailed)
-    kit.at(2_002, happened.HandOver())
+    kit.at(2_001, happened.TransferLeadership("n7"))
+    assert kit.wanted(TransferFailed)
+    kit.at(2_002, happened.TransferLeadership())
     assert [each.round for each in kit.sent(StandNow)] == [1]
     for now in range(2_100, 3_500, 100):
         kit.at(now).acks("n1", 10)
         assert not kit.member.may_acknowledge(now)
     kit.at(3_660)
-    assert kit.wanted(HandOverFailed)
+    assert kit.wanted(TransferFailed)
     assert not kit.member.may_acknowledge(3_660)
     kit.acks("n1", 10)
     assert kit.member.may_acknowledge(3_660)

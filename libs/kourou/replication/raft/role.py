@@ -10,10 +10,10 @@ from kourou.replication.raft.effects import Role
 if TYPE_CHECKING:
     from kourou.protocol.messages.replication import ChunkAck, LogChunk, StandNow, Vote
     from kourou.replication.raft.inputs import Buffer, Fetched
-    from kourou.replication.raft.member import Member
+    from kourou.replication.raft.node import RaftNode
 
 
-class Cause(Enum):
+class TransitionCause(Enum):
     """Why a role changes."""
 
     TIMEOUT = auto()
@@ -25,7 +25,7 @@ class Cause(Enum):
     FAULT = auto()
 
 
-class Part:
+class RoleBehavior:
     """One replica in one role, from the moment it takes the role until it leaves it.
 
     A method may change the replica's role; then this object gets no more calls.
@@ -33,10 +33,10 @@ class Part:
 
     role: ClassVar[Role]
 
-    __slots__ = ("deadline_ms", "member")
+    __slots__ = ("deadline_ms", "node")
 
-    def __init__(self, member: Member) -> None:
-        self.member = member
+    def __init__(self, node: RaftNode) -> None:
+        self.node = node
         #: When `tick` is called even without inputs.
         self.deadline_ms = 0
 
@@ -90,7 +90,7 @@ class Part:
         return False
 
 
-class Stopped(Part):
+class Stopped(RoleBehavior):
     """The final role: its disk failed, or it received an impossible message."""
 
     role = Role.STOPPED

@@ -1,7 +1,7 @@
 """One replica of a Raft group, without I/O: inputs go in, effects come out.
 
-    effects = member.handle(now_ms, inputs)      monotonic time; call it at `wake_at_ms` at least
-    member.may_acknowledge(now_ms)               called again right before every reply
+    effects = node.handle(now_ms, inputs)        monotonic time; call it at `wake_at_ms` at least
+    node.may_acknowledge(now_ms)                 called again right before every reply
 
 The log is the commit log: its index is the byte position, its term the epoch. Each epoch opens with
 a control record of its leader, which is Raft's no-op. Positions below `confirmed` are committed: a
@@ -28,39 +28,98 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kourou.model.limits import (
+    CATCH_UP_BYTES_MIN,
+    CHUNK_BYTES_MAX,
+    CHUNK_WINDOW_BYTES_MAX,
+    FETCH_BYTES_MAX,
+    MEMBERS_MAX,
+)
 from kourou.protocol.messages.replication import AskVote, ChunkAck, LogChunk, StandNow, Vote
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft import inputs as happened
-from kourou.replication.raft.ballot import Ballot
-from kourou.replication.raft.campaign import Candidate, PreCandidate
 from kourou.replication.raft.effects import Effect, FlushLog, Halt, Role, RoleChanged, Send
-from kourou.replication.raft.follower import Follower
-from kourou.replication.raft.inputs import Buffer, Input
-from kourou.replication.raft.joining import Joining
-from kourou.replication.raft.leader import Leader
+from kourou.replication.raft.election import (
+    Ballot,
+    Candidate,
+    Joining,
+    PreCandidate,
+    may_judge,
+    may_vote,
+)
+from kourou.replication.raft.follower import RaftFollower
+from kourou.replication.raft.inputs import Buffer, Chance, Input, PieceSource
+from kourou.replication.raft.leader import RaftLeader
 from kourou.replication.raft.own_log import OwnLog
-from kourou.replication.raft.part import Cause, Part, Stopped
-from kourou.replication.raft.ports import Chance, PieceSource
-from kourou.replication.raft.settings import RaftSettings
-from kourou.replication.raft.voting import may_judge, may_vote
+from kourou.replication.raft.role import RoleBehavior, Stopped, TransitionCause
 
-TRANSITIONS: dict[tuple[Role, Cause], type[Part]] = {
-    (Role.FOLLOWER, Cause.TIMEOUT): PreCandidate,
-    (Role.FOLLOWER, Cause.STAND_NOW): Candidate,
-    (Role.PRE_CANDIDATE, Cause.WOULD_WIN): Candidate,
-    (Role.PRE_CANDIDATE, Cause.TIMEOUT): PreCandidate,
-    (Role.CANDIDATE, Cause.WON): Leader,
-    (Role.CANDIDATE, Cause.TIMEOUT): PreCandidate,
-    (Role.LEADER, Cause.TIMEOUT): Follower,
-    **{(role, Cause.HIGHER_EPOCH): Follower for role in Role if role is not Role.STOPPED},
-    (Role.PRE_CANDIDATE, Cause.LEADER_HEARD): Follower,
-    (Role.CANDIDATE, Cause.LEADER_HEARD): Follower,
-    **{(role, Cause.FAULT): Stopped for role in Role},
+
+@dataclass(frozen=True, slots=True)
+class RaftSettings:
+    """Times in monotonic milliseconds, sizes in bytes.
+
+    A replica that hears no leader stands for election after a random time between
+    `election_timeout_ms_min` and `_max`; heartbeats are sent several times within the minimum.
+    `lease_ms` is how long a leader relies on a majority's last acknowledgement, counted from the
+    start of its round: less than the minimum election timeout by as much as two clocks may drift
+    apart in it. `address` is where clients reach this replica; it is published while it leads.
+    `round_ms` is the minimum duration of a round.
+    """
+
+    group: str
+    member: str
+    members: tuple[str, ...]
+    address: str = ""
+    heartbeat_ms: int = 150
+    election_timeout_ms_min: int = 750
+    election_timeout_ms_max: int = 1_500
+    lease_ms: int = 675
+    round_ms: int = 15
+    spread_ms: int = 10
+    chunk_bytes: int = CHUNK_BYTES_MAX
+    window_bytes: int = CHUNK_WINDOW_BYTES_MAX
+    catch_up_bytes: int = CATCH_UP_BYTES_MIN
+    fetch_bytes: int = FETCH_BYTES_MAX
+    fetch_timeout_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        assert self.member in self.members, f"{self.member} is not of {self.members}"
+        assert len(set(self.members)) == len(self.members) <= MEMBERS_MAX
+        assert self.lease_ms < self.election_timeout_ms_min <= self.election_timeout_ms_max
+        assert self.round_ms <= self.heartbeat_ms < self.lease_ms
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """All replicas except this one."""
+        return tuple(name for name in self.members if name != self.member)
+
+    @property
+    def majority(self) -> int:
+        """The number of replicas in a majority: any two majorities share one."""
+        return len(self.members) // 2 + 1
+
+
+TRANSITIONS: dict[tuple[Role, TransitionCause], type[RoleBehavior]] = {
+    (Role.FOLLOWER, TransitionCause.TIMEOUT): PreCandidate,
+    (Role.FOLLOWER, TransitionCause.STAND_NOW): Candidate,
+    (Role.PRE_CANDIDATE, TransitionCause.WOULD_WIN): Candidate,
+    (Role.PRE_CANDIDATE, TransitionCause.TIMEOUT): PreCandidate,
+    (Role.CANDIDATE, TransitionCause.WON): RaftLeader,
+    (Role.CANDIDATE, TransitionCause.TIMEOUT): PreCandidate,
+    (Role.LEADER, TransitionCause.TIMEOUT): RaftFollower,
+    **{
+        (role, TransitionCause.HIGHER_EPOCH): RaftFollower
+        for role in Role
+        if role is not Role.STOPPED
+    },
+    (Role.PRE_CANDIDATE, TransitionCause.LEADER_HEARD): RaftFollower,
+    (Role.CANDIDATE, TransitionCause.LEADER_HEARD): RaftFollower,
+    **{(role, TransitionCause.FAULT): Stopped for role in Role},
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Boot:
+class PersistentState:
     """The persistent state at startup.
 
     `epoch` and `voted_for` are from the vote file (0 and "" without one), `confirmed` is the
@@ -79,13 +138,13 @@ class Boot:
     lived: bool = True
 
 
-class Member:
+class RaftNode:
     """One replica. Its owner calls `handle` and executes the returned effects, in order."""
 
     def __init__(
         self,
         settings: RaftSettings,
-        boot: Boot,
+        boot: PersistentState,
         *,
         chance: Chance,
         source: PieceSource,
@@ -120,11 +179,11 @@ class Member:
         #: The round of the StandNow that made this replica stand, 0 for none.
         self.transfer = 0
         self.out: list[Effect] = []
-        self.part: Part = Follower(self)
-        self._told = RoleChanged(Role.FOLLOWER, self.ballot.epoch, "")
-        self.part.begin()
+        self.behavior: RoleBehavior = RaftFollower(self)
+        self._reported = RoleChanged(Role.FOLLOWER, self.ballot.epoch, "")
+        self.behavior.begin()
         if len(settings.members) == 1:
-            self.part.deadline_ms = now_ms
+            self.behavior.deadline_ms = now_ms
         self._peers = frozenset(settings.peers)
         self._serial = 0
         self._unflushed = self.log.flushed < self.log.end
@@ -144,16 +203,16 @@ class Member:
             self.out.append(self.ballot.write(self.epoch, self.ballot.voted_for))
         for item in inputs:
             self._take(item)
-        if self.now >= self.part.deadline_ms:
-            self.part.tick()
-        self.part.settle()
-        self._tell()
+        if self.now >= self.behavior.deadline_ms:
+            self.behavior.tick()
+        self.behavior.settle()
+        self._report_role()
         return self.out
 
     @property
     def wake_at_ms(self) -> int:
         """When `handle` must be called even without inputs."""
-        return self.part.deadline_ms
+        return self.behavior.deadline_ms
 
     def may_acknowledge(self, now_ms: int) -> bool:
         """True if this replica leads `epoch` and is certainly the only leader at this moment.
@@ -161,15 +220,19 @@ class Member:
         A process that was stopped between an append and its reply finds out here that its lease has
         expired: then the outcome is unknown, whatever was committed.
         """
-        return self.part.leads(max(self.now, now_ms))
+        return self.behavior.leads(max(self.now, now_ms))
 
     def may_begin(self, position: int, epoch: int) -> bool:
         """True if the log is still to restart, at `position`; then it does so from now on.
 
         The byte before it is of `epoch`. The log accepts nothing until LogBegun.
         """
-        part = self.part
-        if self.log.cutting or not isinstance(part, Follower) or not part.wants_to_begin(position):
+        behavior = self.behavior
+        if (
+            self.log.cutting
+            or not isinstance(behavior, RaftFollower)
+            or not behavior.wants_to_begin(position)
+        ):
             return False
         self.log.begin(position, epoch)
         self.log.cutting = True
@@ -178,12 +241,12 @@ class Member:
     @property
     def wants_to_begin(self) -> bool:
         """True if it waits for the state that preceded its leader's log."""
-        return isinstance(self.part, Follower) and self.part.wants_to_begin()
+        return isinstance(self.behavior, RaftFollower) and self.behavior.wants_to_begin()
 
     @property
     def role(self) -> Role:
         """The role of this replica."""
-        return self.part.role
+        return self.behavior.role
 
     @property
     def epoch(self) -> int:
@@ -194,42 +257,42 @@ class Member:
 
     def _take(self, item: Input) -> None:
         match item:
-            case happened.Received(message, body):
+            case happened.MessageReceived(message, body):
                 self._received(message, body)
-            case happened.Flushed(end):
+            case happened.LogFlushed(end):
                 if not self.log.cutting and self.log.flush(end):
-                    self.part.flushed()
+                    self.behavior.flushed()
             case happened.Appended(epoch, end):
                 self._appended(epoch, end)
             case happened.VoteSaved():
                 if self.ballot.vote_saved(self.out):
-                    self.part.vote_saved()
-            case happened.LogCut() | happened.LogRestarted():
+                    self.behavior.vote_saved()
+            case happened.LogTruncated() | happened.LogRestarted():
                 if isinstance(item, happened.LogRestarted) and item.position > self.log.end:
                     self.log.begin(item.position, item.epoch)
                 self.log.cutting = False
-                self.part.log_changed()
+                self.behavior.log_changed()
             case happened.WriteFailed(position):
                 if position < self.log.end:
                     self.log.epochs.cut(position)
                     self.log.flushed = min(self.log.flushed, position)
-                self.part.write_failed()
+                self.behavior.write_failed()
             case happened.Fetched():
-                self.part.fetched(item)
+                self.behavior.fetched(item)
             case happened.FetchFailed(serial):
-                self.part.fetch_failed(serial)
-            case happened.Discarded(first_position):
+                self.behavior.fetch_failed(serial)
+            case happened.SegmentsDeleted(first_position):
                 self.log.first_position = max(self.log.first_position, first_position)
-            case happened.HandOver(target):
-                self.part.hand_over(target)
-            case happened.StoreFailed():
-                self.become(Cause.FAULT)
+            case happened.TransferLeadership(target):
+                self.behavior.hand_over(target)
+            case happened.DiskFailed():
+                self.become(TransitionCause.FAULT)
 
     def _appended(self, epoch: int, end: int) -> None:
         assert epoch == self.log.epochs.newest, f"appended in epoch {epoch} to {self.log.epochs!r}"
         self.log.epochs.extend(end)
         if epoch == self.ballot.epoch:
-            self.part.appended(end)
+            self.behavior.appended(end)
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -243,21 +306,21 @@ class Member:
                     self._chunk(message, body)
             case ChunkAck():
                 if message.member in self._peers and self._is_current(message.epoch):
-                    self.part.ack(message)
+                    self.behavior.ack(message)
             case AskVote():
                 if message.candidate in self._peers:
                     self._asked(message)
             case Vote(joining=joining) if joining:
                 if message.member in self._peers and self.joining is not None:
-                    self.joining.told(message)
+                    self.joining.reported(message)
             case Vote():
                 if message.member in self._peers and (
                     message.granted or self._is_current(message.epoch)
                 ):
-                    self.part.vote(message)
+                    self.behavior.vote(message)
             case StandNow():
                 if message.epoch == self.epoch and message.leader == self.leader:
-                    self.part.stand_now(message)
+                    self.behavior.stand_now(message)
 
     def _is_current(self, epoch: int) -> bool:
         """True if a reply is of this replica's epoch; a higher epoch is entered."""
@@ -285,11 +348,11 @@ class Member:
         self.heard_ms = self.now
         self.round_heard = max(self.round_heard, chunk.round)
         if self.role is not Role.FOLLOWER:
-            self.become(Cause.LEADER_HEARD)
-        self.part.chunk(chunk, body)
+            self.become(TransitionCause.LEADER_HEARD)
+        self.behavior.chunk(chunk, body)
 
     def _asked(self, ask: AskVote) -> None:
-        """Reply to a vote request; voting.py has the rules."""
+        """Reply to a vote request; election.py has the rules."""
         granted = False
         if not ask.joining and may_judge(self, ask):
             if ask.epoch > self.epoch and not ask.pre:
@@ -313,7 +376,7 @@ class Member:
     def _give_vote(self, candidate: str) -> None:
         if not self.ballot.voted_for:
             self.out.append(self.ballot.write(self.epoch, candidate))
-        self.part.deadline_ms = self.now + self.election_timeout_ms()
+        self.behavior.deadline_ms = self.now + self.election_timeout_ms()
 
     # -- for the roles ----------------------------------------------------------------------------
 
@@ -323,7 +386,7 @@ class Member:
         chunk.
         """
         if self.role is Role.LEADER:
-            return self.part.leads(self.now)
+            return self.behavior.leads(self.now)
         if len(self.settings.members) == 1:
             return False
         return self.now - self.heard_ms < self.settings.election_timeout_ms_min
@@ -335,7 +398,7 @@ class Member:
         self.round_heard = 0
         self.transfer = 0
         if not voted_for:
-            self.become(Cause.HIGHER_EPOCH)
+            self.become(TransitionCause.HIGHER_EPOCH)
 
     def joined(self, epoch: int) -> None:
         """From now on this replica has a vote, in epochs above `epoch` and its own."""
@@ -346,19 +409,19 @@ class Member:
         # No other relies on an empty log; if `lived` stayed, the next start would count as a loss.
         lived = self.ballot.lived and self.log.end > 0
         self.out.append(self.ballot.joins(self.epoch, mine, lived=lived))
-        self.part.deadline_ms = self.now + self.election_timeout_ms()
+        self.behavior.deadline_ms = self.now + self.election_timeout_ms()
 
     def lives(self) -> None:
         """Others are about to rely on bytes that this replica has."""
         if not self.ballot.lived:
             self.out.append(self.ballot.lives())
 
-    def become(self, cause: Cause) -> None:
+    def become(self, cause: TransitionCause) -> None:
         """Change the role according to the table."""
         if self.role is Role.LEADER:
             self._leave_epoch()
-        self.part = TRANSITIONS[self.role, cause](self)
-        self.part.begin()
+        self.behavior = TRANSITIONS[self.role, cause](self)
+        self.behavior.begin()
 
     def _leave_epoch(self) -> None:
         """A leader that has not appended anything leaves no trace of its epoch."""
@@ -369,7 +432,7 @@ class Member:
     def halt(self, reason: str) -> None:
         """Stop and raise an alarm."""
         self.out.append(Halt(reason))
-        self.become(Cause.FAULT)
+        self.become(TransitionCause.FAULT)
 
     def send(self, to: str, message: happened.Message, body: Buffer = b"") -> None:
         """Send a message once the ballot is on disk."""
@@ -386,7 +449,7 @@ class Member:
             member=self.settings.member,
             accepted=False,
             round=answered,
-            epochs=self.log.epochs.told(below),
+            epochs=self.log.epochs.summary(below),
             end=below,
             joining=self.joining_start,
         )
@@ -408,7 +471,7 @@ class Member:
             settings.election_timeout_ms_min, settings.election_timeout_ms_max
         )
 
-    def _tell(self) -> None:
+    def _report_role(self) -> None:
         """Report a change of role: before an old leader's effects, after a new leader's earlier
         ones.
         """
@@ -417,12 +480,12 @@ class Member:
             self.role,
             self.epoch,
             self.leader,
-            self.part.start if isinstance(self.part, Leader) else -1,
+            self.behavior.start if isinstance(self.behavior, RaftLeader) else -1,
         )
-        if now == self._told:
+        if now == self._reported:
             return
         if leads:
             self.out.append(now)
         else:
             self.out.insert(0, now)
-        self._told = now
+        self._reported = now

@@ -5,7 +5,7 @@ import pytest
 from kourou.protocol.messages.replication import AskVote, Vote
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft.effects import Role, SaveVote
-from kourou.replication.raft.member import Boot
+from kourou.replication.raft.node import PersistentState
 from kourou_rigs.raft_member import GROUP, MemberKit, chunk
 
 LATER = 1_000  # the least election timeout is over, its own is not
@@ -41,7 +41,7 @@ def answer(kit: MemberKit) -> Vote:
     [(5, 300, True), (5, 310, True), (6, 10, True), (5, 290, False), (3, 900, False)],
 )
 def test_a_candidate_that_is_behind_gets_none(last: int, end: int, granted: bool):
-    boot = Boot(Epochs([(3, 100), (5, 260)], 300), epoch=5)
+    boot = PersistentState(Epochs([(3, 100), (5, 260)], 300), epoch=5)
     for pre in (False, True):
         kit = MemberKit(boot=boot)
         kit.at(LATER).hears(ask(6, last=last, end=end, pre=pre))
