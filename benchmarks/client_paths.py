@@ -37,7 +37,7 @@ from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.message_record import encode_host, stamp
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
 

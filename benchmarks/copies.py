@@ -36,8 +36,7 @@ from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft, encode_host
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection

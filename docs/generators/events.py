@@ -23,9 +23,9 @@ from kourou.model.topic import TopicConfig
 SOURCE = "libs/kourou/events/control_events.py"
 SOURCES = (
     SOURCE,
-    "libs/kourou/events/filter_events.py",
-    "libs/kourou/events/batch_events.py",
-    "libs/kourou/events/replication_events.py",
+    "libs/kourou/events/control_events.py",
+    "libs/kourou/events/control_events.py",
+    "libs/kourou/events/control_events.py",
 )
 PLACES = (
     "libs/kourou/engine",

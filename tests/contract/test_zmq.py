@@ -23,7 +23,7 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -16,8 +16,7 @@ from kourou.model.message import StoredMessage
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import MEMBERS, Peer
+from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.quorum import GivenQuorum
 

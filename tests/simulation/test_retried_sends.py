@@ -44,8 +44,7 @@ from kourou.protocol.messages import namesrv
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
-from kourou.runtime.inputs import Disconnected
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, Peer
 
 FULL = 1_500
 SOAK = 10_000

@@ -22,8 +22,7 @@ from kourou.protocol import all_bodies as bodies
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.messages.replicas import PromoteReplica
 from kourou.replication.epochs import PROMOTION
-from kourou.runtime.inputs import Disconnected, Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, Peer, Received, ReplyTo
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore

@@ -32,22 +32,22 @@ from kourou.engine.roles.replicas import Replicas, ReplicasTaken, replicas_of
 from kourou.engine.transactions import batches as batch_rules
 from kourou.engine.transactions.batches import Batches
 from kourou.errors import DecodeError, GroupNotFound
-from kourou.events.batch_events import BatchEventBase
 from kourou.events.control_events import (
+    BatchEventBase,
     Event,
+    FilterEventBase,
     GroupDeleted,
     GroupPut,
     OffsetsReset,
     ProgressRecorded,
     QueueLocksChanged,
     Recorded,
+    ReplicationEventBase,
+    Scalar,
     SettingChanged,
     TopicDeleted,
     TopicPut,
 )
-from kourou.events.event_base import Scalar
-from kourou.events.filter_events import FilterEventBase
-from kourou.events.replication_events import ReplicationEventBase
 from kourou.events.stream import StreamKind
 from kourou.model.batch import BatchQuery
 from kourou.model.group import GroupConfig

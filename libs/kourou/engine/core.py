@@ -51,9 +51,15 @@ from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.protocol.table import not_supported
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import ClientAnswered, Disconnected, Received, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import (
+    ClientAnswered,
+    Disconnected,
+    LogWarning,
+    Peer,
+    Received,
+    Reply,
+    Tick,
+)
 
 _JOINT = frozenset({SendRecords, SendMessage, EndTransaction})
 """Requests that are stored together if several of a kind follow one another in a batch."""

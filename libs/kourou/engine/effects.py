@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kourou.protocol.request import Request
-from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply
-from kourou.runtime.inputs import Buffer, Received, ReplyTo
+from kourou.runtime.core import AskClient, Buffer, LogWarning, Notify, Received, Reply, ReplyTo
 
 if TYPE_CHECKING:
     from kourou.engine.admin.history import Question

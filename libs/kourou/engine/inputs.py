@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kourou.engine.ports import ANYWHERE
 from kourou.errors import KourouError
-from kourou.runtime.inputs import ClientAnswered, Disconnected, Received, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import ClientAnswered, Disconnected, Peer, Received, Tick
 
 if TYPE_CHECKING:
     from kourou.engine.admin.history import Found

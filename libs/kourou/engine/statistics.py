@@ -23,8 +23,7 @@ from kourou.errors import Rejected
 from kourou.protocol.all_bodies import BrokerStats, StatsItem, encode_broker_stats
 from kourou.protocol.messages.broker_admin import ViewBrokerStatsData
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 SAMPLE_MS = 10_000
 SAMPLES_A_MINUTE = 6

@@ -28,7 +28,7 @@ from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import Cause, Event, Recorded
 from kourou.events.stream import Snapshot, State, StreamKind, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
-from kourou.eventstore.schema import bring_up_to_date
+from kourou.eventstore.schema import bring_up_to_date, events, snapshots, streams
 from kourou.eventstore.stream_rows import (
     HistoryWanted,
     StreamInfo,
@@ -47,7 +47,6 @@ from kourou.eventstore.stream_rows import (
     stream_for_update,
     stream_info,
 )
-from kourou.eventstore.tables import events, snapshots, streams
 from kourou.model.limits import HISTORY_BYTES_MAX
 
 READ_EVENTS_MAX = 1_000

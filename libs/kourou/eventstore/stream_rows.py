@@ -19,7 +19,7 @@ from kourou.events.control_events import (
     encode_event,
 )
 from kourou.events.stream import Snapshot, State, StreamKind
-from kourou.eventstore.tables import DECIDED, events, snapshots, streams
+from kourou.eventstore.schema import DECIDED, events, snapshots, streams
 
 SNAPSHOT_AFTER_BYTES_MIN = 256 * 1024
 """Replaying fewer bytes of events is faster than storing another snapshot."""

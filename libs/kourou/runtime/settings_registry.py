@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kourou.errors import ConfigError, NoPermission
-from kourou.events.event_base import Scalar
+from kourou.events.control_events import Scalar
 from kourou.model.limits import SETTING_LENGTH_MAX, SETTING_NAME_LENGTH_MAX
 from kourou.protocol.bodies.settings_body import SettingView
 

@@ -12,9 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from kourou.errors import Code
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import Family
 
 BUSY = "[REJECTREQUEST] too many requests wait here; nothing was done"

@@ -20,9 +20,7 @@ from kourou.engine.roles.follower import Following
 from kourou.errors import Code
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.static_follower import FollowerStep
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected, Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.protocol_server import TransportCallbacks
 from kourou.serving.address_server import AddressServer

@@ -32,8 +32,7 @@ from kourou.engine.effects import (
 from kourou.engine.inputs import Dispatched, Flushed, Input, SpaceChanged, StoreFailed
 from kourou.errors import DiskFull
 from kourou.model.limits import QUEUE_UNIT_BYTES
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import LogWarning, Tick
 from kourou.service.protocol_server import ProtocolServers
 from kourou.serving.copy_executor import CopyExecutor
 from kourou.serving.measures import Measures

@@ -24,9 +24,7 @@ from kourou.model.limits import EXPORTER_MEMBERS_MAX, EXPORTER_MEMBERS_MS_MAX
 from kourou.protocol.all_bodies import decode_consumer_running_info
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
 from kourou.protocol.request import Request
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, Notify, Peer, Received, Reply, ReplyTo
 from kourou.serving.exporter_metrics import Asked, Member
 from kourou.serving.measures import Measures
 from kourou.telemetry.metrics import NS_PER_MS, Family

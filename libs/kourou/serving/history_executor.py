@@ -19,7 +19,7 @@ from kourou.errors import KourouError, MetadataUnavailable, Throttled
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import ReplyTo
 from kourou.serving.projector import Projector
 
 _log = logging.getLogger("kourou.broker")

@@ -15,9 +15,7 @@ from kourou.clock import Clock
 from kourou.errors import KourouError
 from kourou.protocol.messages.replication import Attached, LogChunk
 from kourou.protocol.wire.frames import Frame, decode_request
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, Notify, Peer, Received, Reply
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import split_address

@@ -11,7 +11,7 @@ from kourou.clock import Clock
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX
 from kourou.protocol.request import Answerer
-from kourou.runtime.peer import MEMBERS
+from kourou.runtime.core import MEMBERS
 from kourou.service.protocol_server import ProtocolServer, ProtocolServers, TransportCallbacks
 from kourou.service.remoting_protocol import VIP, RemotingProtocol
 from kourou.service.zmq_protocol import ZmqProtocol

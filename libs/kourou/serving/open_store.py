@@ -17,7 +17,7 @@ from kourou.engine.delays.progress import PROGRESS_TARGET
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
 from kourou.eventstore.database import Database, sqlite_url, with_password
 from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.first_look import check_usable
+from kourou.eventstore.schema import check_usable
 from kourou.serving.bootstrap import clear_for, pending_beginning, record_beginning
 from kourou.serving.config import BrokerSettings
 from kourou.serving.config_mirror import ConfigMirror

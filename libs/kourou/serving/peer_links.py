@@ -51,9 +51,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import NO_TRACE, decode_reply, encode_request
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.inputs import Buffer, Message
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import MEMBERS
+from kourou.runtime.core import MEMBERS, AskClient, Notify, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve import ClientCurve

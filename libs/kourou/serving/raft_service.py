@@ -28,8 +28,7 @@ from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.raft import effects as wants
 from kourou.replication.raft.inputs import LogRestarted, LogTruncated
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou.serving.bootstrap import RestartLog, Wanted
 from kourou.serving.broker_service import CHANGING, BrokerService
 from kourou.serving.config import BrokerSettings

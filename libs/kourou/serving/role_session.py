@@ -32,8 +32,7 @@ from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo, Tick
+from kourou.runtime.core import Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving.config import BrokerSettings
 from kourou.serving.history_executor import HistoryExecutor

@@ -19,8 +19,7 @@ from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import Reply, ReplyTo
 from kourou.service.protocol_server import TimedReplyTo, Watch
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 from kourou.telemetry.metrics import NS_PER_MS, Histogram, Labels

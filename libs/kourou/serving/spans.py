@@ -30,9 +30,7 @@ from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck
 from kourou.protocol.messages.sending import SendMessage, SendRecords, SendRecordsResponse
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.serving.copy_spans import CopySpans, Watched
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels

@@ -12,7 +12,7 @@ from typing import Any
 
 from kourou.engine.effects import Append, CopyChunk, Effect
 from kourou.protocol.messages.replication import LogChunk
-from kourou.runtime.effects import Notify, Reply
+from kourou.runtime.core import Notify, Reply
 from kourou.serving.effect_executor import EffectExecutor
 from kourou.serving.spans import BrokerSpans
 from kourou.telemetry.tracing import current_context

@@ -23,7 +23,7 @@ from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Frame, Kind, decode_frame
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
 

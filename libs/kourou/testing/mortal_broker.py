@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from kourou.clock import Clock
 from kourou.engine.inputs import Input
 from kourou.engine.parts import BrokerParts
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.role_session import RoleSession

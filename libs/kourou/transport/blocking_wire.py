@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
 from kourou.protocol.wire.frames import Frame, Kind, decode_frame
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.addresses import split_address
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.tcp_link import Buffer

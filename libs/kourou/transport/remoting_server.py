@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kourou.clock import Clock
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.remoting_link import RawFrame, RemotingLink
 from kourou.transport.tcp_server import TcpServer
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from kourou.model import limits
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.tcp_link import Buffer
 
 _ROUTING_ID_BYTES = 5

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from kourou.model.filter import FilterKey
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou_filter_server.catalogue import Standing
 from kourou_filter_server.effects import TellBroker
 from kourou_filter_server.inputs import Buffer

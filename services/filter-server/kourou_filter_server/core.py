@@ -30,8 +30,7 @@ from kourou.protocol.messages.filter_server import (
 )
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected, Received, Tick
+from kourou.runtime.core import Disconnected, Received, Reply, Tick
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.effects import Effect

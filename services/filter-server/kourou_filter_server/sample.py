@@ -20,7 +20,7 @@ from kourou.protocol.all_bodies import decode_topic_stats
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import ReplyTo
 from kourou_filter_server.inputs import BrokerAnswered
 from kourou_filter_server.records import bounds_of
 from kourou_filter_server.turn import Turn, trouble_of

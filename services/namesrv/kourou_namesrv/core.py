@@ -15,8 +15,7 @@ from kourou.protocol import all_bodies as bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
 from kourou.runtime.changed_settings import Settings, decide_change
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected, Received, Tick
+from kourou.runtime.core import Disconnected, Received, Reply, Tick
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou_namesrv import registrations as registrants
 from kourou_namesrv.config import NamesrvSettings

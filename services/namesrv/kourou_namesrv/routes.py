@@ -34,7 +34,7 @@ from kourou.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration
 from kourou.protocol.bodies.route_bodies import ClusterInfo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou_namesrv.registrations import Identity, check_identity, check_leader
 
 UNIT = 1

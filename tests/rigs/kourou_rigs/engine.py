@@ -31,9 +31,7 @@ from kourou.protocol.record.message_record import check_record, decode_record, e
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
-from kourou.runtime.effects import Notify, Reply
-from kourou.runtime.inputs import Buffer, Received, ReplyTo, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Buffer, Notify, Peer, Received, Reply, ReplyTo, Tick
 from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
 

@@ -25,9 +25,7 @@ from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record.layout import QUEUE_OFFSET_AT
 from kourou.protocol.request import Request, Response
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.effects import (
     AskBroker,

@@ -18,8 +18,7 @@ from kourou.protocol.messages.membership import UnregisterClient
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.request import Request, Response
-from kourou.runtime.effects import AskClient, Notify
-from kourou.runtime.inputs import ClientAnswered, Disconnected
+from kourou.runtime.core import AskClient, ClientAnswered, Disconnected, Notify
 from kourou_rigs.engine import Engine
 from kourou_rigs.wire_broker import Answer, WireBroker
 

@@ -13,8 +13,7 @@ from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.sending import SendRecords
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected, Tick
+from kourou.runtime.core import Disconnected, LogWarning, Reply, Tick
 from kourou_rigs.engine import Engine
 
 GROUP = (UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')

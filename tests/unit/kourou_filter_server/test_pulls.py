@@ -15,8 +15,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServerResponse,
 )
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_filter_server.effects import AskBroker, EndWorker, Filtered, Judge, StartWorker
 from kourou_filter_server.inputs import BrokerFound, Leaving, WorkerEnded
 from kourou_filter_server.policy import ServerPolicy

@@ -9,7 +9,7 @@ from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
 from kourou.protocol.messages.pulling import PullResponse
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 from kourou_filter_server.effects import AskBroker, EndWorker, Judge, StartWorker
 from kourou_filter_server.inputs import LOST, Judged, WorkerEnded, WorkerReady
 from kourou_filter_server.policy import ServerPolicy

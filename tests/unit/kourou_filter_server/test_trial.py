@@ -13,8 +13,7 @@ from kourou.protocol.bodies.statistics_bodies import TopicOffset
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.topics import GetTopicStatsInfo
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, Reply
 from kourou_filter_server.effects import EndWorker, Judge, StartWorker
 from kourou_filter_server.inputs import WorkerEnded, WorkerReady
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, place, record

@@ -8,7 +8,7 @@ from kourou.errors import BadRequest, Throttled, TopicNotFound
 from kourou.model.route import BrokerData, QueueData
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou_namesrv import routes as routes_module
 from kourou_namesrv.registrations import Identity, Outdone
 from kourou_namesrv.routes import Routes

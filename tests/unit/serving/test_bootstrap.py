@@ -11,8 +11,7 @@ import pytest
 from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState, encode_state, evolve
 from kourou.errors import ConfigError, Corrupt, KourouError, MetadataUnavailable, Unavailable
-from kourou.events.control_events import Recorded, TopicPut
-from kourou.events.replication_events import EpochOpened
+from kourou.events.control_events import EpochOpened, Recorded, TopicPut
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig

@@ -27,7 +27,7 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.service import clear_text
 from kourou.service.admin_http import AdminHttp
 from kourou.serving import broker_service as app

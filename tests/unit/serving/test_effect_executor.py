@@ -17,9 +17,7 @@ from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply
-from kourou.runtime.inputs import Received, ReplyTo, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, LogWarning, Notify, Peer, Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving import effect_executor as executor
 from kourou.serving.effect_executor import INDEX_RETRY_MS, SPACE_RETRY_MS, EffectExecutor

@@ -15,8 +15,7 @@ from kourou.engine.inputs import Input
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.core import Received, Reply, ReplyTo
 from kourou.serving.exporter_page import LastMinute, PageQuestions
 from kourou.telemetry.exporter_table import EXPORTER_METRICS
 from kourou.testing.cluster import Cluster

@@ -11,13 +11,17 @@ from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import Filters, taken
 from kourou.errors import Corrupt, MetadataUnavailable
-from kourou.events.control_events import GroupPut, Recorded, SettingChanged, TopicDeleted, TopicPut
-from kourou.events.filter_events import (
+from kourou.events.control_events import (
     FilterEnabled,
     FilterMessagesSkipped,
     FilterPolicySet,
     FilterQuarantined,
     FilterUploaded,
+    GroupPut,
+    Recorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
 )
 from kourou.model.filter import FilterPolicy
 from kourou.model.group import GroupConfig

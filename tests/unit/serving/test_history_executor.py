@@ -17,8 +17,7 @@ from kourou.events.control_events import TopicPut
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.history import GetHistory
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, ReplyTo
 from kourou.serving.history_executor import HistoryExecutor
 from kourou.serving.projector import Projector
 

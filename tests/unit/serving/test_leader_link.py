@@ -12,9 +12,7 @@ from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Kind, decode_request, encode_request
-from kourou.runtime.effects import Notify
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Notify, Peer, Received
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.serving.leader_link import LeaderLink
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -29,9 +29,7 @@ from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Kind, decode_request, encode_reply
 from kourou.replication.raft import inputs as happened
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import MEMBERS, Peer
+from kourou.runtime.core import MEMBERS, Peer, Received, Reply, ReplyTo
 from kourou.service.kept_ports import free_port
 from kourou.service.protocol_server import ProtocolServers
 from kourou.serving import peer_links

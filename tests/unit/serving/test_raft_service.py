@@ -113,7 +113,7 @@ class Group:
         """Let a member find that nobody leads."""
         for one in self.members.values():
             one.group._member.heard_ms = -(1 << 60)
-        self.members[name].group._member.part.deadline_ms = 0
+        self.members[name].group._member.behavior.deadline_ms = 0
         self.members[name].group._turn_soon()
 
     def is_free(self, name: str) -> bool:

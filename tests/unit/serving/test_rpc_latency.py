@@ -8,9 +8,7 @@ from kourou.errors import Code
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendRecords
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Reply, ReplyTo
 from kourou.serving.rpc_latency import PULLS, SENDS, RpcLatency, TimedReplyTo
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 

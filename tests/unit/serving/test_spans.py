@@ -23,9 +23,7 @@ from kourou.protocol.messages.sending import (
     Target,
 )
 from kourou.protocol.wire.frames import NO_TRACE
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.serving import spans as module
 from kourou.serving.spans import BrokerSpans
 from kourou.telemetry.metrics import expose

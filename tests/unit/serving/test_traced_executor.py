@@ -23,8 +23,7 @@ from kourou.engine.roles.leader import LeaderRole
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
 from kourou.protocol.messages.sending import SendMessage
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, ReplyTo
 from kourou.service.loop import SingleWriterLoop
 from kourou.serving.spans import BrokerSpans
 from kourou.serving.traced_executor import TracedExecutor

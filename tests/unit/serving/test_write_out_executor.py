@@ -17,9 +17,7 @@ from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.serving.effect_executor import EffectExecutor, tick_ms_of
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.kept_carriers import KeptCarriers

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.model import limits
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.zmq_link import (
     Link,

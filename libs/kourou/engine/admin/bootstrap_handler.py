@@ -17,8 +17,7 @@ from kourou.errors import Code, Rejected, Throttled
 from kourou.model.limits import FETCH_BYTES_MAX, HISTORY_WAIT_MS_MAX
 from kourou.protocol.messages.replication import GetLogBeginning, GetLogBeginningResponse
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 
 class BootstrapHandler:

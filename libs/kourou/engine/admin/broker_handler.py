@@ -43,8 +43,7 @@ from kourou.protocol.messages.control import GetControlEvents, GetControlEventsR
 from kourou.protocol.record.message_record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
 from kourou.runtime.changed_settings import decide_change, effective
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou.runtime.settings_registry import SettingsRegistry
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}

@@ -63,8 +63,7 @@ from kourou.protocol.messages.history import (
 )
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou.runtime.settings_registry import SettingsRegistry
 
 ANSWER_WAY_MS = 500

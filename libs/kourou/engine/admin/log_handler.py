@@ -17,8 +17,7 @@ from kourou.model.limits import DAMAGE_LENGTH_MAX, FETCH_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received, Reply
 
 
 class LogHandler:

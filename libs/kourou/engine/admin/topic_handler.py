@@ -48,8 +48,7 @@ from kourou.protocol.messages.topics import (
     UpdateAndCreateTopic,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 
 class TopicHandler:

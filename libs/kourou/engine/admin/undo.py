@@ -19,15 +19,15 @@ from kourou.engine.groups.progress import Commits, Table
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Event,
+    FilterEventBase,
     GroupDeleted,
     GroupPut,
     OffsetsReset,
+    Scalar,
     SettingChanged,
     TopicDeleted,
     TopicPut,
 )
-from kourou.events.event_base import Scalar
-from kourou.events.filter_events import FilterEventBase
 from kourou.runtime import changed_settings as settings
 from kourou.runtime.settings_registry import SettingsRegistry
 

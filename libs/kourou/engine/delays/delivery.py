@@ -44,8 +44,7 @@ from kourou.protocol.bodies.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.record.layout import Parts, parts_of
 from kourou.protocol.record.moves import moved_draft, real_target
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Received, Tick
+from kourou.runtime.core import LogWarning, Received, Reply, Tick
 
 MIRROR_INTERVAL_MS = 10_000
 """The shortest time between updates of delayOffset.json (RocketMQ: flushDelayOffsetInterval)."""

@@ -21,8 +21,7 @@ from kourou.engine.groups.member_handler import EnsureGroup
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
-from kourou.events.control_events import Event
-from kourou.events.filter_events import FilterMessagesSkipped
+from kourou.events.control_events import Event, FilterMessagesSkipped
 from kourou.filtering.check_allowance import CheckAllowance
 from kourou.filtering.python_rules import check_source
 from kourou.model.filter import FilterAction, FilterState, check_filter_name
@@ -44,8 +43,7 @@ from kourou.protocol.messages.filter_server import (
     RecordFilterSkip,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 _WHITE = frozenset("\t\n\r\f")
 

@@ -25,9 +25,7 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning, Notify, Reply
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply
 
 
 class FilterServerHandler:

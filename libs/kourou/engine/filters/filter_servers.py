@@ -15,7 +15,7 @@ from kourou.model.limits import (
     FILTER_SERVER_LISTENERS_MAX,
     FILTER_SERVERS_MAX,
 )
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 
 
 @dataclass(slots=True)

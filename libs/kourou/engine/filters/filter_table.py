@@ -1,6 +1,6 @@
 """The filters of consumer groups: their versions, which one is active, which are quarantined.
 
-State: projection of the events of kourou.events.filter_events; owned and changed in place by
+State: projection of the events of kourou.events.control_events; owned and changed in place by
 `evolve`. It survives the loss of its events, because `<root>/kourou/filters.json` mirrors it.
 
 Invariants:
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from kourou.errors import BadRequest, Code, Rejected
-from kourou.events.control_events import Event
-from kourou.events.filter_events import (
+from kourou.events.control_events import (
+    Event,
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,

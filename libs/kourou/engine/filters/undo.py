@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from kourou.engine.filters.filter_table import Filters, existing
 from kourou.errors import Rejected
-from kourou.events.control_events import Event
-from kourou.events.filter_events import (
+from kourou.events.control_events import (
+    Event,
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,

@@ -29,9 +29,7 @@ from kourou.protocol.messages.membership import (
 )
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Buffer, ClientAnswered, Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Buffer, ClientAnswered, LogWarning, Peer, Received, Reply
 
 PASS_ON_MS = 10_000
 """How long a consumer has to reply to 307 and 309, as in RocketMQ."""

@@ -21,9 +21,7 @@ from kourou.engine.effects import Effect
 from kourou.errors import KourouError, Throttled, TimedOut, UnknownOutcome
 from kourou.model.limits import CLIENT_QUESTIONS_MAX
 from kourou.protocol.request import Request
-from kourou.runtime.effects import AskClient, LogWarning
-from kourou.runtime.inputs import Buffer, ClientAnswered
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, Buffer, ClientAnswered, LogWarning, Peer
 
 Answered = Callable[[int, ClientAnswered], Sequence[Effect]]
 """(now_ms, answer) -> effects. The answer's `error` is None if the client replied."""

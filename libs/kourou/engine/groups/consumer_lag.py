@@ -36,8 +36,7 @@ from kourou.protocol.messages.groups import (
 )
 from kourou.protocol.messages.offsets import QueryCorrectionOffset
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 
 class GroupFigures:

@@ -42,8 +42,7 @@ from kourou.protocol.messages.offsets import (
     ResetConsumerClientOffset,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Notify, Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Notify, Received, Reply
 
 LIST_FORM_LANGUAGE = "CPP"
 """Clients in this language read tables of offsets as lists, as in RocketMQ."""

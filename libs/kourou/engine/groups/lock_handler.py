@@ -25,8 +25,7 @@ from kourou.protocol.bodies.lists_body import LockBatch, decode_lock_batch, enco
 from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning, Notify, Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import LogWarning, Notify, Received, Reply
 
 
 class LockHandler:

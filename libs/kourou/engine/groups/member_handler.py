@@ -46,9 +46,7 @@ from kourou.protocol.messages.membership import (
     UnregisterClient,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning, Notify, Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply, ReplyTo
 
 EnsureGroup = Callable[[str, Received, str], GroupConfig]
 """(group, request, reason) -> the group, created if that is allowed; raises Rejected."""

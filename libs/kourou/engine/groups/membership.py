@@ -32,7 +32,7 @@ from kourou.model.subscription import (
     MessageModel,
     Subscription,
 )
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 
 
 @dataclass(frozen=True, slots=True)

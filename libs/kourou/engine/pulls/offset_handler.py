@@ -25,8 +25,7 @@ from kourou.protocol.messages.offsets import (
     SearchOffsetByTimestampResponse,
     UpdateConsumerOffset,
 )
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 
 class OffsetHandler:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from kourou.model.limits import HOLDS_MAX
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 
 Pull = TypeVar("Pull")
 Target = tuple[str, int]

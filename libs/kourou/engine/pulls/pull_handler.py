@@ -53,9 +53,7 @@ from kourou.model.limits import (
 from kourou.model.permission import READ
 from kourou.model.subscription import TAG, Subscription
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import LogWarning, Peer, Received, Reply
 
 
 @dataclass(slots=True)

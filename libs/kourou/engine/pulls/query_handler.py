@@ -27,8 +27,7 @@ from kourou.protocol.record.hashing import tags_code
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 
 class QueryHandler:

@@ -45,8 +45,7 @@ from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.moves import Changes, moved_draft
 from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 UNIT_SUBSCRIPTION = 2
 """A topic's flag: a subscription within a unit created it (TopicSysFlag)."""

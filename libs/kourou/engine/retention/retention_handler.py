@@ -35,8 +35,7 @@ from kourou.protocol.messages.broker_admin import (
     DeleteExpiredCommitLog,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import LogWarning, Received, Reply
 
 EXPIRED, DISK, FORCED, ASKED = "expired", "disk", "forced", "asked"
 """Why segments were deleted: expiry, an almost full disk, a full one, an operator's request."""

@@ -22,7 +22,7 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.recorder import entailed_by
 from kourou.events.control_events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
 from kourou.model.names import CONTROL_TOPIC
-from kourou.runtime.effects import LogWarning
+from kourou.runtime.core import LogWarning
 
 
 class FollowedConfirmations(Confirmations):

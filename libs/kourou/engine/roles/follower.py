@@ -51,9 +51,7 @@ from kourou.replication.static_follower import (
     Say,
     Take,
 )
-from kourou.runtime.effects import LogWarning, Notify
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import LogWarning, Notify, Peer, Received
 
 REFUSED: tuple[type[Request], ...] = (
     sending.SendMessage,

@@ -23,16 +23,13 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.copied_confirmations import CopiedConfirmations
 from kourou.engine.sends.recorder import Recorder
 from kourou.errors import KourouError
-from kourou.events.control_events import Cause
-from kourou.events.replication_events import EpochOpened, InSyncChanged
+from kourou.events.control_events import Cause, EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs, next_epoch
 from kourou.replication.in_sync import InSync, named
 from kourou.replication.static_leader import AttachedFollower, Bounds, ChunkSource, Shipping
-from kourou.runtime.effects import LogWarning, Notify
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import LogWarning, Notify, Peer, Received
 
 ASYNC_MASTER, SYNC_MASTER = "ASYNC_MASTER", "SYNC_MASTER"
 

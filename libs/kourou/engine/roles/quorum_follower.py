@@ -27,8 +27,7 @@ from kourou.protocol.messages.replicas import TransferLeader
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.request import Request
 from kourou.replication.progress import Lag
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import MEMBERS, Peer
+from kourou.runtime.core import MEMBERS, Peer, Received
 
 KEPT: frozenset[type[Request]] = frozenset(
     {locks.LockBatchMq, locks.UnlockBatchMq, reply.SendReplyMessage}

@@ -20,12 +20,10 @@ from kourou.engine.roles.quorum_roles import QuorumLeaderRole
 from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.recorder import Recorder
-from kourou.events.control_events import Cause
-from kourou.events.replication_events import EpochOpened
+from kourou.events.control_events import Cause, EpochOpened
 from kourou.protocol.request import Request
 from kourou.replication.progress import Lag
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received
 
 
 class QuorumLeading:

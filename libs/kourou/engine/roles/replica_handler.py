@@ -32,8 +32,7 @@ from kourou.protocol.messages.replicas import (
 )
 from kourou.protocol.request import Request
 from kourou.replication.epochs import next_epoch
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import LogWarning, Received, Reply
 
 
 class ReplicaHandler:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.engine.ports import ANYWHERE
-from kourou.events.event_base import Count
-from kourou.events.replication_events import EpochOpened, InSyncChanged, ReplicationEventBase
+from kourou.events.control_events import Count, EpochOpened, InSyncChanged, ReplicationEventBase
 from kourou.replication.epochs import promotion_of
 
 

@@ -36,7 +36,7 @@ from kourou.protocol import kernel
 from kourou.protocol.kernel_python import FIELDS, NARROW, NO_SPACE, TOO_LONG
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import Host, encode_host, record_size
-from kourou.runtime.inputs import Buffer
+from kourou.runtime.core import Buffer
 
 Target = tuple[str, int]
 

@@ -29,8 +29,7 @@ from kourou.errors import Code, KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.record.batch import check_drafts
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received, Reply
 
 
 class JointSends:

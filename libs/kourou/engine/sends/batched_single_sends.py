@@ -25,7 +25,7 @@ from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.errors import KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.sending import SendMessage
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received
 
 Alone = Callable[[int, Received], Sequence[Effect]]
 _Waiting = tuple[Received, Prepared | PreparedBatch]

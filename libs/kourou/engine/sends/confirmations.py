@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from kourou.engine.effects import Effect, Flush
 from kourou.errors import Code
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from kourou.engine.effects import Effect
 from kourou.engine.ports import ANYWHERE
 from kourou.engine.sends.confirmations import Confirmations, unknown
 from kourou.errors import Code
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 
 _TEXTS = {
     Code.SLAVE_NOT_AVAILABLE: "stored; no follower is connected to replicate it",

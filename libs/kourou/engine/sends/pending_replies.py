@@ -14,8 +14,7 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.recorder import Recorder
 from kourou.errors import Code
 from kourou.events.control_events import Cause, Event
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received, Reply
 
 
 class PendingReplies:

@@ -26,7 +26,7 @@ from kourou.engine.effects import Effect
 from kourou.engine.ports import Quorum
 from kourou.engine.sends.confirmations import Confirmations, unknown
 from kourou.errors import Code
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 
 _LATE = "stored here; no majority replicated it in time"
 

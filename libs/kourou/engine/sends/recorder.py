@@ -21,7 +21,10 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import KourouError
 from kourou.events.control_events import (
     Cause,
+    EpochOpened,
     Event,
+    FilterEventBase,
+    FilterMessagesSkipped,
     GroupDeleted,
     GroupPut,
     OffsetsReset,
@@ -33,8 +36,6 @@ from kourou.events.control_events import (
     encode_record_body,
     record_properties,
 )
-from kourou.events.filter_events import FilterEventBase, FilterMessagesSkipped
-from kourou.events.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties

@@ -14,7 +14,7 @@ from kourou.protocol import kernel
 from kourou.protocol.kernel_python import OTHER_QUEUE
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record.columns import RecordColumns
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received
 
 
 class Frame(NamedTuple):

@@ -30,8 +30,7 @@ from kourou.model.permission import WRITE
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.record.batch import RecordColumns, check_drafts
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received, Reply
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
 """(topic, default topic, default queue numbers, request) -> the topic, created if allowed."""

@@ -45,8 +45,7 @@ from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendRespo
 from kourou.protocol.record.batch_body import split_batch
 from kourou.protocol.record.message_record import Host, encode_draft, encode_host
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received, Reply
 
 Changes = tuple[tuple[bytes, bytes | None], ...]
 

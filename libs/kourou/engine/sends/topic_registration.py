@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kourou.engine.effects import Announce, Effect
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Reply, ReplyTo
 
 ANNOUNCE_WAIT_MS = 6_000
 """[RMQ] registerBrokerTimeoutMills"""

@@ -27,7 +27,7 @@ from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.moves import Changes, moved_draft
 from kourou.protocol.record.properties import find_property
-from kourou.runtime.inputs import Buffer
+from kourou.runtime.core import Buffer
 
 _DELAY = Property.DELAY.encode()
 _TRANSACTION = Property.TRAN_MSG.encode()

@@ -37,8 +37,7 @@ from kourou.protocol.messages.batches import (
     ResolveBatch,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import LogWarning, Received
 
 LOOK_MS = 1_000
 """The time between two cleanups."""

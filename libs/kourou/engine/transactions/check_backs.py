@@ -44,7 +44,7 @@ from kourou.errors import Corrupt, KourouError, Rejected
 from kourou.protocol.messages.transactions import CheckTransactionState
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import Host, encode_host
-from kourou.runtime.effects import LogWarning, Notify
+from kourou.runtime.core import LogWarning, Notify
 
 HALVES_PER_TICK = 256
 """The most half messages that a round handles in one tick, so that other requests do not wait."""

@@ -30,7 +30,7 @@ from kourou.protocol.record.layout import HOST_V4_BYTES, QUEUE_OFFSET_AT, parts_
 from kourou.protocol.record.message_record import stamp
 from kourou.protocol.record.moves import Changes, Target, moved_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties
-from kourou.runtime.inputs import Buffer
+from kourou.runtime.core import Buffer
 
 HALF_TARGET = (HALF_TOPIC, 0)
 OP_TARGET = (OP_TOPIC, 0)

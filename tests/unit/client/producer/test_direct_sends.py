@@ -17,7 +17,7 @@ from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Kind, decode_request, encode_reply, encode_request
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.sync import Client
 from kourou.transport import blocking_wire
 from kourou.transport.zmq_server import Inbound, ZmqServer

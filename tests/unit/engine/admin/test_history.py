@@ -8,6 +8,8 @@ from kourou.engine.admin.history import dropped_progress, drops_progress, tell_e
 from kourou.engine.control import ControlState, evolve
 from kourou.events.control_events import (
     Event,
+    FilterEnabled,
+    FilterUploaded,
     GroupDeleted,
     GroupPut,
     ProgressRecorded,
@@ -16,7 +18,6 @@ from kourou.events.control_events import (
     TopicDeleted,
     TopicPut,
 )
-from kourou.events.filter_events import FilterEnabled, FilterUploaded
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.history_body import decode_event_views

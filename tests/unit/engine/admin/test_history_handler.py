@@ -39,7 +39,7 @@ from kourou.protocol.messages.offsets import (
 )
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine, header_of
 

@@ -18,8 +18,7 @@ from kourou.engine.admin.log_bootstrap import (
 )
 from kourou.engine.control import ControlState, encode_state, evolve
 from kourou.errors import DecodeError, Rejected
-from kourou.events.control_events import Recorded, TopicPut
-from kourou.events.replication_events import EpochOpened
+from kourou.events.control_events import EpochOpened, Recorded, TopicPut
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.store.store import Store

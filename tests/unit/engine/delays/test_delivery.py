@@ -13,8 +13,7 @@ from kourou.model.sysflag import SysFlag
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import LogWarning, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.records import delayed_draft as delayed
 

@@ -18,8 +18,7 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning
 from kourou_rigs.engine import Engine, header_of
 
 SOURCE = b"def match(message, context):\n    return True\n"

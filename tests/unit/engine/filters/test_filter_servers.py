@@ -7,7 +7,7 @@ import pytest
 from kourou.engine.filters.filter_servers import FilterServers
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import FILTER_SERVER_LISTENERS_MAX, FILTER_SERVERS_MAX
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 
 EXPIRY_MS = 30_000
 

@@ -22,12 +22,6 @@ from kourou.errors import BadRequest, Code, Rejected
 from kourou.events.control_events import (
     Cause,
     Event,
-    GroupPut,
-    Recorded,
-    decode_record_body,
-    encode_record_body,
-)
-from kourou.events.filter_events import (
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -36,6 +30,10 @@ from kourou.events.filter_events import (
     FilterQuarantined,
     FilterReleased,
     FilterUploaded,
+    GroupPut,
+    Recorded,
+    decode_record_body,
+    encode_record_body,
 )
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.group import GroupConfig

@@ -8,8 +8,8 @@ from kourou.engine.control import ControlState, evolve
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.undo import decide_undo
 from kourou.errors import Rejected
-from kourou.events.control_events import Event, Recorded
-from kourou.events.filter_events import (
+from kourou.events.control_events import (
+    Event,
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -19,6 +19,7 @@ from kourou.events.filter_events import (
     FilterReleased,
     FilterRestored,
     FilterUploaded,
+    Recorded,
 )
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.limits import FILTER_VERSIONS_MAX, FILTERS_GROUP_MAX

@@ -19,8 +19,7 @@ from kourou.protocol.messages.membership import (
     InvokeBrokerToGetConsumerStatus,
 )
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.runtime.effects import AskClient
-from kourou.runtime.inputs import ClientAnswered, Disconnected
+from kourou.runtime.core import AskClient, ClientAnswered, Disconnected
 from kourou_rigs.engine import Engine
 
 RUNNING = GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)

@@ -11,9 +11,7 @@ from kourou.engine.groups.client_requests import TOKENS, Asking
 from kourou.errors import MessageIllegal, Throttled, TimedOut, UnknownOutcome
 from kourou.model import limits
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
-from kourou.runtime.effects import AskClient, LogWarning
-from kourou.runtime.inputs import ClientAnswered
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, ClientAnswered, LogWarning, Peer
 
 REQUEST = GetConsumerRunningInfo(consumer_group="g", client_id="c")
 

@@ -24,7 +24,7 @@ from kourou.protocol.messages.offsets import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.wire.lenient_json import loads
-from kourou.runtime.effects import Notify
+from kourou.runtime.core import Notify
 from kourou_rigs.engine import Engine, header_of
 
 

@@ -13,8 +13,7 @@ from kourou.protocol.messages.membership import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning
 from kourou_rigs.engine import Engine
 
 PEERS = {"a": 1, "b": 2}

@@ -21,8 +21,7 @@ from kourou.protocol.messages.membership import (
     UnregisterClient,
 )
 from kourou.protocol.messages.pulling import PullMessage
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_rigs.engine import Engine
 
 

@@ -11,7 +11,7 @@ from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import CLIENT_GROUPS_MAX, CLIENTS_MAX, GROUP_SUBSCRIPTIONS_MAX
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 
 MINUTE = 60_000
 

@@ -12,8 +12,7 @@ from kourou.protocol.bodies.status_bodies import OffsetMoved, decode_offset_move
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import LogWarning, Reply, Tick
 from kourou_rigs.engine import Engine
 
 TOPIC = "OFFSET_MOVED_EVENT"

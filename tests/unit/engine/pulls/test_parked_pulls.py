@@ -6,7 +6,7 @@ import pytest
 
 from kourou.engine.pulls import parked_pulls as holds_module
 from kourou.engine.pulls.parked_pulls import Hold, Holds
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 
 
 def peer(number: int) -> Peer:

@@ -18,8 +18,7 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.record.batch import decode_many
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, Reply
 from kourou_rigs.engine import Engine, MemoryStore, header_of
 
 

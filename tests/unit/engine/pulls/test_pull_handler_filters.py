@@ -28,8 +28,7 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.record.batch import decode_many
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_rigs import engine as testing_engine
 from kourou_rigs.engine import Engine, header_of
 

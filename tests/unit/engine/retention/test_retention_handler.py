@@ -27,7 +27,7 @@ from kourou.protocol.messages.broker_admin import (
 )
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.sending import SendMessage
-from kourou.runtime.effects import LogWarning
+from kourou.runtime.core import LogWarning
 from kourou_rigs.engine import Engine, header_of
 
 HOUR = 3_600_000

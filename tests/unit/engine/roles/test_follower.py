@@ -16,8 +16,7 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.protocol.request import Action
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import LogWarning, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.pair import Pair
 

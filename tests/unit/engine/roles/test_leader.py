@@ -8,9 +8,9 @@ from kourou.engine.control_log import read_control_events
 from kourou.engine.effects import Flush, SaveEpochs
 from kourou.engine.inputs import Flushed
 from kourou.errors import Code
-from kourou.events.replication_events import EpochOpened, InSyncChanged
+from kourou.events.control_events import EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck, LogChunk
-from kourou.runtime.effects import LogWarning, Notify
+from kourou.runtime.core import LogWarning, Notify
 from kourou_rigs.engine import Engine
 from kourou_rigs.pair import Pair
 

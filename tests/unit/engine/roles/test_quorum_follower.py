@@ -20,8 +20,7 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.replicas import TransferLeader
 from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.runtime.inputs import Received, ReplyTo, Tick
-from kourou.runtime.peer import MEMBERS, Peer
+from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.quorum import GivenQuorum
 

@@ -11,8 +11,7 @@ from kourou.engine.inputs import ClosedSegment, DiskMeasured, Fenced, LogShrunk
 from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.quorum_roles import QuorumLeaderRole
 from kourou.errors import Code
-from kourou.events.control_events import decode_record_body
-from kourou.events.replication_events import EpochOpened
+from kourou.events.control_events import EpochOpened, decode_record_body
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
@@ -23,7 +22,7 @@ from kourou.protocol.messages.offsets import (
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.replication import Attach
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.quorum import GivenQuorum
 

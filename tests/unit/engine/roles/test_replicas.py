@@ -6,8 +6,7 @@ from kourou.engine.admin.history import tell_state
 from kourou.engine.control import ControlState, decode_state, encode_state, evolve
 from kourou.engine.ports import ANYWHERE
 from kourou.engine.roles.replicas import Replicas
-from kourou.events.control_events import Event, Recorded
-from kourou.events.replication_events import EpochOpened, InSyncChanged
+from kourou.events.control_events import EpochOpened, Event, InSyncChanged, Recorded
 
 
 def apply(state: ControlState, event: Event, position: int = 9_999) -> None:

@@ -7,9 +7,7 @@ import pytest
 from kourou.engine.effects import Flush
 from kourou.engine.sends.copied_confirmations import CopiedConfirmations
 from kourou.errors import Code
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Reply, ReplyTo
 
 TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 7)
 

@@ -6,7 +6,7 @@ from kourou.engine.effects import Append
 from kourou.engine.inputs import Announced, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 from kourou_rigs.engine import Engine
 
 REQUEST = UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6)

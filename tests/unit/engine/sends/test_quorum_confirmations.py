@@ -6,9 +6,7 @@ import pytest
 
 from kourou.engine.sends.quorum_confirmations import QuorumConfirmations
 from kourou.errors import Code
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Reply, ReplyTo
 from kourou_rigs.quorum import GivenQuorum
 
 TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 7)

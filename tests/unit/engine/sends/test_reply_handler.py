@@ -10,8 +10,7 @@ from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.properties import decode_properties, encode_properties
-from kourou.runtime.effects import AskClient
-from kourou.runtime.inputs import ClientAnswered
+from kourou.runtime.core import AskClient, ClientAnswered
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 

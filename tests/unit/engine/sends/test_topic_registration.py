@@ -8,7 +8,7 @@ from kourou.engine.inputs import Announced, StoreFailed
 from kourou.engine.sends.topic_registration import ANNOUNCE_WAIT_MS
 from kourou.errors import Code
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected
 from kourou_rigs.engine import Engine
 
 CREATE = UpdateAndCreateTopic(topic="fresh", read_queue_nums=4, write_queue_nums=4, perm=6)

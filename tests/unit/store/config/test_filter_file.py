@@ -9,7 +9,7 @@ import pytest
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import Filters, FiltersTaken, filters_of, taken
 from kourou.errors import Corrupt, StoreFaulted
-from kourou.events.filter_events import FilterEnabled, FilterQuarantined, FilterUploaded
+from kourou.events.control_events import FilterEnabled, FilterQuarantined, FilterUploaded
 from kourou.model import limits
 from kourou.store.config import filter_file
 from kourou.store.config.filter_file import read_filters, write_filters

@@ -13,7 +13,7 @@ from kourou.errors import ConfigError, Corrupt
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.first_look import check_usable
+from kourou.eventstore.schema import check_usable
 from kourou_rigs.postgres import PostgresServer
 
 
