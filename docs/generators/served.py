@@ -11,7 +11,7 @@ from importlib import import_module
 
 import kourou.client
 from kourou.engine.core import BrokerCore
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
 from kourou.protocol.request import Answerer, RequestSpec
 from kourou.runtime.settings_registry import SettingsRegistry

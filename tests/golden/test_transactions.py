@@ -22,8 +22,7 @@ from kourou.engine.transactions.half_messages import (
     operation,
     read_half,
 )
-from kourou.engine.transactions.half_recovery import open_halves
-from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
+from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, open_halves
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.record.layout import parts_of

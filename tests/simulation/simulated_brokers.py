@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from kourou.engine.effects import Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.model.message import StoredMessage
 from kourou.model.route import BrokerData, QueueData, TopicRoute

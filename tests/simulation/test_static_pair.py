@@ -22,7 +22,7 @@ import pytest
 
 from kourou.engine.roles.leader import LeaderRole, Leading
 from kourou.engine.roles.replicas import Replicas
-from kourou.engine.sends.copied_confirmations import CopiedConfirmations
+from kourou.engine.sends.confirmations import CopiedConfirmations
 from kourou.errors import Code
 from kourou.protocol.messages.sending import SendRecords, Target
 from kourou.protocol.record.message_record import decode_record, encode_draft

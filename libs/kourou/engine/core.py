@@ -33,8 +33,7 @@ from kourou.engine.inputs import (
 )
 from kourou.engine.parts import BrokerParts
 from kourou.engine.roles.follower import Following
-from kourou.engine.roles.quorum_follower import QuorumFollowing
-from kourou.engine.roles.quorum_leader import QuorumLeading
+from kourou.engine.roles.quorum import QuorumFollowing, QuorumLeading
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event
 from kourou.protocol.messages.offsets import (

@@ -8,23 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kourou.engine.admin.bootstrap_handler import BootstrapHandler
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
-from kourou.engine.admin.log_handler import LogHandler
-from kourou.engine.admin.topic_handler import TopicHandler
+from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
+from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState
 from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_handler import FilterHandler
-from kourou.engine.filters.filter_server_handler import FilterServerHandler
-from kourou.engine.filters.filter_servers import FilterServers
-from kourou.engine.groups.client_request_handler import ClientRequestHandler
-from kourou.engine.groups.client_requests import Asking
-from kourou.engine.groups.consumer_lag import GroupFigures
-from kourou.engine.groups.group_handler import GroupHandler
-from kourou.engine.groups.lock_handler import LockHandler
-from kourou.engine.groups.member_handler import MemberHandler
+from kourou.engine.filters.filter_servers import FilterServerHandler, FilterServers
+from kourou.engine.groups.client_requests import Asking, ClientRequestHandler
+from kourou.engine.groups.group_handler import GroupFigures, GroupHandler
+from kourou.engine.groups.member_handler import LockHandler, MemberHandler
 from kourou.engine.groups.membership import Membership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.queue_locks import QueueLocks
@@ -32,9 +27,8 @@ from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.pulls.moved_offsets import MovedOffsets
-from kourou.engine.pulls.offset_handler import OffsetHandler
 from kourou.engine.pulls.pull_handler import Pulls
-from kourou.engine.pulls.query_handler import QueryHandler
+from kourou.engine.pulls.query_handler import OffsetHandler, QueryHandler
 from kourou.engine.pulls.send_back import SendBack
 from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.retention.plan import parse_hours
@@ -42,33 +36,32 @@ from kourou.engine.retention.retention_handler import RetentionHandler
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.roles.follower import FollowerRole, Following
 from kourou.engine.roles.leader import LeaderRole, Leading
-from kourou.engine.roles.quorum_follower import QuorumFollowing
-from kourou.engine.roles.quorum_leader import QuorumLeading
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import (
+    QuorumFollowerRole,
+    QuorumFollowing,
+    QuorumLeaderRole,
+    QuorumLeading,
+)
 from kourou.engine.roles.replica_handler import ReplicaHandler
 from kourou.engine.sends.appends import Appends, LogEnd
-from kourou.engine.sends.batched_sends import JointSends
-from kourou.engine.sends.batched_single_sends import JointSingles
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.copied_confirmations import CopiedConfirmations
+from kourou.engine.sends.confirmations import (
+    Confirmations,
+    CopiedConfirmations,
+    QuorumConfirmations,
+)
 from kourou.engine.sends.deduplication import Repeats
-from kourou.engine.sends.pending_replies import PendingReplies
-from kourou.engine.sends.quorum_confirmations import QuorumConfirmations
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.sends.recorder import PendingReplies, Recorder
 from kourou.engine.sends.reply_handler import ReplyHandler
-from kourou.engine.sends.send_handler import Sending
-from kourou.engine.sends.single_sends import SingleSends
-from kourou.engine.sends.topic_registration import TopicRegistration
+from kourou.engine.sends.send_handler import JointSends, Sending
+from kourou.engine.sends.single_sends import JointSingles, SingleSends
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.statistics import Statistics
 from kourou.engine.traffic import Traffic
-from kourou.engine.transactions.batch_ends import BatchEnds
-from kourou.engine.transactions.batch_handler import BatchHandler
+from kourou.engine.transactions.batch_handler import BatchEnds, BatchHandler
 from kourou.engine.transactions.batch_log import BatchLog
-from kourou.engine.transactions.batched_ends import JointEnds
 from kourou.engine.transactions.check_backs import CheckBacks
 from kourou.engine.transactions.half_messages import HALF_TARGET
-from kourou.engine.transactions.transaction_handler import Transactions
+from kourou.engine.transactions.transaction_handler import JointEnds, Transactions
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
 from kourou.protocol.record.message_record import Host, encode_host
 from kourou.replication.epochs import Epochs

@@ -7,8 +7,7 @@ from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
-from kourou.engine.roles.promotion import leads
-from kourou.engine.roles.replicas import Replicas
+from kourou.engine.roles.replicas import Replicas, leads
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.replication.raft.node import RaftSettings

@@ -23,7 +23,7 @@ from kourou.clock import Clock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
 from kourou.engine.parts import Role
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.raft import effects as wants

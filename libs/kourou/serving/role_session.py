@@ -24,8 +24,7 @@ from kourou.engine.inputs import Dispatched, Input, SpaceChanged
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import Leading
-from kourou.engine.roles.quorum_leader import QuorumLeading
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole, QuorumLeading
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import KourouError
 from kourou.events.control_events import Event

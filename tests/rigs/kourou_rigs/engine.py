@@ -16,7 +16,7 @@ from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
-from kourou.engine.roles.quorum_roles import QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import decode_record_body

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.engine.control_log import BATCH_EVENTS
+from kourou.engine.sends.recorder import BATCH_EVENTS
 from kourou.events.control_events import EventLost, GroupPut
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from kourou.engine.roles.quorum_roles import QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.serving.store_runtime import StoreRuntime
 from kourou_rigs.engine import Engine
 from kourou_rigs.quorum import GivenQuorum

@@ -15,7 +15,7 @@ from kourou.engine.control import ControlState
 from kourou.engine.effects import Announce, Effect
 from kourou.engine.ports import StoreView
 from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.pending_replies import PendingReplies
+from kourou.engine.sends.recorder import PendingReplies
 from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.events.control_events import (
     Event,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kourou.engine.admin.bootstrap_handler import tell_beginning
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
     BeginningFound,
@@ -24,6 +23,7 @@ from kourou.engine.admin.history import (
     drops_progress,
     tell_events,
 )
+from kourou.engine.admin.log_handler import tell_beginning
 from kourou.engine.admin.topic_handler import TopicHandler
 from kourou.engine.admin.undo import UndoContext, decide_undo
 from kourou.engine.control import ControlState, time_of_next
@@ -35,7 +35,7 @@ from kourou.engine.ports import StoreView
 from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.pending_replies import PendingReplies
+from kourou.engine.sends.recorder import PendingReplies
 from kourou.errors import BadRequest, Code, DecodeError, Rejected
 from kourou.events.control_events import (
     Cause,

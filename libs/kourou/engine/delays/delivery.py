@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kourou.engine.control import ControlState
-from kourou.engine.delays.clock import DelayClock
 from kourou.engine.delays.progress import (
     PROGRESS_TARGET,
-    Progress,
+    DelayClock,
+    DelayProgress,
     Run,
     find_progress,
     progress_draft,
@@ -464,7 +464,7 @@ class Delays:
         self._unflushed.append((self._appends.end, dict(self._offsets)))
 
     def _progress(self, runs: list[Run], wall_ms: int) -> bytes:
-        progress = Progress(dict(self._offsets), runs, list(self._clock.steps))
+        progress = DelayProgress(dict(self._offsets), runs, list(self._clock.steps))
         return progress_draft(progress, wall_ms, self._host)
 
     def _tell_once(self, text: str) -> list[Effect]:

@@ -19,7 +19,7 @@ from kourou.engine.filters import filter_table as rules
 from kourou.engine.filters.filter_servers import FilterServers
 from kourou.engine.groups.member_handler import EnsureGroup
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.pending_replies import PendingReplies
+from kourou.engine.sends.recorder import PendingReplies
 from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
 from kourou.events.control_events import Event, FilterMessagesSkipped
 from kourou.filtering.check_allowance import CheckAllowance

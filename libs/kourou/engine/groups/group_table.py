@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from kourou.engine.admin.folded_names import FoldedNames
+from kourou.engine.admin.topic_table import FoldedNames
 from kourou.errors import BadRequest, GroupNotFound, Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model import names

@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from kourou.engine.control import ControlState, evolve
-from kourou.engine.control_log import read_control_events
 from kourou.engine.effects import DeleteLogBefore, Effect
 from kourou.engine.groups.progress import yield_to
 from kourou.engine.ports import StoreView
 from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import entailed_by
+from kourou.engine.sends.recorder import entailed_by, read_control_events
 from kourou.events.control_events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
 from kourou.model.names import CONTROL_TOPIC
 from kourou.runtime.core import LogWarning

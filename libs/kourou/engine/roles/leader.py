@@ -17,10 +17,9 @@ from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, Effect, Flush
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
-from kourou.engine.roles.promotion import member_name
+from kourou.engine.roles.replicas import member_name
 from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.copied_confirmations import CopiedConfirmations
+from kourou.engine.sends.confirmations import Confirmations, CopiedConfirmations
 from kourou.engine.sends.recorder import Recorder
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, EpochOpened, InSyncChanged

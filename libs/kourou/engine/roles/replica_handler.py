@@ -17,9 +17,8 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import JOINING, Quorum, QuorumMember, StoreView
 from kourou.engine.roles.follower import Following
 from kourou.engine.roles.leader import Leading
-from kourou.engine.roles.promotion import check_promotion, quorum_leader_name
-from kourou.engine.roles.quorum_follower import QuorumFollowing
-from kourou.engine.roles.quorum_leader import QuorumLeading
+from kourou.engine.roles.quorum import QuorumFollowing, QuorumLeading
+from kourou.engine.roles.replicas import check_promotion, quorum_leader_name
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Rejected
 from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, encode_replicas

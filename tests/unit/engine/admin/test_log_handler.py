@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.model.limits import FETCH_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse

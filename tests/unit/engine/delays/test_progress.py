@@ -4,7 +4,7 @@ import pytest
 
 from kourou.engine.delays.progress import (
     PROGRESS_TARGET,
-    Progress,
+    DelayProgress,
     decode_progress,
     find_progress,
     progress_draft,
@@ -76,7 +76,7 @@ def test_a_log_without_announcements_says_nothing(records) -> None:
 
 
 def test_the_body() -> None:
-    progress = Progress({1: 5, 3: 7}, [(1, 5, 2)], [(100, -3)])
+    progress = DelayProgress({1: 5, 3: 7}, [(1, 5, 2)], [(100, -3)])
     draft = progress_draft(progress, 1, bytes(8))
     body = b'{"offsets":{"1":5,"3":7},"runs":[[1,5,2]],"steps":[[100,-3]]}'
     assert body in draft

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from kourou.engine.admin import undo as filter_undo
 from kourou.engine.control import (
     ControlState,
     decide_delete_group,
@@ -15,7 +16,6 @@ from kourou.engine.control import (
     evolve,
 )
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters import undo as filter_undo
 from kourou.engine.filters.filter_table import Filters, filters_of, taken
 from kourou.engine.groups.progress import Commits
 from kourou.errors import BadRequest, Code, Rejected
@@ -366,7 +366,7 @@ def decide_something(desk: Desk, chance: random.Random) -> list[Event]:
                     return []
                 event = chance.choice(desk.log).event
                 forced = chance.random() < 0.5
-                return filter_undo.decide_undo(state, event, forced=forced)
+                return filter_undo.decide_filter_undo(state, event, forced=forced)
     except Rejected:
         return []
 

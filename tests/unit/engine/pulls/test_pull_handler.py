@@ -4,7 +4,7 @@ import pytest
 
 from kourou.engine.effects import Append, Project
 from kourou.engine.inputs import Announced, SpaceChanged
-from kourou.engine.pulls import parked_pulls as holds
+from kourou.engine.pulls import pull_handler as holds
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.errors import Code
 from kourou.model.limits import REPAIR_MS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.control_log import read_control_events
 from kourou.engine.effects import Flush, SaveEpochs
 from kourou.engine.inputs import Flushed
+from kourou.engine.sends.recorder import read_control_events
 from kourou.errors import Code
 from kourou.events.control_events import EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck, LogChunk

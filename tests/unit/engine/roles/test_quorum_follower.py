@@ -9,8 +9,7 @@ from kourou.engine.effects import Append, DeleteLogBefore, Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import REFUSED
-from kourou.engine.roles.quorum_follower import KEPT
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import KEPT, QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.events.control_events import Cause, LogDeleted, TopicPut
 from kourou.model.topic import TopicConfig

@@ -11,7 +11,7 @@ from kourou.engine.inputs import Fenced
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.leader import LeaderRole
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.protocol.bodies.replicas_body import ReplicasView, decode_replicas
 from kourou.protocol.messages.replicas import (

@@ -4,8 +4,7 @@ import pytest
 
 from kourou.engine.groups.progress import Commits, Progress
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK, read_half, still_immune
-from kourou.engine.transactions.half_recovery import open_halves
-from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
+from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, open_halves
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.protocol.record.properties import encode_properties
@@ -115,7 +114,7 @@ def test_age_goes_on_over_a_restart() -> None:
 
 
 def test_many_are_read_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kourou.engine.transactions.half_recovery.READ_MESSAGES", 3)
+    monkeypatch.setattr("kourou.engine.transactions.open_halves.READ_MESSAGES", 3)
     engine = transacting()
     places = [half(engine, key=f"U{n}") for n in range(10)]
     for place in places[:7]:

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from kourou.engine.pulls import parked_pulls as holds_module
-from kourou.engine.pulls.parked_pulls import Hold, Holds
+from kourou.engine.pulls import pull_handler as holds_module
+from kourou.engine.pulls.pull_handler import Hold, Holds
 from kourou.runtime.core import Peer
 
 

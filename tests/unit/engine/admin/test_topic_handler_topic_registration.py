@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.engine.admin.topic_handler import ANNOUNCE_WAIT_MS
 from kourou.engine.inputs import Announced, StoreFailed
-from kourou.engine.sends.topic_registration import ANNOUNCE_WAIT_MS
 from kourou.errors import Code
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.runtime.core import Disconnected

@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
+from kourou.engine.admin.topic_handler import ANNOUNCE_WAIT_MS
 from kourou.engine.effects import Announce
-from kourou.engine.sends.topic_registration import ANNOUNCE_WAIT_MS
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import (
     ChangeFilter,

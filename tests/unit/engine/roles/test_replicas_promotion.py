@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.roles.promotion import check_promotion, leads
-from kourou.engine.roles.replicas import Replicas
+from kourou.engine.roles.replicas import Replicas, check_promotion, leads
 from kourou.errors import Rejected
 
 

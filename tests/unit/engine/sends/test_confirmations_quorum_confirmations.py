@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.sends.quorum_confirmations import QuorumConfirmations
+from kourou.engine.sends.confirmations import QuorumConfirmations
 from kourou.errors import Code
 from kourou.runtime.core import Peer, Reply, ReplyTo
 from kourou_rigs.quorum import GivenQuorum

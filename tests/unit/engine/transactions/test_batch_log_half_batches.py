@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.engine.transactions.half_batches import StoredHalves, halves_of
+from kourou.engine.transactions.batch_log import StoredHalves, halves_of
 from kourou.engine.transactions.half_messages import committed, half_of, read_half
 from kourou.model.batch import BatchMark
 from kourou.protocol.record.batch import check_drafts

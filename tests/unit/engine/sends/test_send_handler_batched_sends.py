@@ -7,7 +7,7 @@ import pytest
 from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends import batched_sends as joint_sends
+from kourou.engine.sends import send_handler as joint_sends
 from kourou.errors import Code
 from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.records import delayed_draft

@@ -9,8 +9,8 @@ import pytest
 
 from kourou.engine.effects import Append, Effect
 from kourou.engine.inputs import SpaceChanged, StoreFailed
-from kourou.engine.transactions.batched_ends import Alone
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
+from kourou.engine.transactions.transaction_handler import Alone
 from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
 from kourou.model.names import HALF_TOPIC, OP_TOPIC

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.engine.admin.undo import decide_filter_undo
 from kourou.engine.control import ControlState, evolve
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters.undo import decide_undo
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Event,
@@ -55,7 +55,7 @@ class Desk:
         )
 
     def undo(self, event: Event, *, forced: bool = False) -> list[Event]:
-        return decide_undo(self.filters, event, forced=forced)
+        return decide_filter_undo(self.filters, event, forced=forced)
 
 
 @pytest.fixture

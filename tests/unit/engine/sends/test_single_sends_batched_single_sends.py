@@ -8,7 +8,7 @@ import pytest
 
 from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
-from kourou.engine.sends import batched_single_sends
+from kourou.engine.sends import single_sends as batched_single_sends
 from kourou.errors import Code
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.sending import SendMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.effects import Flush
-from kourou.engine.sends.copied_confirmations import CopiedConfirmations
+from kourou.engine.sends.confirmations import CopiedConfirmations
 from kourou.errors import Code
 from kourou.runtime.core import Peer, Reply, ReplyTo
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.engine.control_log import read_control_events
+from kourou.engine.sends.recorder import read_control_events
 from kourou.events.control_events import Cause, EventLost, GroupPut
 from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.engine.admin.folded_names import FoldedNames
+from kourou.engine.admin.topic_table import FoldedNames
 
 
 def test_a_name_clashes_with_another_spelling_and_never_with_itself():

@@ -9,7 +9,7 @@ import pytest
 from kourou.engine.effects import Append, DeleteLogBefore, SaveEpochs
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, Fenced, LogShrunk
 from kourou.engine.ports import QuorumMember
-from kourou.engine.roles.quorum_roles import QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.errors import Code
 from kourou.events.control_events import EpochOpened, decode_record_body
 from kourou.model.names import CONTROL_TOPIC

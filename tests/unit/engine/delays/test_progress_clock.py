@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.engine.delays.clock import DelayClock
+from kourou.engine.delays.progress import DelayClock
 from kourou.model.limits import CLOCK_STEPS_MAX
 
 HOUR = 3_600_000
