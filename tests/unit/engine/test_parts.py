@@ -5,8 +5,7 @@ from dataclasses import fields
 import pytest
 
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
-from kourou.engine.parts import POLICY_FIELDS
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import POLICY_FIELDS, BrokerPolicy
 from kourou.errors import Code
 from kourou.protocol.messages.sending import SendMessage
 from kourou.runtime.settings_registry import SettingSpec

@@ -11,11 +11,8 @@ from typing import Any
 import msgspec
 
 from kourou.engine.admin.history import told
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import Announce, Effect
-from kourou.engine.ports import StoreView
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import PendingReplies
 from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.events.control_events import (
     Event,
@@ -67,26 +64,23 @@ class BrokerHandler:
 
     def __init__(
         self,
-        control: ControlState,
-        confirmations: Confirmations,
-        pending_replies: PendingReplies,
-        view: StoreView,
+        context: Context,
         registry: SettingsRegistry,
         apply: Apply,
         entailed: Entailed,
         figures: Figures,
     ) -> None:
-        self._control = control
-        self._confirmations = confirmations
-        self._pending_replies = pending_replies
-        self._view = view
+        self._control = context.control
+        self._confirmations = context.confirmations
+        self._pending_replies = context.pending_replies
+        self._view = context.view
         self._registry = registry
         self._apply = apply
         self._entailed = entailed
         self._figures = figures
         for spec in registry:
             if spec.dynamic:
-                apply(spec.name, effective(control.settings, spec))
+                apply(spec.name, effective(context.control.settings, spec))
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""

@@ -26,16 +26,12 @@ from kourou.engine.admin.history import (
 from kourou.engine.admin.log_handler import tell_beginning
 from kourou.engine.admin.topic_handler import TopicHandler
 from kourou.engine.admin.undo import UndoContext, decide_undo
-from kourou.engine.control import ControlState, time_of_next
+from kourou.engine.context import Context
+from kourou.engine.control import time_of_next
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.groups.group_handler import GroupHandler
-from kourou.engine.groups.progress import Commits
 from kourou.engine.inputs import HistoryAnswered
-from kourou.engine.ports import StoreView
 from kourou.engine.pulls.pull_handler import Pulls
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import PendingReplies
 from kourou.errors import BadRequest, Code, DecodeError, Rejected
 from kourou.events.control_events import (
     Cause,
@@ -75,25 +71,20 @@ class HistoryHandler:
 
     def __init__(
         self,
-        control: ControlState,
-        commits: Commits,
-        confirmations: Confirmations,
-        appends: Appends,
-        pending_replies: PendingReplies,
+        context: Context,
         pulls: Pulls,
-        view: StoreView,
         registry: SettingsRegistry,
         topics: TopicHandler,
         groups: GroupHandler,
         broker: BrokerHandler,
     ) -> None:
-        self._control = control
-        self._commits = commits
-        self._confirmations = confirmations
-        self._appends = appends
-        self._pending_replies = pending_replies
+        self._control = context.control
+        self._commits = context.commits
+        self._confirmations = context.confirmations
+        self._appends = context.appends
+        self._pending_replies = context.pending_replies
         self._pulls = pulls
-        self._view = view
+        self._view = context.view
         self._registry = registry
         self._topics = topics
         self._groups = groups

@@ -13,12 +13,9 @@ from typing import Any
 
 from kourou.engine.admin.history import BeginningFound, BeginningQuestion
 from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import AskHistory, Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
 from kourou.engine.retention.retention_handler import RetentionHandler
-from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import Code, Corrupt, Rejected, Throttled
 from kourou.model.limits import DAMAGE_LENGTH_MAX, FETCH_BYTES_MAX, HISTORY_WAIT_MS_MAX
 from kourou.protocol.messages.replication import (
@@ -39,18 +36,11 @@ class LogHandler:
     name of the Raft group, which may differ from the broker's; "" if there is none.
     """
 
-    def __init__(
-        self,
-        policy: BrokerPolicy,
-        view: StoreView,
-        confirmations: Confirmations,
-        epochs: Callable[[], Epochs],
-        group: str = "",
-    ) -> None:
-        self._view = view
-        self._confirmations = confirmations
+    def __init__(self, context: Context, epochs: Callable[[], Epochs], group: str = "") -> None:
+        self._view = context.view
+        self._confirmations = context.confirmations
         self._epochs = epochs
-        self._names = {policy.broker_name, group or policy.broker_name}
+        self._names = {context.policy.broker_name, group or context.policy.broker_name}
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -94,19 +84,12 @@ class LogHandler:
 class BootstrapHandler:
     """Handles one request."""
 
-    def __init__(
-        self,
-        policy: BrokerPolicy,
-        control: ControlState,
-        view: StoreView,
-        retention: RetentionHandler,
-        segment_size: int,
-    ) -> None:
-        self._policy = policy
-        self._control = control
-        self._view = view
+    def __init__(self, context: Context, retention: RetentionHandler) -> None:
+        self._policy = context.policy
+        self._control = context.control
+        self._view = context.view
         self._retention = retention
-        self._segment_size = segment_size
+        self._segment_size = context.segment_size
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""

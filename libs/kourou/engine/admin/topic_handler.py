@@ -17,14 +17,10 @@ from kourou.engine.admin.topic_table import (
     decide_put,
     decide_start,
 )
-from kourou.engine.control import ControlState, decide_retry_topic
+from kourou.engine.context import Context
+from kourou.engine.control import decide_retry_topic
 from kourou.engine.effects import Announce, DropTopic, Effect
-from kourou.engine.groups.membership import Membership
-from kourou.engine.groups.progress import Commits
-from kourou.engine.ports import StoreView
 from kourou.engine.pulls.pull_handler import Pulls
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.recorder import PendingReplies, Recorder
 from kourou.errors import TopicNotFound
 from kourou.events.control_events import Cause, Event, SettingChanged
 from kourou.model.names import RETRY_PREFIX, is_system_topic
@@ -53,29 +49,17 @@ from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 class TopicHandler:
     """Handles requests about topics; `rules` change with the settings that they come from."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        commits: Commits,
-        members: Membership,
-        recorder: Recorder,
-        appends: Appends,
-        pending_replies: PendingReplies,
-        pulls: Pulls,
-        view: StoreView,
-        rules: TopicRules,
-        broker_name: str,
-    ) -> None:
-        self._control = control
-        self._commits = commits
-        self._members = members
-        self._recorder = recorder
-        self._appends = appends
-        self._pending_replies = pending_replies
+    def __init__(self, context: Context, pulls: Pulls, rules: TopicRules) -> None:
+        self._control = context.control
+        self._commits = context.commits
+        self._members = context.members
+        self._recorder = context.recorder
+        self._appends = context.appends
+        self._pending_replies = context.pending_replies
         self._pulls = pulls
-        self._view = view
+        self._view = context.view
         self.rules = rules
-        self._broker_name = broker_name
+        self._broker_name = context.policy.broker_name
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.delays.progress import (
     PROGRESS_TARGET,
     DelayClock,
@@ -30,11 +30,7 @@ from kourou.engine.delays.progress import (
     progress_draft,
 )
 from kourou.engine.effects import ConfigChanged, Effect, Wake
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Target
-from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.appends import Target
 from kourou.errors import KourouError, MessageIllegal, Throttled
 from kourou.events.control_events import UnreadSpan
 from kourou.model.delay import delay_of
@@ -109,27 +105,16 @@ class Delays:
     `host` is the broker's own encoded address; `imported` is another broker's delayOffset.json.
     """
 
-    def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        appends: Appends,
-        confirmations: Confirmations,
-        pressure: DiskPressure,
-        policy: BrokerPolicy,
-        host: bytes,
-        segment_size: int,
-        imported: Mapping[int, int],
-    ) -> None:
-        self._view = view
-        self._control = control
-        self._appends = appends
-        self._confirmations = confirmations
-        self._pressure = pressure
-        self._levels_ms = policy.delay_levels_ms
-        self._host = host
-        self._size_max = segment_size - SEGMENT_TAIL_BYTES
-        found = find_progress(view, segment_size)
+    def __init__(self, context: Context, imported: Mapping[int, int]) -> None:
+        self._view = context.view
+        self._control = context.control
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._pressure = context.pressure
+        self._levels_ms = context.policy.delay_levels_ms
+        self._host = context.host
+        self._size_max = context.segment_size - SEGMENT_TAIL_BYTES
+        found = find_progress(context.view, context.segment_size)
         self._problems = found.problems
         self._imported = imported
         self._clock = DelayClock(found.steps)

@@ -13,13 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
 from kourou.engine.filters import filter_table as rules
 from kourou.engine.filters.filter_servers import FilterServers
 from kourou.engine.groups.member_handler import EnsureGroup
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.recorder import PendingReplies
 from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
 from kourou.events.control_events import Event, FilterMessagesSkipped
 from kourou.filtering.check_allowance import CheckAllowance
@@ -51,18 +49,11 @@ _WHITE = frozenset("\t\n\r\f")
 class FilterHandler:
     """Handles the requests about filters."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        pending_replies: PendingReplies,
-        servers: FilterServers,
-        policy: BrokerPolicy,
-        ensure_group: EnsureGroup,
-    ) -> None:
-        self._control = control
-        self._pending_replies = pending_replies
+    def __init__(self, context: Context, servers: FilterServers, ensure_group: EnsureGroup) -> None:
+        self._control = context.control
+        self._pending_replies = context.pending_replies
         self._servers = servers
-        self._policy = policy
+        self._policy = context.policy
         self._ensure_group = ensure_group
         self._skips: dict[tuple[str, int, str, int, tuple[int, ...]], None] = {}
         self._allowance = CheckAllowance()

@@ -10,11 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import Announce, Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import Recorder
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import (
     FILTER_SERVER_ADDRESS_LENGTH_MAX,
@@ -146,19 +143,12 @@ class FilterServerHandler:
     registration.
     """
 
-    def __init__(
-        self,
-        servers: FilterServers,
-        control: ControlState,
-        recorder: Recorder,
-        confirmations: Confirmations,
-        policy: BrokerPolicy,
-    ) -> None:
+    def __init__(self, context: Context, servers: FilterServers) -> None:
         self._servers = servers
-        self._control = control
-        self._recorder = recorder
-        self._confirmations = confirmations
-        self._policy = policy
+        self._control = context.control
+        self._recorder = context.recorder
+        self._confirmations = context.confirmations
+        self._policy = context.policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.groups.membership import Member, Membership
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.groups.membership import Member
 from kourou.errors import (
     BadRequest,
     Code,
@@ -166,19 +164,12 @@ class ClientRequestHandler:
     consumers has replied or failed.
     """
 
-    def __init__(
-        self,
-        members: Membership,
-        asking: Asking,
-        view: StoreView,
-        confirmations: Confirmations,
-        policy: BrokerPolicy,
-    ) -> None:
-        self._members = members
+    def __init__(self, context: Context, asking: Asking) -> None:
+        self._members = context.members
         self._asking = asking
-        self._view = view
-        self._confirmations = confirmations
-        self._policy = policy
+        self._view = context.view
+        self._confirmations = context.confirmations
+        self._policy = context.policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""

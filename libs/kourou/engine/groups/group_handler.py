@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kourou.engine.control import ControlState, decide_delete_group
+from kourou.engine.context import Context
+from kourou.engine.control import decide_delete_group
 from kourou.engine.effects import Effect
 from kourou.engine.groups.group_table import decide_put
 from kourou.engine.groups.member_handler import EnsureGroup
-from kourou.engine.groups.membership import Membership
-from kourou.engine.groups.progress import OFFSET_MAX, Commits, decide_clone, decide_reset
-from kourou.engine.ports import StoreView
-from kourou.engine.sends.recorder import PendingReplies
+from kourou.engine.groups.progress import OFFSET_MAX, decide_clone, decide_reset
 from kourou.engine.statistics import Statistics
 from kourou.errors import GroupNotFound, TopicNotFound
 from kourou.events.control_events import OffsetsReset
@@ -66,22 +64,13 @@ LIST_FORM_LANGUAGE = "CPP"
 class GroupHandler:
     """Handles requests about consumer groups."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        commits: Commits,
-        members: Membership,
-        pending_replies: PendingReplies,
-        view: StoreView,
-        broker_name: str,
-        ensure_group: EnsureGroup,
-    ) -> None:
-        self._control = control
-        self._commits = commits
-        self._members = members
-        self._pending_replies = pending_replies
-        self._view = view
-        self._broker_name = broker_name
+    def __init__(self, context: Context, ensure_group: EnsureGroup) -> None:
+        self._control = context.control
+        self._commits = context.commits
+        self._members = context.members
+        self._pending_replies = context.pending_replies
+        self._view = context.view
+        self._broker_name = context.policy.broker_name
         self._ensure_group = ensure_group
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
@@ -227,22 +216,13 @@ class GroupFigures:
     State: none of its own.
     """
 
-    def __init__(
-        self,
-        control: ControlState,
-        commits: Commits,
-        members: Membership,
-        view: StoreView,
-        statistics: Statistics,
-        broker_name: str,
-        address: str,
-    ) -> None:
-        self._control = control
-        self._commits = commits
-        self._members = members
-        self._view = view
+    def __init__(self, context: Context, statistics: Statistics, address: str) -> None:
+        self._control = context.control
+        self._commits = context.commits
+        self._members = context.members
+        self._view = context.view
         self._statistics = statistics
-        self._broker_name = broker_name
+        self._broker_name = context.policy.broker_name
         self._address = address
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:

@@ -10,13 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from kourou.engine.control import ControlState, decide_consumer_group
+from kourou.engine.context import Context
+from kourou.engine.control import decide_consumer_group
 from kourou.engine.effects import Effect
-from kourou.engine.groups.membership import Change, ConsumerPart, Heartbeat, Member, Membership
+from kourou.engine.groups.membership import Change, ConsumerPart, Heartbeat, Member
 from kourou.engine.groups.queue_locks import Place, QueueLocks
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import Recorder
 from kourou.errors import Code, GroupNotFound, KourouError, NotLeader, Rejected, Unavailable
 from kourou.events.control_events import Cause
 from kourou.filtering.subscribing import check_allowed, heard, parse_subscription
@@ -61,19 +59,12 @@ EnsureGroup = Callable[[str, Received, str], GroupConfig]
 class MemberHandler:
     """Handles clients' requests about themselves, and queries about clients."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        members: Membership,
-        recorder: Recorder,
-        confirmations: Confirmations,
-        policy: BrokerPolicy,
-    ) -> None:
-        self._control = control
-        self._members = members
-        self._recorder = recorder
-        self._confirmations = confirmations
-        self._policy = policy
+    def __init__(self, context: Context) -> None:
+        self._control = context.control
+        self._members = context.members
+        self._recorder = context.recorder
+        self._confirmations = context.confirmations
+        self._policy = context.policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -301,19 +292,12 @@ class LockHandler:
     State: soft of its own: whether recording fails now, so that this is logged once.
     """
 
-    def __init__(
-        self,
-        locks: QueueLocks,
-        members: Membership,
-        recorder: Recorder,
-        confirmations: Confirmations,
-        policy: BrokerPolicy,
-    ) -> None:
+    def __init__(self, context: Context, locks: QueueLocks) -> None:
         self._locks = locks
-        self._members = members
-        self._recorder = recorder
-        self._confirmations = confirmations
-        self._policy = policy
+        self._members = context.members
+        self._recorder = context.recorder
+        self._confirmations = context.confirmations
+        self._policy = context.policy
         self._failing = False
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:

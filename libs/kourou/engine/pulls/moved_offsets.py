@@ -9,10 +9,8 @@ is recorded. The consumer gets its reply in any case: a record that cannot be st
 
 from __future__ import annotations
 
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import KourouError
 from kourou.model.limits import OFFSET_MOVED_QUEUES_MAX
 from kourou.model.message import Property
@@ -31,19 +29,12 @@ AGAIN_AFTER_MS = 1_000
 class MovedOffsets:
     """Stores the records; `host` is the broker's own encoded address."""
 
-    def __init__(
-        self,
-        appends: Appends,
-        confirmations: Confirmations,
-        pressure: DiskPressure,
-        broker_name: str,
-        host: bytes,
-    ) -> None:
-        self._appends = appends
-        self._confirmations = confirmations
-        self._pressure = pressure
-        self._broker_name = broker_name
-        self._host = host
+    def __init__(self, context: Context) -> None:
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._pressure = context.pressure
+        self._broker_name = context.policy.broker_name
+        self._host = context.host
         self._noted_ms: dict[tuple[str, str, int], int] = {}
         self._left_out = False
 

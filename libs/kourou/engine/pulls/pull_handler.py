@@ -21,18 +21,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
 from kourou.engine.filters.filter_servers import FilterServers
 from kourou.engine.groups.member_handler import EnsureGroup
-from kourou.engine.groups.membership import Membership
-from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.subscriptions import check_pull
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import QueueRead, StoreView
+from kourou.engine.ports import QueueRead
 from kourou.engine.pulls.moved_offsets import MovedOffsets
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.traffic import Traffic
 from kourou.errors import (
     BadRequest,
     Code,
@@ -181,24 +176,18 @@ class Pulls:
 
     def __init__(
         self,
-        view: StoreView,
-        control: ControlState,
-        members: Membership,
-        commits: Commits,
-        confirmations: Confirmations,
-        policy: BrokerPolicy,
-        traffic: Traffic,
+        context: Context,
         ensure_group: EnsureGroup,
         moved: MovedOffsets,
         filter_servers: FilterServers,
     ) -> None:
-        self._view = view
-        self._control = control
-        self._members = members
-        self._commits = commits
-        self._confirmations = confirmations
-        self._policy = policy
-        self._traffic = traffic
+        self._view = context.view
+        self._control = context.control
+        self._members = context.members
+        self._commits = context.commits
+        self._confirmations = context.confirmations
+        self._policy = context.policy
+        self._traffic = context.traffic
         self._ensure_group = ensure_group
         self._moved = moved
         self._filter_servers = filter_servers

@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
 from kourou.engine.groups.member_handler import EnsureGroup
-from kourou.engine.groups.membership import Membership
-from kourou.engine.groups.progress import Commits
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
 from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
 from kourou.model.subscription import TAG, Subscription
@@ -52,18 +47,11 @@ class OffsetHandler:
     State: none of its own.
     """
 
-    def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        commits: Commits,
-        ensure_group: EnsureGroup,
-        confirmations: Confirmations,
-    ) -> None:
-        self._view = view
-        self._confirmations = confirmations
-        self._control = control
-        self._commits = commits
+    def __init__(self, context: Context, ensure_group: EnsureGroup) -> None:
+        self._view = context.view
+        self._confirmations = context.confirmations
+        self._control = context.control
+        self._commits = context.commits
         self._ensure_group = ensure_group
 
     def committed(
@@ -155,17 +143,11 @@ def _queue(queue_id: int) -> int:
 class QueryHandler:
     """Handles message queries."""
 
-    def __init__(
-        self,
-        view: StoreView,
-        confirmations: Confirmations,
-        members: Membership,
-        policy: BrokerPolicy,
-    ) -> None:
-        self._view = view
-        self._confirmations = confirmations
-        self._members = members
-        self._policy = policy
+    def __init__(self, context: Context) -> None:
+        self._view = context.view
+        self._confirmations = context.confirmations
+        self._members = context.members
+        self._policy = context.policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""

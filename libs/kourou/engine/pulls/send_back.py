@@ -21,16 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kourou.engine.control import ControlState, decide_dlq_topic, decide_retry_topic
+from kourou.engine.context import Context
+from kourou.engine.control import decide_dlq_topic, decide_retry_topic
 from kourou.engine.effects import Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Target
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import Recorder
-from kourou.engine.sends.topic_rewrite import Redirects
-from kourou.engine.traffic import Traffic
+from kourou.engine.sends.appends import Target
 from kourou.errors import GroupNotFound, NoPermission, Rejected
 from kourou.events.control_events import Cause, Event, TopicPut
 from kourou.model.delay import RETRY_LEVEL
@@ -56,27 +50,16 @@ Counts = defaultdict[tuple[str, str], int]
 class SendBack:
     """Stores failed messages again. `sent_back` and `dead` count by (topic, group)."""
 
-    def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        appends: Appends,
-        confirmations: Confirmations,
-        recorder: Recorder,
-        redirects: Redirects,
-        pressure: DiskPressure,
-        policy: BrokerPolicy,
-        traffic: Traffic,
-    ) -> None:
-        self._view = view
-        self._control = control
-        self._appends = appends
-        self._confirmations = confirmations
-        self._recorder = recorder
-        self._redirects = redirects
-        self._pressure = pressure
-        self._policy = policy
-        self._traffic = traffic
+    def __init__(self, context: Context) -> None:
+        self._view = context.view
+        self._control = context.control
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._recorder = context.recorder
+        self._redirects = context.redirects
+        self._pressure = context.pressure
+        self._policy = context.policy
+        self._traffic = context.traffic
         self._turn = 0
         self.sent_back: Counts = defaultdict(int)
         self.dead: Counts = defaultdict(int)

@@ -18,15 +18,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving, Effect
-from kourou.engine.groups.progress import Commits
 from kourou.engine.inputs import ClosedSegment, DiskMeasured
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
 from kourou.engine.retention import plan as retention
-from kourou.engine.retention.disk_pressure import DiskPressure, Level
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.retention.disk_pressure import Level
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, Event, LogDeleted, UnreadExpiring, UnreadSpan
 from kourou.model.limits import UNREAD_SPANS_MAX
@@ -52,22 +48,13 @@ class RetentionHandler:
     deliver.
     """
 
-    def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        commits: Commits,
-        recorder: Recorder,
-        policy: BrokerPolicy,
-        pressure: DiskPressure,
-        waiting_before: Callable[[int], list[UnreadSpan]],
-    ) -> None:
-        self._view = view
-        self._control = control
-        self._commits = commits
-        self._recorder = recorder
-        self._policy = policy
-        self._pressure = pressure
+    def __init__(self, context: Context, waiting_before: Callable[[int], list[UnreadSpan]]) -> None:
+        self._view = context.view
+        self._control = context.control
+        self._commits = context.commits
+        self._recorder = context.recorder
+        self._policy = context.policy
+        self._pressure = context.pressure
         self._waiting_before = waiting_before
         self._deleting = False
         self._asked = False

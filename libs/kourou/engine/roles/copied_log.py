@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from kourou.engine.control import ControlState, evolve
+from kourou.engine.context import Context
+from kourou.engine.control import evolve
 from kourou.engine.effects import DeleteLogBefore, Effect
 from kourou.engine.groups.progress import yield_to
-from kourou.engine.ports import StoreView
-from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.recorder import entailed_by, read_control_events
 from kourou.events.control_events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
@@ -47,18 +46,11 @@ class FollowedConfirmations(Confirmations):
 class CopiedLog:
     """The copy of one log; `apply` applies changed settings."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        view: StoreView,
-        appends: Appends,
-        confirmations: Confirmations,
-        apply: Callable[[Sequence[Event]], None],
-    ) -> None:
-        self._control = control
-        self._view = view
-        self._appends = appends
-        self._confirmations = confirmations
+    def __init__(self, context: Context, apply: Callable[[Sequence[Event]], None]) -> None:
+        self._control = context.control
+        self._view = context.view
+        self._appends = context.appends
+        self._confirmations = context.confirmations
         self._apply = apply
         self._deletions: deque[tuple[int, int]] = deque()  # (position of the event, new log start)
 

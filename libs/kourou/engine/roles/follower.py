@@ -19,12 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.sends.appends import Appends
 from kourou.errors import NotLeader
 from kourou.protocol.messages import (
     batches,
@@ -101,37 +98,34 @@ class Following:
 
     def __init__(
         self,
+        context: Context,
         role: FollowerRole,
-        policy: BrokerPolicy,
-        control: ControlState,
-        view: StoreView,
-        appends: Appends,
         confirmations: FollowedConfirmations,
         log: CopiedLog,
     ) -> None:
         self._role = role
-        self._policy = policy
-        self._control = control
-        self._appends = appends
+        self._policy = context.policy
+        self._control = context.control
+        self._appends = context.appends
         self._confirmations = confirmations
         self._log = log
-        replicas = control.replicas
+        replicas = context.control.replicas
         member = FollowerIdentity(
-            policy.cluster_name,
-            policy.broker_name,
-            policy.broker_id,
+            context.policy.cluster_name,
+            context.policy.broker_name,
+            context.policy.broker_id,
             accept_cut_at=role.accept_cut_at,
         )
-        first, _ = view.log_range()
+        first, _ = context.view.log_range()
         self.copying = Copying(
-            member, Epochs(replicas.epochs, appends.end), first, promised=self._promised
+            member, Epochs(replicas.epochs, context.appends.end), first, promised=self._promised
         )
         self._peer: Peer | None = None
         self._told = ""
         self._not_copied = ""
         self._leader_address = role.leader_address
         self._elsewhere = 0
-        appends.refuse(self._refusal, hint="send to the leader")
+        context.appends.refuse(self._refusal, hint="send to the leader")
 
     @property
     def leader_address(self) -> str:

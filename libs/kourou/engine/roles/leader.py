@@ -13,14 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import ChangeRole, Effect, Flush
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
 from kourou.engine.roles.replicas import member_name
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations, CopiedConfirmations
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.sends.confirmations import CopiedConfirmations
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
@@ -53,26 +49,19 @@ class LeaderRole:
 class Leading:
     """Leads one log."""
 
-    def __init__(
-        self,
-        role: LeaderRole,
-        policy: BrokerPolicy,
-        control: ControlState,
-        view: StoreView,
-        appends: Appends,
-        confirmations: Confirmations,
-        recorder: Recorder,
-    ) -> None:
+    def __init__(self, context: Context, role: LeaderRole) -> None:
         self._role = role
-        self._policy = policy
-        self._control = control
-        self._view = view
-        self._appends = appends
-        self._confirmations = confirmations
-        self._recorder = recorder
-        epochs = Epochs(control.replicas.epochs, appends.end)
-        self._shipping = Shipping(policy.cluster_name, policy.broker_name, role.chunks, epochs)
-        self._shipping.leader = member_name(policy.broker_name, policy.broker_id)
+        self._policy = context.policy
+        self._control = context.control
+        self._view = context.view
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._recorder = context.recorder
+        epochs = Epochs(context.control.replicas.epochs, context.appends.end)
+        self._shipping = Shipping(
+            context.policy.cluster_name, context.policy.broker_name, role.chunks, epochs
+        )
+        self._shipping.leader = member_name(context.policy.broker_name, context.policy.broker_id)
         self._in_sync = InSync(role.fallbehind_max, role.slave_timeout_ms)
         self._open = False
         self._reason = ""

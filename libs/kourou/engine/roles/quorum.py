@@ -14,16 +14,13 @@ from typing import Any
 
 import msgspec
 
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect, Forward
-from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import Quorum, QuorumMember
 from kourou.engine.roles.copied_log import CopiedLog
 from kourou.engine.roles.follower import REFUSED
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.roles.replicas import quorum_leader_name
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import Recorder
 from kourou.errors import NotLeader
 from kourou.events.control_events import Cause, EpochOpened
 from kourou.protocol.messages import locks, reply
@@ -56,19 +53,12 @@ class QuorumLeading:
     active = False
     broker_role = SYNC_MASTER
 
-    def __init__(
-        self,
-        role: QuorumLeaderRole,
-        policy: BrokerPolicy,
-        appends: Appends,
-        confirmations: Confirmations,
-        recorder: Recorder,
-    ) -> None:
+    def __init__(self, context: Context, role: QuorumLeaderRole) -> None:
         self._role = role
-        self._policy = policy
-        self._appends = appends
-        self._confirmations = confirmations
-        self._recorder = recorder
+        self._policy = context.policy
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._recorder = context.recorder
         self._lags: dict[int, Lag] = {}
         self._opened = self._paused = False
 
@@ -169,16 +159,15 @@ class QuorumFollowing:
 
     active = False
 
-    def __init__(
-        self, quorum: Quorum, policy: BrokerPolicy, appends: Appends, log: CopiedLog
-    ) -> None:
+    def __init__(self, context: Context, quorum: Quorum, log: CopiedLog) -> None:
         self._quorum = quorum
-        self._policy = policy
-        self._appends = appends
+        self._policy = context.policy
+        self._appends = context.appends
         self._log = log
         self._lag = Lag()
-        appends.refuse(
-            f"this replica of {policy.broker_name} is not the leader and does not accept messages",
+        name = context.policy.broker_name
+        context.appends.refuse(
+            f"this replica of {name} is not the leader and does not accept messages",
             hint="send to the leader",
         )
 

@@ -11,15 +11,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import ChangeRole, Effect, HandOver
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import JOINING, Quorum, QuorumMember, StoreView
+from kourou.engine.ports import JOINING, Quorum, QuorumMember
 from kourou.engine.roles.follower import Following
 from kourou.engine.roles.leader import Leading
 from kourou.engine.roles.quorum import QuorumFollowing, QuorumLeading
 from kourou.engine.roles.replicas import check_promotion, quorum_leader_name
-from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Rejected
 from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, encode_replicas
 from kourou.protocol.messages.replicas import (
@@ -39,17 +37,14 @@ class ReplicaHandler:
 
     def __init__(
         self,
-        policy: BrokerPolicy,
-        control: ControlState,
-        view: StoreView,
-        confirmations: Confirmations,
+        context: Context,
         leading: Leading | QuorumLeading | None,
         following: Following | QuorumFollowing | None,
     ) -> None:
-        self._policy = policy
-        self._control = control
-        self._view = view
-        self._confirmations = confirmations
+        self._policy = context.policy
+        self._control = context.control
+        self._view = context.view
+        self._confirmations = context.confirmations
         self._leading = leading
         self._following = following
         self._promoting = False

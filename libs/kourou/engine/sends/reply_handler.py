@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
 from kourou.engine.groups.client_requests import Asking
-from kourou.engine.groups.membership import Membership
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.send_handler import Sending
-from kourou.engine.traffic import Traffic
 from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission, Throttled
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
@@ -41,25 +37,15 @@ NOT_STORED = "0"
 class ReplyHandler:
     """Handles reply messages."""
 
-    def __init__(
-        self,
-        sending: Sending,
-        appends: Appends,
-        confirmations: Confirmations,
-        members: Membership,
-        asking: Asking,
-        policy: BrokerPolicy,
-        traffic: Traffic,
-        store_host: Host,
-    ) -> None:
+    def __init__(self, context: Context, sending: Sending, asking: Asking) -> None:
         self._sending = sending
-        self._appends = appends
-        self._confirmations = confirmations
-        self._members = members
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._members = context.members
         self._asking = asking
-        self._policy = policy
-        self._traffic = traffic
-        self._store_host = store_host
+        self._policy = context.policy
+        self._traffic = context.traffic
+        self._store_host = context.store_host
         self._turn = 0
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:

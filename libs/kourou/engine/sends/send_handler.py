@@ -14,15 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Numbers, Target, Written
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.deduplication import NO_REPEATS, Identity, Original, Repeats, identities_of
-from kourou.engine.sends.topic_rewrite import Redirects
-from kourou.engine.traffic import Traffic
+from kourou.engine.sends.appends import Numbers, Target, Written
+from kourou.engine.sends.deduplication import NO_REPEATS, Identity, Original, identities_of
 from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.errors import (
     BadRequest,
@@ -149,27 +144,16 @@ class _Checked(NamedTuple):
 class Sending:
     """Handles sends."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        appends: Appends,
-        confirmations: Confirmations,
-        repeats: Repeats,
-        policy: BrokerPolicy,
-        traffic: Traffic,
-        ensure_topic: Ensure,
-        pressure: DiskPressure,
-        redirects: Redirects,
-    ) -> None:
-        self._control = control
-        self._appends = appends
-        self._confirmations = confirmations
-        self._repeats = repeats
-        self._policy = policy
-        self._traffic = traffic
+    def __init__(self, context: Context, ensure_topic: Ensure) -> None:
+        self._control = context.control
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._repeats = context.repeats
+        self._policy = context.policy
+        self._traffic = context.traffic
         self._ensure_topic = ensure_topic
-        self._pressure = pressure
-        self._redirects = redirects
+        self._pressure = context.pressure
+        self._redirects = context.redirects
 
     def topic_for_send(
         self, name: str, default_topic: str, default_nums: int, received: Received
@@ -431,21 +415,13 @@ class JointSends:
     State: none of its own.
     """
 
-    def __init__(
-        self,
-        sending: Sending,
-        appends: Appends,
-        confirmations: Confirmations,
-        repeats: Repeats,
-        policy: BrokerPolicy,
-        redirects: Redirects,
-    ) -> None:
+    def __init__(self, context: Context, sending: Sending) -> None:
         self._sending = sending
-        self._appends = appends
-        self._confirmations = confirmations
-        self._repeats = repeats
-        self._policy = policy
-        self._redirects = redirects
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._repeats = context.repeats
+        self._policy = context.policy
+        self._redirects = context.redirects
 
     def groups(self, now_ms: int, sends: Sequence[Received]) -> Iterator[list[Received]]:
         """Yield the sends in order, split into groups that may be stored together."""

@@ -9,19 +9,16 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.policy import BrokerPolicy
 from kourou.engine.pulls.send_back import SendBack
-from kourou.engine.sends.appends import Appends, Numbers, Target
-from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.appends import Numbers, Target
 from kourou.engine.sends.send_handler import Sending
 from kourou.engine.sends.topic_rewrite import (
-    Redirects,
     delay_level,
     is_transactional,
     may_go_elsewhere,
 )
-from kourou.engine.traffic import Traffic
 from kourou.errors import (
     BadRequest,
     Code,
@@ -44,7 +41,7 @@ from kourou.protocol import kernel
 from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
 from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
 from kourou.protocol.record.batch_body import split_batch
-from kourou.protocol.record.message_record import Host, encode_draft, encode_host
+from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
 from kourou.runtime.core import Buffer, Received, Reply
 
@@ -80,27 +77,17 @@ class PreparedBatch(NamedTuple):
 class SingleSends:
     """Handles sends of single messages and of RocketMQ's encoded batches."""
 
-    def __init__(
-        self,
-        sending: Sending,
-        appends: Appends,
-        confirmations: Confirmations,
-        policy: BrokerPolicy,
-        traffic: Traffic,
-        store_host: Host,
-        redirects: Redirects,
-        send_back: SendBack,
-    ) -> None:
+    def __init__(self, context: Context, sending: Sending, send_back: SendBack) -> None:
         self._sending = sending
-        self._appends = appends
-        self._confirmations = confirmations
-        self._policy = policy
-        self._traffic = traffic
-        self._host_id = encode_host(store_host).hex().upper()
-        self._redirects = redirects
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._policy = context.policy
+        self._traffic = context.traffic
+        self._host_id = encode_host(context.store_host).hex().upper()
+        self._redirects = context.redirects
         self._send_back = send_back
         self._turn = 0
-        cluster = (Property.CLUSTER.value.encode(), policy.cluster_name.encode())
+        cluster = (Property.CLUSTER.value.encode(), context.policy.cluster_name.encode())
         self._cluster: Changes = (cluster,)
         self._cluster_without_wait: Changes = (cluster, (_WAIT, None))
 
@@ -368,10 +355,10 @@ class JointSingles:
     State: none of its own.
     """
 
-    def __init__(self, single_sends: SingleSends, appends: Appends, redirects: Redirects) -> None:
+    def __init__(self, context: Context, single_sends: SingleSends) -> None:
         self._single_sends = single_sends
-        self._appends = appends
-        self._redirects = redirects
+        self._appends = context.appends
+        self._redirects = context.redirects
 
     def store(self, now_ms: int, sends: Sequence[Received], alone: Alone) -> list[Effect]:
         """Store these and reply, in their order; `alone` handles one separately."""

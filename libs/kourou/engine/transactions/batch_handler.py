@@ -15,13 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.sends.appends import Target
-from kourou.engine.sends.recorder import PendingReplies, Recorder
-from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.transactions import batches as rules
 from kourou.engine.transactions.batch_halves import BatchPart
 from kourou.engine.transactions.batch_log import BatchLog
@@ -61,23 +57,14 @@ _HOUR_MS = 3_600_000
 class BatchHandler:
     """Handles the requests about batches of one broker."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        transactions: Transactions,
-        ends: BatchEnds,
-        pending_replies: PendingReplies,
-        recorder: Recorder,
-        pressure: DiskPressure,
-        policy: BrokerPolicy,
-    ) -> None:
-        self._control = control
+    def __init__(self, context: Context, transactions: Transactions, ends: BatchEnds) -> None:
+        self._control = context.control
         self._transactions = transactions
         self._ends = ends
-        self._pending_replies = pending_replies
-        self._recorder = recorder
-        self._pressure = pressure
-        self._policy = policy
+        self._pending_replies = context.pending_replies
+        self._recorder = context.recorder
+        self._pressure = context.pressure
+        self._policy = context.policy
         self._next_look_ms = 0
         self._troubled = False
 
@@ -284,13 +271,11 @@ class BatchEnds:
     message can have its message stored already. The broker looks for that message by its key, once.
     """
 
-    def __init__(
-        self, transactions: Transactions, redirects: Redirects, log: BatchLog, host: bytes
-    ) -> None:
+    def __init__(self, context: Context, transactions: Transactions, log: BatchLog) -> None:
         self._transactions = transactions
-        self._redirects = redirects
+        self._redirects = context.redirects
         self._log = log
-        self._host = host
+        self._host = context.host
 
     def commit(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
         """Store the messages of the first half messages of a part; return how many.

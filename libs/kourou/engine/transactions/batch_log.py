@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kourou.engine.ports import ANYWHERE, StoreView
-from kourou.engine.sends.appends import Appends, Numbers, Target, Written
-from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.context import Context
+from kourou.engine.ports import ANYWHERE
+from kourou.engine.sends.appends import Numbers, Target, Written
 from kourou.engine.transactions.batch_halves import BatchPart
 from kourou.engine.transactions.half_messages import (
     HALF_TARGET,
@@ -147,17 +147,11 @@ SCALAR_BELOW = 10
 class BatchLog:
     """The half messages of batches in the log of one broker."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        view: StoreView,
-        appends: Appends,
-        confirmations: Confirmations,
-    ) -> None:
+    def __init__(self, context: Context, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._view = view
-        self._appends = appends
-        self._confirmations = confirmations
+        self._view = context.view
+        self._appends = context.appends
+        self._confirmations = context.confirmations
 
     def store(
         self,

@@ -23,10 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.groups.membership import Membership
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.sends.appends import Target
 from kourou.engine.transactions.half_messages import (
     COMMIT,
@@ -43,7 +41,7 @@ from kourou.engine.transactions.transaction_handler import Ending, Transactions
 from kourou.errors import Corrupt, KourouError, Rejected
 from kourou.protocol.messages.transactions import CheckTransactionState
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.record.message_record import Host, encode_host
+from kourou.protocol.record.message_record import encode_host
 from kourou.runtime.core import LogWarning, Notify
 
 HALVES_PER_TICK = 256
@@ -64,20 +62,13 @@ class _Step:
 class CheckBacks:
     """Asks producers about their open half messages."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        members: Membership,
-        policy: BrokerPolicy,
-        pressure: DiskPressure,
-        store_host: Host,
-    ) -> None:
+    def __init__(self, context: Context, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._members = members
-        self._policy = policy
-        self._pressure = pressure
-        self._store_host = store_host
-        self._host = encode_host(store_host)
+        self._members = context.members
+        self._policy = context.policy
+        self._pressure = context.pressure
+        self._store_host = context.store_host
+        self._host = encode_host(context.store_host)
         self._next_round_ms = 0
         self._round_end = 0
         self._turn = 0

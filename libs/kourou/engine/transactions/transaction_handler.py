@@ -21,15 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kourou.engine.admin.topic_table import decide_transaction_topics
-from kourou.engine.control import ControlState
+from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.groups.progress import Commits
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Target, Written
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.sends.appends import Target, Written
 from kourou.engine.transactions.half_messages import (
     COMMIT,
     GIVEN_UP_TARGET,
@@ -93,27 +87,16 @@ class Ending(NamedTuple):
 class Transactions:
     """The half messages of one broker. `host` is the broker's own encoded address."""
 
-    def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        commits: Commits,
-        appends: Appends,
-        confirmations: Confirmations,
-        recorder: Recorder,
-        pressure: DiskPressure,
-        policy: BrokerPolicy,
-        host: bytes,
-    ) -> None:
-        self._view = view
-        self._control = control
-        self._commits = commits
-        self._appends = appends
-        self._confirmations = confirmations
-        self._recorder = recorder
-        self._pressure = pressure
-        self._policy = policy
-        self._host = host
+    def __init__(self, context: Context) -> None:
+        self._view = context.view
+        self._control = context.control
+        self._commits = context.commits
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._recorder = context.recorder
+        self._pressure = context.pressure
+        self._policy = context.policy
+        self._host = context.host
         # Not a dict: to find its first entry, Python passes over all that were deleted before.
         self._ended: OrderedDict[int, int] = OrderedDict()
         self._touched = False
@@ -500,9 +483,9 @@ class JointEnds:
       open when the broker started, a traced request, one that names a half message of the group
     """
 
-    def __init__(self, transactions: Transactions, appends: Appends) -> None:
+    def __init__(self, context: Context, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._appends = appends
+        self._appends = context.appends
 
     def store(self, now_ms: int, ends: Sequence[Received], alone: Alone) -> list[Effect]:
         """Resolve these and reply, in their order; `alone` handles one separately."""
