@@ -15,7 +15,6 @@ from typing import Any, assert_never
 
 from kourou.engine.effects import Append, Effect, Project
 from kourou.engine.inputs import (
-    Announced,
     Confirmed,
     Copied,
     DiskMeasured,
@@ -27,6 +26,7 @@ from kourou.engine.inputs import (
     LeaderConnected,
     LogShrunk,
     NotCopied,
+    RegistrationDone,
     SpaceChanged,
     StoreFailed,
     Written,
@@ -133,8 +133,8 @@ class BrokerCore:
                 case Dispatched(queues, indexed):
                     self.parts.appends.projected(queues, indexed)
                     if self.parts.following is not None:
-                        effects += self.parts.following.grown(queues)
-                    effects += self._grown(now_ms, queues)
+                        effects += self.parts.following.advanced(queues)
+                    effects += self._advanced(now_ms, queues)
                 case Written(position):
                     self.parts.confirmations.written_to(position)
                     effects += self._confirmed(now_ms)
@@ -157,7 +157,7 @@ class BrokerCore:
                     effects += self._looked_back(now_ms, item)
                 case ClientAnswered():
                     effects += self._asked(self.parts.asking.answered(now_ms, item))
-                case Announced(number):
+                case RegistrationDone(number):
                     effects += self.parts.topic_registration.known(number)
                 case StoreFailed(reason):
                     self.parts.appends.fail(reason)
@@ -311,10 +311,10 @@ class BrokerCore:
 
     # -- notifying readers --------------------------------------------------------------------
 
-    def _grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def _advanced(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         confirmations = self.parts.confirmations
         if confirmations.confirmed >= confirmations.written and not self._unconfirmed:
-            answers = self.parts.pulls.grown(now_ms, queues)
+            answers = self.parts.pulls.advanced(now_ms, queues)
             done = self.parts.appends.take_done()
             return [*done, *answers] if done else answers
         self._unconfirmed.append((confirmations.written, queues))
@@ -328,7 +328,7 @@ class BrokerCore:
             if end > confirmed:
                 break
             ready += 1
-            effects += self.parts.pulls.grown(now_ms, queues)
+            effects += self.parts.pulls.advanced(now_ms, queues)
         if ready:
             del self._unconfirmed[:ready]
         return [*self.parts.appends.take_done(), *effects]

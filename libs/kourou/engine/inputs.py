@@ -102,7 +102,7 @@ class HistoryAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class RegistrationDone:
     """All reachable name servers know the registrations up to `number`."""
 
     number: int
@@ -164,7 +164,7 @@ Input = (
     | Written
     | HistoryAnswered
     | ClientAnswered
-    | Announced
+    | RegistrationDone
     | LeaderConnected
     | Copied
     | NotCopied

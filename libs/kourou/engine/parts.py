@@ -275,9 +275,9 @@ def _confirmations(start: Start) -> Confirmations:
     """Create the rule that decides when senders of this broker get their replies."""
     end, flushed, role = start.log.end, start.flushed, start.role
     if isinstance(role, FollowerRole):
-        return FollowedConfirmations(end=end, flushed=flushed, told=end)
+        return FollowedConfirmations(end=end, flushed=flushed, reported=end)
     if isinstance(role, QuorumFollowerRole):
-        return FollowedConfirmations(end=end, flushed=flushed, told=role.quorum.confirmed)
+        return FollowedConfirmations(end=end, flushed=flushed, reported=role.quorum.confirmed)
     if isinstance(role, QuorumLeaderRole):
         return QuorumConfirmations(
             role.quorum,

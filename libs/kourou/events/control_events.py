@@ -467,7 +467,7 @@ class Cause:
                 raise BadRequest(
                     f"the {what} is {len(text)} characters long; at most {length_max} are allowed"
                 )
-            if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
+            if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
                 raise BadRequest(f"the {what} contains a NUL or half of a surrogate pair")
 
 
@@ -510,7 +510,7 @@ _TAG_DECODER = msgspec.json.Decoder(_Tag)
 _ENVELOPE_DECODER = msgspec.json.Decoder(_Envelope)
 
 # What msgspec's `decode` raises for malformed bytes.
-_FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_event(event: Event) -> bytes:
@@ -524,7 +524,7 @@ def decode_event(body: bytes | memoryview, aggregate: str) -> Event:
     """The event in `body`; `aggregate` is that of an unknown event. Raises DecodeError."""
     try:
         return _EVENT_DECODER.decode(body)
-    except _FOREIGN as error:
+    except _DECODE_ERRORS as error:
         kind = _decode(_TAG_DECODER, body, "event").type
         if kind in EVENT_TYPES or not _is_text(body):
             raise DecodeError(f"a control event of type {kind} is malformed: {error}") from error
@@ -580,5 +580,5 @@ _T = TypeVar("_T")
 def _decode(decoder: msgspec.json.Decoder[_T], body: bytes | memoryview, what: str) -> _T:
     try:
         return decoder.decode(body)
-    except _FOREIGN as error:
+    except _DECODE_ERRORS as error:
         raise DecodeError(f"the control {what} cannot be read: {error}") from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
-from kourou.engine.inputs import Announced, Fenced, Input, LeaderConnected
+from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role
 from kourou.engine.roles.follower import Following
 from kourou.errors import Code
@@ -381,7 +381,7 @@ class BrokerService:
             period_ms=settings.register_period_ms,
             timeout_ms=settings.register_timeout_ms,
             announced=self._announced,
-            filter_listeners=lambda: self._parts().filter_servers.told(),
+            filter_listeners=lambda: self._parts().filter_servers.reported(),
             epoch=lambda: self._parts().control.replicas.epoch,
             promotion=lambda: self._parts().control.replicas.promotion,
             fenced=lambda epoch: self._post(Fenced(epoch)),
@@ -402,7 +402,7 @@ class BrokerService:
             self._announced(number)
 
     def _announced(self, number: int) -> None:
-        self._post(Announced(number))
+        self._post(RegistrationDone(number))
 
     # -- requests -----------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class Figures:
     def _replication(self) -> dict[str, str]:
         """Return Kourou's replication values; empty if the broker never had a follower."""
         assert self._parts is not None
-        told = self._parts.replica_handler.told(self._clock.monotonic_ms())
+        told = self._parts.replica_handler.status(self._clock.monotonic_ms())
         if told.leads and not told.epoch:
             return {}
         role = "fenced" if told.fenced else "leader" if told.leads else "follower"
@@ -123,7 +123,7 @@ class Figures:
         return {
             "store": self._store.statistics(),
             "holds": self._parts.pulls.held,
-            "replies_owed": self._parts.confirmations.owed,
+            "replies_owed": self._parts.confirmations.pending,
             "members": self._parts.membership.statistics(),
             "queue_locks": self._parts.locks.counts(),
             "disk": {
@@ -137,7 +137,7 @@ class Figures:
             "groups": len(self._parts.control.groups),
             "filters": self._parts.filter_handler.statistics(),
             "replication": to_builtins(
-                self._parts.replica_handler.told(self._clock.monotonic_ms())
+                self._parts.replica_handler.status(self._clock.monotonic_ms())
             ),
             **self._protocols.statistics(),
         }

@@ -68,7 +68,7 @@ def broker_metrics(
             *_delays(base, parts),
             *_disk(base, parts.view, store, wall_ms),
             *_retention(base, parts, store),
-            *replication_families(base, parts.replica_handler.told(now_ms)),
+            *replication_families(base, parts.replica_handler.status(now_ms)),
             *_measured(base, measures),
             *protocols.families(base),
             *(() if spans is None else spans.families(base)),

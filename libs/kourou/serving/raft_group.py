@@ -60,7 +60,7 @@ class Word:
 
     role: Callable[[RoleChanged], None]
     cut: Callable[[wants.TruncateLog], None]
-    begin: Callable[[wants.RestartLog], None]
+    begin: Callable[[wants.DiscardLog], None]
     post: Callable[[engine.Input], None]
     failed: Callable[[BaseException], None]
 
@@ -324,7 +324,7 @@ class RaftGroup:
                 self._role_changed(effect)
             case wants.TruncateLog():
                 self._word.cut(effect)
-            case wants.RestartLog():
+            case wants.DiscardLog():
                 self._word.begin(effect)
             case wants.Fetch():
                 self._fetch(effect)

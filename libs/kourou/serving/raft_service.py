@@ -200,7 +200,7 @@ class RaftService(BrokerService):
             self._session.cease()
         self._settle()
 
-    def _begins_late(self, effect: wants.RestartLog) -> None:
+    def _begins_late(self, effect: wants.DiscardLog) -> None:
         confirmed = self._parts().confirmations.confirmed
         self._late.want(Wanted(effect.position, confirmed, effect.epoch))
 

@@ -253,7 +253,7 @@ class RoleSession:
         Thus a leader that is stopped for a failover leaves nothing behind.
         """
         pending_replies = self.parts.confirmations
-        while pending_replies.owed and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
+        while pending_replies.pending and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
             await asyncio.sleep(DRAIN_POLL_S)
         leading = self.parts.leading
         if not isinstance(leading, Leading) or not leading.followers:

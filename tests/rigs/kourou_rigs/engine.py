@@ -11,7 +11,7 @@ from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
-from kourou.engine.inputs import Announced, Copied, Dispatched, Flushed, Input
+from kourou.engine.inputs import Copied, Dispatched, Flushed, Input, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
@@ -437,7 +437,7 @@ class Engine:
         if copied:
             self.handle(*copied, Dispatched(self.store.dispatch(), self.store.indexed))
         if announced:
-            self.handle(Announced(announced))
+            self.handle(RegistrationDone(announced))
 
 
 def header_of(reply: Reply) -> Any:

@@ -88,7 +88,7 @@ class MemberKit:
                 return [happened.VoteSaved()]
             case wants.TruncateLog():
                 return [happened.LogTruncated()]
-            case wants.RestartLog(position, epoch):
+            case wants.DiscardLog(position, epoch):
                 return [happened.LogRestarted()] if self.member.may_begin(position, epoch) else []
             case wants.FlushLog():
                 return [happened.LogFlushed(self.member.log.end)]

@@ -221,7 +221,7 @@ class Node:
             case wants.TruncateLog(position):
                 self._world.rules.cuts(self.name, position)
                 self._close_store(lambda: self._cut(position))
-            case wants.RestartLog():
+            case wants.DiscardLog():
                 self._ask_what_came_before()
             case wants.Fetch():
                 self._world.ask(self.name, effect)

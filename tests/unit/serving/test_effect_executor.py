@@ -11,7 +11,7 @@ import pytest
 
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Flush, Project, Wake
-from kourou.engine.inputs import Announced, Dispatched, Flushed, SpaceChanged, StoreFailed
+from kourou.engine.inputs import Dispatched, Flushed, RegistrationDone, SpaceChanged, StoreFailed
 from kourou.errors import Code, StoreFaulted
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.sending import SendMessage
@@ -73,7 +73,7 @@ class Rig:
     def _announce(self, number: int) -> None:
         self.announced += number
         if number:
-            self._post(Announced(number))
+            self._post(RegistrationDone(number))
 
     def _fail(self, error) -> None:
         self.failures.append(error)

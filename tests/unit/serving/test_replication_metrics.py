@@ -21,7 +21,7 @@ BASE = {"cluster": "C", "node_type": "broker", "node_id": "broker-a"}
 
 def shown(engine: Engine) -> dict[str, float]:
     """Samples by name and brokerId."""
-    told = engine.core.parts.replica_handler.told(engine.now_ms)
+    told = engine.core.parts.replica_handler.status(engine.now_ms)
     found = {}
     for line in expose(list(replication_families(BASE, told))).decode().splitlines():
         if not line.startswith("#"):
@@ -71,7 +71,7 @@ def test_nobody_keeps_a_set_of_copies_that_count_where_senders_wait_for_none() -
 
 
 def test_a_raft_group_counts_by_majority_and_keeps_no_such_set() -> None:
-    told = Engine().core.parts.replica_handler.told(0)
+    told = Engine().core.parts.replica_handler.status(0)
     member = replace(told, broker_role=SYNC_MASTER, member="n0")
     names = [family.name for family in replication_families(BASE, member)]
     assert "kourou_replication_followers" in names

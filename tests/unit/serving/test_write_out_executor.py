@@ -12,7 +12,7 @@ import pytest
 
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import DropTopic
-from kourou.engine.inputs import Announced, Dispatched, Flushed, Written
+from kourou.engine.inputs import Dispatched, Flushed, RegistrationDone, Written
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sending import SendMessage
@@ -51,7 +51,7 @@ class Broker:
             protocols=KeptCarriers(),
             post=self._post,
             config_changed=lambda _table: None,
-            announce=lambda number: self._post(Announced(number)) if number else None,
+            announce=lambda number: self._post(RegistrationDone(number)) if number else None,
             failed=self.failures.append,
         )
         self.performers = {**self.executor.performers(), Reply: self.replies.append}

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.engine.admin.history import told
+from kourou.engine.admin.history import event_view
 from kourou.engine.context import Context
 from kourou.engine.effects import Announce, Effect
 from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
@@ -52,7 +52,7 @@ Apply = Callable[[str, bool | int | str], None]
 Entailed = Callable[[Sequence[Event]], Sequence[Event]]
 """Returns the events that must be recorded together with these changes of settings."""
 
-_TOLD = frozenset({"brokerPermission"})
+_ADVERTISED = frozenset({"brokerPermission"})
 """Settings that the broker reports to name servers."""
 
 Figures = Callable[[], Mapping[str, str]]
@@ -118,7 +118,7 @@ class BrokerHandler:
         finally:
             # Recorded changes take effect even if the log had no room for all of them.
             self.put_into_force(events)
-        return effects + self.announced(events)
+        return effects + self.advertised(events)
 
     def entailed(self, events: Sequence[Event]) -> list[Event]:
         """Return the events that must be recorded together with these changes of settings."""
@@ -131,9 +131,11 @@ class BrokerHandler:
                 spec = self._registry.dynamic(event.name)
                 self._apply(event.name, effective(self._control.settings, spec))
 
-    def announced(self, events: Sequence[Event]) -> list[Effect]:
+    def advertised(self, events: Sequence[Event]) -> list[Effect]:
         """Register with the name servers again if these changes of settings concern them."""
-        concerned = any(isinstance(one, SettingChanged) and one.name in _TOLD for one in events)
+        concerned = any(
+            isinstance(one, SettingChanged) and one.name in _ADVERTISED for one in events
+        )
         return [Announce()] if concerned else []
 
     def runtime(
@@ -181,12 +183,12 @@ class BrokerHandler:
                 below=self._confirmations.confirmed,
             )
             offset = read.next_offset
-            events = [_told(record) for record in read.records]
+            events = [_view_of(record) for record in read.records]
         header = GetControlEventsResponse(next_offset=offset, max_offset=high, min_offset=low)
         return [Reply(received.to, header=header, body=(encode_event_views(events),))]
 
 
-def _told(record: memoryview) -> EventView:
+def _view_of(record: memoryview) -> EventView:
     """Decode one control event; an unreadable record becomes EventLost."""
     stored = decode_record(record)
     try:
@@ -201,7 +203,7 @@ def _told(record: memoryview) -> EventView:
             "",
             EventLost(str(error)),
         )
-    return told(recorded)
+    return event_view(recorded)
 
 
 def _text(value: bool | int | str) -> str:

@@ -110,7 +110,7 @@ Found = HistoryFound | StateFound | EventFound | BeginningFound
 # -- encoding -------------------------------------------------------------------------------------
 
 
-def told(recorded: Recorded) -> EventView:
+def event_view(recorded: Recorded) -> EventView:
     """Return an event as it is encoded in a body."""
     return EventView(
         offset=recorded.offset,
@@ -126,7 +126,7 @@ def told(recorded: Recorded) -> EventView:
 
 def tell_events(recorded: Sequence[Recorded]) -> bytes:
     """Encode events as a body."""
-    return encode_event_views([told(each) for each in recorded])
+    return encode_event_views([event_view(each) for each in recorded])
 
 
 def tell_state(state: ControlState, aggregate: str) -> bytes:

@@ -217,7 +217,7 @@ class HistoryHandler:
         finally:
             # Recorded changes take effect even if the log had no room for all of them.
             self._broker.put_into_force(events)
-        effects += self._broker.announced(events)
+        effects += self._broker.advertised(events)
         for event in events:
             match event:
                 case TopicPut(topic):

@@ -124,7 +124,7 @@ class Delays:
         self._retry_ms = 0
         self._anybody = True
         self._forget_ms = 0
-        self._told = ""
+        self._reported = ""
         self._strangers: set[str] = set()
         self._unflushed: deque[tuple[int, dict[int, int]]] = deque()
         self._mirrored_ms = 0
@@ -228,7 +228,7 @@ class Delays:
             if not isinstance(error, Throttled):
                 effects += self._tell_once(f"delayed messages are delivered late: {error}")
             return effects
-        self._told = ""
+        self._reported = ""
         if due.is_full or due.left:
             effects.append(Wake(0))
         elif next_ms is not None and next_ms - tick.wall_ms < SOON_MS:
@@ -307,8 +307,8 @@ class Delays:
                 break  # the next tick checks again
             then_ms: int | None = self._head_ms(queue_id, offset)
             if then_ms is not None and then_ms <= wall_ms:
-                then_ms, told = self._collect_level(due, queue_id, offset, wall_ms)
-                warnings += told
+                then_ms, level_warnings = self._collect_level(due, queue_id, offset, wall_ms)
+                warnings += level_warnings
             if then_ms is not None:
                 next_ms = then_ms if next_ms is None else min(next_ms, then_ms)
         self._anybody = waiting
@@ -453,7 +453,7 @@ class Delays:
         return progress_draft(progress, wall_ms, self._host)
 
     def _tell_once(self, text: str) -> list[Effect]:
-        if text == self._told:
+        if text == self._reported:
             return []
-        self._told = text
+        self._reported = text
         return [LogWarning(text)]

@@ -167,7 +167,7 @@ def _delivered(view: StoreView, progress: DelayProgress, position: int, segment_
     """Count the announced deliveries that are in the log from `position` on."""
     total = sum(count for _, _, count in progress.runs)
     found = 0
-    for level, offset in _announced(progress):
+    for level, offset in _listed(progress):
         end = view.log_range()[1]
         record: memoryview | None = None
         while record is None and position < end:
@@ -184,7 +184,7 @@ def _delivered(view: StoreView, progress: DelayProgress, position: int, segment_
     return found
 
 
-def _announced(progress: DelayProgress) -> Iterator[tuple[int, int]]:
+def _listed(progress: DelayProgress) -> Iterator[tuple[int, int]]:
     for level, first, count in progress.runs:
         for offset in range(first, first + count):
             yield level, offset

@@ -207,17 +207,20 @@ class FilterHandler:
             found = [filters.table[key] for key in sorted(filters.table)]
         if request.version is not None and not request.name:
             raise BadRequest("a version was given without the name of its filter")
-        told = [_told(one, request) for one in found]
+        states = [_for_request(one, request) for one in found]
         if request.with_source:
             size_bytes = sum(
-                each.size_bytes for one in told for each in one.versions if each.source is not None
+                each.size_bytes
+                for one in states
+                for each in one.versions
+                if each.source is not None
             )
-            if len(told) > 1 and 2 * size_bytes > STATE_BYTES_MAX:
+            if len(states) > 1 and 2 * size_bytes > STATE_BYTES_MAX:
                 raise BadRequest(
                     f"the sources have {size_bytes} bytes, more than one reply can carry",
                     hint="request one filter at a time",
                 )
-        body = encode_filters(told, self._servers.addresses_for(received.to.peer))
+        body = encode_filters(states, self._servers.addresses_for(received.to.peer))
         header = GetFiltersResponse(filters_version=filters.version)
         return [Reply(received.to, header=header, body=(body,))]
 
@@ -248,9 +251,9 @@ def _source(body: bytes, sha256: str) -> tuple[str, str]:
         source = body.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"the source is not UTF-8: {error}") from error
-    for letter in set(source):
-        if (letter < " " and letter not in _WHITE) or letter == "\x7f":
-            raise BadRequest(f"the source contains the control character {letter!r}")
+    for char in set(source):
+        if (char < " " and char not in _WHITE) or char == "\x7f":
+            raise BadRequest(f"the source contains the control character {char!r}")
     return source, digest
 
 
@@ -262,7 +265,7 @@ def _line(what: str, text: str, length_max: int) -> str:
     return line
 
 
-def _told(one: FilterState, request: GetFilters) -> FilterState:
+def _for_request(one: FilterState, request: GetFilters) -> FilterState:
     """Return a filter for a reply: at most one of its versions has its source."""
     bare = one.bare()
     if not request.with_source:

@@ -32,7 +32,7 @@ from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply
 class FilterServer:
     """One filter server. `listeners` has `carrier:listener` -> `host:port`; `heard_ms`: monotonic.
 
-    `told` is False for a filter server of RocketMQ, which does not understand Kourou's
+    `notified` is False for a filter server of RocketMQ, which does not understand Kourou's
     notifications.
     """
 
@@ -40,7 +40,7 @@ class FilterServer:
     listeners: Mapping[str, str]
     peer: Peer
     heard_ms: int
-    told: bool = True
+    notified: bool = True
 
 
 class FilterServers:
@@ -121,7 +121,7 @@ class FilterServers:
         )
         return sorted({address for address in found if address is not None})
 
-    def told(self) -> tuple[dict[str, str], ...]:
+    def reported(self) -> tuple[dict[str, str], ...]:
         """Return the listeners of each, for registration with name servers, in a stable order."""
         return tuple(dict(self._table[address].listeners) for address in sorted(self._table))
 
@@ -166,16 +166,16 @@ class FilterServerHandler:
             broker_id=self._policy.broker_id,
             filters_version=self._control.filters.version,
         )
-        announced: list[Effect] = [Announce()] if new else []
-        return [*announced, Reply(received.to, header=header)]
+        registration: list[Effect] = [Announce()] if new else []
+        return [*registration, Reply(received.to, header=header)]
 
     def unregister(
         self, _now_ms: int, received: Received, request: UnregisterFilterServer
     ) -> list[Effect]:
         """Remove a filter server (30020)."""
         gone = self._servers.unregister(request.filter_server_addr, received.to.peer)
-        announced: list[Effect] = [Announce()] if gone else []
-        return [*announced, Reply(received.to)]
+        registration: list[Effect] = [Announce()] if gone else []
+        return [*registration, Reply(received.to)]
 
     def disconnected(self, peer: Peer) -> list[Effect]:
         """Remove the filter servers of a closed connection."""
@@ -199,4 +199,4 @@ class FilterServerHandler:
             return []
         self._recorder.filters_end = 0
         notice = NotifyFiltersChanged(filters_version=self._control.filters.version)
-        return [Notify(one.peer, notice) for one in self._servers if one.told]
+        return [Notify(one.peer, notice) for one in self._servers if one.notified]

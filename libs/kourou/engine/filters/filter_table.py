@@ -431,7 +431,7 @@ def check_reason(reason: str) -> str:
     """Return a reason as one line, truncated to the maximum length."""
     line = " ".join(reason.split())
     if not line.isprintable():
-        line = "".join(letter if letter.isprintable() else "?" for letter in line)
+        line = "".join(char if char.isprintable() else "?" for char in line)
     return line[:FILTER_REASON_LENGTH_MAX]
 
 

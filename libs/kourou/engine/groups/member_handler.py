@@ -113,7 +113,7 @@ class MemberHandler:
         if self._confirmations.appended == before:
             return [*effects, reply]
         end = self._confirmations.appended
-        return effects + self._confirmations.owe(now_ms, end, reply, decision=True)
+        return effects + self._confirmations.defer(now_ms, end, reply, decision=True)
 
     def ensure_group(self, group: str, received: Received, reason: str) -> GroupConfig:
         """Create the new group that a pull or commit names, if allowed, as a heartbeat does.
@@ -323,8 +323,8 @@ class LockHandler:
         if self._confirmations.appended == before:
             return [*warnings, reply]
         end = self._confirmations.appended
-        owed = self._confirmations.owe(now_ms, end, reply, decision=True)
-        return [*warnings, *owed]
+        replies = self._confirmations.defer(now_ms, end, reply, decision=True)
+        return [*warnings, *replies]
 
     def unlock(self, now_ms: int, received: Received, _request: UnlockBatchMq) -> list[Effect]:
         """Release queues of a client (42); queues that it does not hold are unchanged."""

@@ -114,8 +114,8 @@ def _drop_topic(table: Table, group: str, topic: str) -> None:
 
 def yield_to(progress: Progress, event: ProgressRecorded | OffsetsReset) -> None:
     """Forget commits about the queues in another broker's event, which takes precedence."""
-    told = event.offsets if isinstance(event, ProgressRecorded) else {event.topic: event.offsets}
-    for topic, queues in told.items():
+    moved = event.offsets if isinstance(event, ProgressRecorded) else {event.topic: event.offsets}
+    for topic, queues in moved.items():
         if topic in progress.unrecorded.get(event.group, {}):
             _move(progress.unrecorded, event.group, topic, dict.fromkeys(queues))
 

@@ -51,8 +51,8 @@ class MovedOffsets:
         try:
             self._store(received.wall_ms, request, offset_new)
         except KourouError as error:
-            told, self._left_out = self._left_out, True
-            return [] if told else [LogWarning(f"corrected offsets are not recorded: {error}")]
+            reported, self._left_out = self._left_out, True
+            return [] if reported else [LogWarning(f"corrected offsets are not recorded: {error}")]
         self._left_out = False
         return []
 

@@ -109,7 +109,7 @@ class Holds(Generic[Pull]):
         self._by_peer.setdefault(hold.peer.id, set()).add(hold)
         heapq.heappush(self._by_deadline, (hold.deadline_ms, self._sequence, hold))
 
-    def take_grown(self, queues: Iterable[tuple[str, int, int]]) -> list[Hold[Pull]]:
+    def take_advanced(self, queues: Iterable[tuple[str, int, int]]) -> list[Hold[Pull]]:
         """Remove and return the pulls whose queue's maximum offset now exceeds their own."""
         taken: list[Hold[Pull]] = []
         for topic, queue_id, max_offset in queues:
@@ -192,12 +192,12 @@ class Pulls:
         self._moved = moved
         self._filter_servers = filter_servers
         self._holds: Holds[_Waiting] = Holds()
-        self._told: set[tuple[str, str, str]] = set()
+        self._reported: set[tuple[str, str, str]] = set()
         self.follows = False
         """A follower may lack what its leader has: an offset beyond its end is not an error."""
         self.heals = False
         """Other replicas have intact copies of bytes that are damaged here: pulls wait for them."""
-        self._healing: dict[tuple[str, int, int], int] = {}
+        self._repairing: dict[tuple[str, int, int], int] = {}
 
     @property
     def held(self) -> int:
@@ -225,9 +225,9 @@ class Pulls:
             )
         return effects
 
-    def grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def advanced(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Evaluate the parked pulls of queues with committed messages up to these maxima."""
-        return self._answer_again(now_ms, self._holds.take_grown(queues))
+        return self._answer_again(now_ms, self._holds.take_advanced(queues))
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Reply to the parked pulls whose deadline has passed."""
@@ -402,11 +402,11 @@ class Pulls:
         if left:
             self._traffic.passed_over(topic, group, left, failed)
         key = (group, topic, subscription.expression)
-        if predicate is None or not failed or key in self._told:
+        if predicate is None or not failed or key in self._reported:
             return []
-        if len(self._told) >= FILTERS_REMEMBERED_MAX:
-            self._told.clear()
-        self._told.add(key)
+        if len(self._reported) >= FILTERS_REMEMBERED_MAX:
+            self._reported.clear()
+        self._reported.add(key)
         return [
             LogWarning(
                 f"filter {subscription.expression[:200]!r} of group {group} cannot be "
@@ -453,8 +453,8 @@ class Pulls:
             return Code.SUCCESS, read
         if read.corrupt_offsets:
             # Kourou's client gets the error and decides; a RocketMQ client can only skip the gap.
-            told = request.max_msg_bytes is not None
-            return Code.MESSAGE_CORRUPT if told else Code.PULL_RETRY_IMMEDIATELY, read
+            states_budget = request.max_msg_bytes is not None
+            return Code.MESSAGE_CORRUPT if states_budget else Code.PULL_RETRY_IMMEDIATELY, read
         if read.next_offset > offset:
             return Code.PULL_RETRY_IMMEDIATELY, read
         return Code.PULL_NOT_FOUND, read
@@ -487,9 +487,9 @@ class Pulls:
             position = self._view.offset_position(request.topic, request.queue_id, offset)
             if position < 0:
                 continue
-            if len(self._healing) >= REPAIRS_MAX:
-                self._healing.clear()
-            since_ms = self._healing.setdefault((request.topic, request.queue_id, offset), now_ms)
+            if len(self._repairing) >= REPAIRS_MAX:
+                self._repairing.clear()
+            since_ms = self._repairing.setdefault((request.topic, request.queue_id, offset), now_ms)
             if now_ms < since_ms + REPAIR_MS:
                 return position
         return -1

@@ -115,7 +115,7 @@ class SendBack:
         counts = self.dead if target[0] == dlq_topic(request.group) else self.sent_back
         counts[origin, request.group] += 1
         self._traffic.sent_back[origin, request.group] += 1
-        return self._confirmations.owe(now_ms, self._appends.end, Reply(received.to))
+        return self._confirmations.defer(now_ms, self._appends.end, Reply(received.to))
 
     def dead_target(
         self,

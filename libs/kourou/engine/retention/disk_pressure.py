@@ -125,9 +125,9 @@ class DiskPressure:
 
     def _turn_low(self) -> list[str]:
         low = self.free_bytes < (_LOW_OVER_BYTES if self.low else DISK_SIZE_WARN_BYTES)
-        told = low and not self.low and self.total_bytes > 0
+        is_new = low and not self.low and self.total_bytes > 0
         self.low = low and self.total_bytes > 0
-        if not told:
+        if not is_new:
             return []
         return [
             (

@@ -61,7 +61,7 @@ class RetentionHandler:
         self._due = False
         self._hour = -1
         self._next_pass_ms = 0
-        self._told = ""
+        self._reported = ""
         self._unrecorded: list[Event] = []
         self._warned_to = 0
         self._looked_to = 0
@@ -99,7 +99,7 @@ class RetentionHandler:
         pressure = self._pressure
         effects = self.watched(look)
         if pressure.level < Level.FORCING and not self._due:
-            self._told = ""
+            self._reported = ""
         self._record([], look.wall_ms)
         if look.hour != self._hour:
             self._hour = look.hour
@@ -219,7 +219,7 @@ class RetentionHandler:
             [LogDeleted(start, end, reason, part) for part in _parts(unread)], look.wall_ms
         )
         self._deleting = True
-        self._told = ""
+        self._reported = ""
         self.deleted[reason] += len(chosen)
         for key, count in retention.by_group(unread).items():
             self.unread_deleted[key] += count
@@ -274,9 +274,9 @@ class RetentionHandler:
     def _tell_once(self, text: str) -> list[Effect]:
         """Return a warning about a lasting state once, when the state begins."""
         kind = text.partition(",")[2] or text
-        if kind == self._told:
+        if kind == self._reported:
             return []
-        self._told = kind
+        self._reported = kind
         return [LogWarning(text)]
 
 
@@ -288,9 +288,9 @@ def _parts(unread: Sequence[UnreadSpan]) -> list[tuple[UnreadSpan, ...]]:
 
 def _named(unread: Sequence[UnreadSpan]) -> str:
     counts = retention.by_group(unread)
-    told = [
+    named = [
         f"group {group} ({count} messages of {topic})"
         for (topic, group), count in sorted(counts.items())[:_NAMED_MAX]
     ]
-    more = len(counts) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
+    more = len(counts) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")

@@ -24,22 +24,22 @@ from kourou.runtime.core import LogWarning
 
 
 class FollowedConfirmations(Confirmations):
-    """The committed position of a follower; `told` is what the leader or the group reported."""
+    """The committed position of a follower; `reported` is what the leader or the group reported."""
 
-    __slots__ = ("told",)
+    __slots__ = ("reported",)
 
-    def __init__(self, *, end: int, flushed: int, told: int) -> None:
+    def __init__(self, *, end: int, flushed: int, reported: int) -> None:
         super().__init__(sync_flush=False, flush_timeout_ms=0, end=end, flushed=flushed)
-        self.told = told
+        self.reported = reported
 
     @property
     def confirmed(self) -> int:
         """The committed position: readers see the records below it."""
-        return min(super().confirmed, self.told)
+        return min(super().confirmed, self.reported)
 
     def confirmed_to(self, position: int) -> list[Effect]:
         """Note that the group has committed everything below `position`."""
-        self.told = max(self.told, position)
+        self.reported = max(self.reported, position)
         return []
 
 
@@ -59,7 +59,7 @@ class CopiedLog:
         self._appends.copied_to(end)
         self._confirmations.append(end)
 
-    def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def advanced(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Apply new control events, if the queue of control events has advanced."""
         if not any(topic == CONTROL_TOPIC for topic, _, _ in queues):
             return []

@@ -121,7 +121,7 @@ class Following:
             member, Epochs(replicas.epochs, context.appends.end), first, promised=self._promised
         )
         self._peer: Peer | None = None
-        self._told = ""
+        self._reported = ""
         self._not_copied = ""
         self._leader_address = role.leader_address
         self._elsewhere = 0
@@ -205,7 +205,7 @@ class Following:
                     effects.append(CopyChunk(position, end, taken, damage))
                 case Say():
                     effects.append(self._said(each))
-        self._confirmations.told = max(self._confirmations.told, request.confirmed)
+        self._confirmations.reported = max(self._confirmations.reported, request.confirmed)
         return [*effects, *self._tell()]
 
     def _said(self, say: Say) -> Effect:
@@ -225,11 +225,11 @@ class Following:
 
     def _tell(self) -> list[Effect]:
         copying = self.copying
-        if copying.step is FollowerStep.REFUSED and copying.reason != self._told:
-            self._told = copying.reason
+        if copying.step is FollowerStep.REFUSED and copying.reason != self._reported:
+            self._reported = copying.reason
             return [LogWarning(copying.reason)]
         if copying.step is FollowerStep.FOLLOWING:
-            self._told = ""
+            self._reported = ""
         return []
 
     # -- the copy ---------------------------------------------------------------------------------
@@ -248,9 +248,9 @@ class Following:
         self._not_copied = reason
         return [LogWarning(f"data from the leader was not stored: {reason}")]
 
-    def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def advanced(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Apply new control events, if the queue of control events has advanced."""
-        effects = self._log.grown(queues)
+        effects = self._log.advanced(queues)
         self.copying.promised = self._promised
         return effects
 

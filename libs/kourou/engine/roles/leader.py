@@ -66,7 +66,7 @@ class Leading:
         self._open = False
         self._reason = ""
         self._wall_ms = 0
-        self._told = ""
+        self._reported = ""
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handlers; their requests come in on the replicas' own listener only."""
@@ -147,7 +147,7 @@ class Leading:
             if not answer.refusal:
                 self._in_sync.attached(request.broker_id)
         if answer.refusal:
-            effects += self._tell_once(
+            effects += self._report_once(
                 f"{peer} cannot replicate from this broker: {answer.refusal}"
             )
         return [*effects, Notify(peer, answer), *self._fence()]
@@ -176,9 +176,9 @@ class Leading:
     def _fence(self) -> list[Effect]:
         """If another broker leads this log, refuse writes and fail pending replies."""
         fenced = self._shipping.fenced
-        if not fenced or self._told == "fenced":
+        if not fenced or self._reported == "fenced":
             return []
-        self._told = "fenced"
+        self._reported = "fenced"
         text = (
             f"another broker is the leader of this log: it started epoch {fenced}, "
             "which ends the epoch of this broker"
@@ -227,7 +227,7 @@ class Leading:
         try:
             self._recorder.record([event], Cause("broker", self._reason), self._wall_ms)
         except KourouError as error:
-            return self._tell_once(f"the in-sync set is not recorded: {error}")
+            return self._report_once(f"the in-sync set is not recorded: {error}")
         return [
             LogWarning(f"acknowledgements wait for the replicas {named(members)}: {self._reason}")
         ]
@@ -237,8 +237,8 @@ class Leading:
         confirmations = self._confirmations
         return Bounds(first, end, confirmations.flushed, confirmations.confirmed)
 
-    def _tell_once(self, text: str) -> list[Effect]:
-        if text == self._told:
+    def _report_once(self, text: str) -> list[Effect]:
+        if text == self._reported:
             return []
-        self._told = text
+        self._reported = text
         return [LogWarning(text)]

@@ -212,9 +212,9 @@ class QuorumFollowing:
         """Note that the store has the leader's bytes up to `end`."""
         self._log.copied(end)
 
-    def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def advanced(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Apply new control events, if the queue of control events has advanced."""
-        return self._log.grown(queues)
+        return self._log.advanced(queues)
 
     def confirmed(self) -> list[Effect]:
         """Return the deletions that are committed by now."""

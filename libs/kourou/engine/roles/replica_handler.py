@@ -61,14 +61,14 @@ class ReplicaHandler:
 
     def replicas(self, now_ms: int, received: Received, _request: GetReplicas) -> list[Effect]:
         """Reply with the leader, and how far the followers are (30050)."""
-        return [Reply(received.to, body=(encode_replicas(self.told(now_ms)),))]
+        return [Reply(received.to, body=(encode_replicas(self.status(now_ms)),))]
 
-    def told(self, now_ms: int) -> ReplicasView:
+    def status(self, now_ms: int) -> ReplicasView:
         """Return what this broker knows of the replicas of its log."""
         policy, known = self._policy, self._control.replicas
         first, end = self._view.log_range()
         leading, following = self._leading, self._following
-        told = ReplicasView(
+        view = ReplicasView(
             cluster=policy.cluster_name,
             broker_name=policy.broker_name,
             broker_id=policy.broker_id,
@@ -86,17 +86,17 @@ class ReplicaHandler:
         match leading, following:
             case Leading(), _:
                 return replace(
-                    told,
+                    view,
                     fenced=leading.fenced,
                     followers=_attached(leading, now_ms, end, known.in_sync),
                 )
             case QuorumLeading(), _:
                 return replace(
-                    told, member=leading.quorum.member, followers=_others(leading, now_ms, end)
+                    view, member=leading.quorum.member, followers=_others(leading, now_ms, end)
                 )
             case _, Following():
                 return replace(
-                    told,
+                    view,
                     leader_address=following.leader_address,
                     state=following.copying.step.name,
                     reason=following.copying.reason,
@@ -107,7 +107,7 @@ class ReplicaHandler:
                 quorum = following.quorum
                 leader = quorum.leader and quorum_leader_name(policy.broker_name, quorum.leader)
                 return replace(
-                    told,
+                    view,
                     member=quorum.member,
                     epoch=max(known.epoch, quorum.epoch),
                     leader=leader,
@@ -117,7 +117,7 @@ class ReplicaHandler:
                     lag_ms=following.lag_ms(now_ms),
                 )
             case _:
-                return told
+                return view
 
     # -- promotion --------------------------------------------------------------------------------
 
@@ -152,8 +152,8 @@ class ReplicaHandler:
             "bytes more"
         )
         outdone = [] if following is None else following.outdo(epoch)
-        told = Reply(received.to, header=answer)
-        return [told, LogWarning(text), *outdone, ChangeRole(True, epoch)]
+        reply = Reply(received.to, header=answer)
+        return [reply, LogWarning(text), *outdone, ChangeRole(True, epoch)]
 
     def _check(self, following: Following, now_ms: int, request: PromoteReplica) -> int:
         if not request.force:

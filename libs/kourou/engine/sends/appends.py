@@ -316,10 +316,10 @@ class Appends:
         Queues follow the log, so all records that were appended before a projected record are
         projected too. The key index has every record that ends at or below position `indexed`.
         """
-        grown = {(topic, queue_id): high for topic, queue_id, high in queues}
+        advanced = {(topic, queue_id): high for topic, queue_id, high in queues}
         done = 0
         for count, one in enumerate(self._unprojected, 1):
-            high = grown.get(one.last_target)
+            high = advanced.get(one.last_target)
             if high is not None:
                 if one.last_offset >= high:
                     break

@@ -21,7 +21,7 @@ from kourou.runtime.core import Reply
 
 
 @dataclass(slots=True)
-class _Owed:
+class _PendingReply:
     end: int
     deadline_ms: int
     reply: Reply
@@ -42,7 +42,7 @@ class Confirmations:
     __slots__ = (
         "_failed",
         "_flush_wanted",
-        "_owed",
+        "_pending",
         "appended",
         "flush_timeout_ms",
         "flushed",
@@ -67,7 +67,7 @@ class Confirmations:
         self.appended = self.written = end
         self.flushed = flushed
         self.flush_timeout_ms = flush_timeout_ms
-        self._owed: deque[_Owed] = deque()
+        self._pending: deque[_PendingReply] = deque()
         self._flush_wanted = False
         self._failed: str | None = None
 
@@ -84,9 +84,9 @@ class Confirmations:
         return self._failed
 
     @property
-    def owed(self) -> int:
+    def pending(self) -> int:
         """The number of pending replies."""
-        return len(self._owed)
+        return len(self._pending)
 
     def append(self, end: int) -> None:
         """Set the end of the log."""
@@ -101,7 +101,7 @@ class Confirmations:
         assert position <= self.appended, (position, self.appended)
         self.written = max(self.written, position)
 
-    def owe(
+    def defer(
         self, now_ms: int, end: int, reply: Reply, *, wait: bool = True, decision: bool = False
     ) -> list[Effect]:
         """Release `reply` once everything below `end` is committed, possibly at once.
@@ -116,7 +116,7 @@ class Confirmations:
             return [unknown(reply, self._failed)]
         if not (self.sync_flush and wait) or end <= self.flushed:
             return [reply]
-        self._owed.append(_Owed(end, now_ms + self.flush_timeout_ms, reply))
+        self._pending.append(_PendingReply(end, now_ms + self.flush_timeout_ms, reply))
         self._flush_wanted = True
         return []
 
@@ -134,8 +134,8 @@ class Confirmations:
         assert position <= self.appended, (position, self.appended)
         self.flushed = max(self.flushed, position)
         released: list[Effect] = []
-        while self._owed and self._owed[0].end <= self.flushed:
-            released.append(self._owed.popleft().reply)
+        while self._pending and self._pending[0].end <= self.flushed:
+            released.append(self._pending.popleft().reply)
         return released
 
     def confirmed_to(self, position: int) -> list[Effect]:
@@ -149,15 +149,15 @@ class Confirmations:
         if self._failed is None:
             self._failed = reason
         answers: list[Effect] = []
-        while self._owed:
-            answers.append(unknown(self._owed.popleft().reply, reason))
+        while self._pending:
+            answers.append(unknown(self._pending.popleft().reply, reason))
         return answers
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Release the replies that waited too long; their messages are stored all the same."""
         late: list[Effect] = []
-        while self._owed and self._owed[0].deadline_ms <= now_ms:
-            reply = self._owed.popleft().reply
+        while self._pending and self._pending[0].deadline_ms <= now_ms:
+            reply = self._pending.popleft().reply
             if reply.code == Code.SUCCESS:
                 reply.code = Code.FLUSH_DISK_TIMEOUT
                 reply.remark = "stored; the flush took longer than syncFlushTimeout"
@@ -250,11 +250,11 @@ class CopiedConfirmations(Confirmations):
         return self._copied
 
     @property
-    def owed(self) -> int:
+    def pending(self) -> int:
         """The number of pending replies."""
         return len(self._waiting)
 
-    def owe(
+    def defer(
         self, now_ms: int, end: int, reply: Reply, *, wait: bool = True, decision: bool = False
     ) -> list[Effect]:
         """Release `reply` once everything below `end` is committed, possibly at once."""
@@ -400,11 +400,11 @@ class QuorumConfirmations(Confirmations):
         return self._confirmed
 
     @property
-    def owed(self) -> int:
+    def pending(self) -> int:
         """The number of pending replies."""
         return len(self._waiting)
 
-    def owe(
+    def defer(
         self, now_ms: int, end: int, reply: Reply, *, wait: bool = True, decision: bool = False
     ) -> list[Effect]:
         """Release `reply` once everything below `end` is committed, possibly at once.

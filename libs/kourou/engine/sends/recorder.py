@@ -196,10 +196,10 @@ class PendingReplies:
         why = reason or given or type(received.request).__name__
         cause = self.cause(received, why, undoes)
         self._recorder.record(events, cause, received.wall_ms)
-        told = header() if callable(header) else header
-        reply = Reply(received.to, Code.SUCCESS, "", told, body)
+        fields = header() if callable(header) else header
+        reply = Reply(received.to, Code.SUCCESS, "", fields, body)
         end = self._confirmations.appended
-        return self._confirmations.owe(now_ms, end, reply, decision=True)
+        return self._confirmations.defer(now_ms, end, reply, decision=True)
 
     def cause(self, received: Received, reason: str, undoes: int | None = None) -> Cause:
         """Return who causes something, why, and under which trace. Raises BadRequest."""

@@ -87,7 +87,7 @@ class ReplyHandler:
         def handed_over(later_ms: int, problem: str) -> list[Effect]:
             code = Code.SYSTEM_ERROR if problem else Code.SUCCESS
             reply = Reply(received.to, code, problem, header)
-            return self._confirmations.owe(later_ms, end, reply)
+            return self._confirmations.defer(later_ms, end, reply)
 
         return self._hand_over(now_ms, received, request, queue_id, body, handed_over)
 

@@ -216,7 +216,7 @@ class Sending:
             runs=written.runs,
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
-        return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
+        return self._confirmations.defer(now_ms, written.end, reply, wait=request.wait)
 
     def _check_target(
         self, received: Received, request: SendRecords, target: Target
@@ -354,7 +354,7 @@ class Sending:
         reply = Reply(send.received.to, Code.SUCCESS, "", header)
         # A repeat gets its reply when its original is committed; the log's end covers both.
         end = self._confirmations.appended
-        return self._confirmations.owe(now_ms, end, reply, wait=send.request.wait)
+        return self._confirmations.defer(now_ms, end, reply, wait=send.request.wait)
 
     def store_some(
         self,
@@ -499,7 +499,7 @@ class JointSends:
         for part, header in zip(parts, _headers(parts, written, moved.keys()), strict=True):
             reply = Reply(part.received.to, Code.SUCCESS, "", header)
             wait = part.request.wait
-            effects += self._confirmations.owe(now_ms, written.end, reply, wait=wait)
+            effects += self._confirmations.defer(now_ms, written.end, reply, wait=wait)
         return effects
 
     @property

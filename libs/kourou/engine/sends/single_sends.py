@@ -225,7 +225,7 @@ class SingleSends:
             trace_on=_text(self._policy.trace_on),
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
-        return self._confirmations.owe(now_ms, self._appends.end, reply, wait=wait)
+        return self._confirmations.defer(now_ms, self._appends.end, reply, wait=wait)
 
     def _batch(
         self, received: Received, request: SendMessage, target: Target, body: bytes
@@ -253,9 +253,9 @@ class SingleSends:
             raise MessageIllegal(f"a number does not fit into its field: {error}") from error
         if problem or 1 in moves or not number:
             refuse_batch(body, shared, problem, number)
-        told = array("q")
-        told.frombytes(sizes)
-        return drafts, told
+        numbers = array("q")
+        numbers.frombytes(sizes)
+        return drafts, numbers
 
     def _draft(
         self,

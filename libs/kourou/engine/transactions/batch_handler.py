@@ -85,7 +85,7 @@ class BatchHandler:
         query = check_query(request.query)
         known = self._known(query)
         return self._pending_replies.decided(
-            now_ms, received, [], header=lambda: self._told(query), body=_winners(known)
+            now_ms, received, [], header=lambda: self._state_response(query), body=_winners(known)
         )
 
     def prepare(self, now_ms: int, received: Received, request: PrepareBatch) -> list[Effect]:
@@ -114,7 +114,7 @@ class BatchHandler:
             )
         events = rules.decide_prepare(batches, query, batch, request.coordinator, messages)
         return self._pending_replies.decided(
-            now_ms, received, events, header=lambda: self._told(query)
+            now_ms, received, events, header=lambda: self._state_response(query)
         )
 
     def decide(self, now_ms: int, received: Received, request: DecideBatch) -> list[Effect]:
@@ -132,9 +132,13 @@ class BatchHandler:
             wanted.counts,
         )
         known = BatchQuery("", decided=batch, winners=wanted.winners, counts=wanted.counts)
-        told = known if events else self._known(query)
+        state = known if events else self._known(query)
         return self._pending_replies.decided(
-            now_ms, received, events, header=lambda: self._told(query), body=_winners(told)
+            now_ms,
+            received,
+            events,
+            header=lambda: self._state_response(query),
+            body=_winners(state),
         )
 
     def resolve(self, now_ms: int, received: Received, request: ResolveBatch) -> list[Effect]:
@@ -186,8 +190,8 @@ class BatchHandler:
             self._recorder.record(forgotten, Cause("broker", "no longer used"), wall_ms)
         except KourouError as error:
             # Nothing is lost: the next cleanup retries it.
-            told = f"the remains of batches cannot be discarded: {error}"
-            warnings = [] if self._troubled else [LogWarning(told)]
+            text = f"the remains of batches cannot be discarded: {error}"
+            warnings = [] if self._troubled else [LogWarning(text)]
             self._troubled = True
             return warnings
         self._troubled = False
@@ -240,7 +244,7 @@ class BatchHandler:
     def _known(self, query: str) -> BatchQuery:
         return self._control.batches.table.get(query) or BatchQuery("")
 
-    def _told(self, query: str) -> BatchStateResponse:
+    def _state_response(self, query: str) -> BatchStateResponse:
         known = self._known(query)
         return BatchStateResponse(
             broker_name=self._policy.broker_name,

@@ -209,7 +209,7 @@ class Transactions:
     def answer(self, now_ms: int, received: Received, record: HalfRecord) -> list[Effect]:
         """Reply to the request that ended a half message, once everything appended is safe."""
         end = self._confirmations.appended
-        return self._confirmations.owe(now_ms, end, Reply(received.to), wait=record.wait)
+        return self._confirmations.defer(now_ms, end, Reply(received.to), wait=record.wait)
 
     def _asked_about(self, request: EndTransaction) -> tuple[OpenHalf | None, HalfRecord]:
         """Return the open half message that a request names (or None), and its record."""
@@ -313,10 +313,10 @@ class Transactions:
     def remember(self, half_offset: int, outcome: int, record: HalfRecord | None) -> None:
         """Remember an outcome for repeated requests; `record` is None if it is lost."""
         self._touched = True
-        told = _OUTCOMES[outcome]
-        self.resolved[told] += 1
+        result = _OUTCOMES[outcome]
+        self.resolved[result] += 1
         if record is not None:
-            self.resolved_by_topic[record.real_target[0], told] += 1
+            self.resolved_by_topic[record.real_target[0], result] += 1
         ended = self._ended
         if len(ended) >= RESOLVED_REMEMBERED_MAX:
             ended.popitem(last=False)
@@ -325,10 +325,10 @@ class Transactions:
     def count_batch(self, outcome: int, count: int, topics: Mapping[str, int]) -> None:
         """Count outcomes of a batch's half messages; `topics` are those of committed ones."""
         self._touched = True
-        told = _OUTCOMES[outcome]
-        self.resolved[told] += count
+        result = _OUTCOMES[outcome]
+        self.resolved[result] += count
         for topic, number in topics.items():
-            self.resolved_by_topic[topic, told] += number
+            self.resolved_by_topic[topic, result] += number
 
     def put_back(self, half: OpenHalf, offset: int, position: int, record: HalfRecord) -> None:
         """Note that an open half message was appended again, and is now open there."""
@@ -435,7 +435,7 @@ class Transactions:
         one = OpenHalf(half_offset, half_position, now_ms)
         self.halves.open_copy(one, record.identity)
         self._touched = True
-        return self._confirmations.owe(now_ms, self._confirmations.appended, Reply(received.to))
+        return self._confirmations.defer(now_ms, self._confirmations.appended, Reply(received.to))
 
     # -- appending ------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class TruncateLog:
 
 
 @dataclass(frozen=True, slots=True)
-class RestartLog:
+class DiscardLog:
     """The leader has no data below `position` any more, and this log ends before it.
 
     Request the state at the position from another replica, then call `Member.may_begin`. If that
@@ -139,7 +139,7 @@ Effect: TypeAlias = (
     | WriteChunk
     | FlushLog
     | TruncateLog
-    | RestartLog
+    | DiscardLog
     | RoleChanged
     | Committed
     | Fetch

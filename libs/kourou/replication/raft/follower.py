@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from kourou.protocol.messages.replication import ChunkAck, LogChunk, StandNow
 from kourou.replication.raft.effects import (
     Committed,
+    DiscardLog,
     Fetch,
     FlushLog,
-    RestartLog,
     Role,
     TruncateLog,
     WriteChunk,
@@ -192,7 +192,7 @@ class RaftFollower(RoleBehavior):
             return
         if position != self._beginning:
             self._beginning = position
-            node.out.append(RestartLog(position, chunk.previous_epoch))
+            node.out.append(DiscardLog(position, chunk.previous_epoch))
         if node.now >= self._late_refused_ms + node.settings.heartbeat_ms:
             self._late_refused_ms = node.now
             node.send(chunk.leader, node.refusal(chunk.round, chunk.position))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.admin.topic_handler import ANNOUNCE_WAIT_MS
-from kourou.engine.inputs import Announced, StoreFailed
+from kourou.engine.inputs import RegistrationDone, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.runtime.core import Disconnected
@@ -29,10 +29,10 @@ def test_who_makes_a_topic_is_answered_when_it_is_known(engine, draft, records) 
     made = engine.send(
         UpdateAndCreateTopic(topic="more", read_queue_nums=1, write_queue_nums=1, perm=6)
     )
-    engine.handle(Announced(1))
+    engine.handle(RegistrationDone(1))
     assert engine.replies[sent].code == Code.SUCCESS
     assert made not in engine.replies
-    engine.handle(Announced(2))
+    engine.handle(RegistrationDone(2))
     assert engine.replies[made].code == Code.SUCCESS
 
 
@@ -41,12 +41,12 @@ def test_it_waits_for_the_disk_and_for_the_name_servers() -> None:
     made = engine.send(CREATE)
     engine.flush()
     assert made not in engine.replies
-    engine.handle(Announced(1))
+    engine.handle(RegistrationDone(1))
     assert engine.replies[made].code == Code.SUCCESS
     again = engine.send(
         UpdateAndCreateTopic(topic="more", read_queue_nums=1, write_queue_nums=1, perm=6)
     )
-    engine.handle(Announced(2))
+    engine.handle(RegistrationDone(2))
     assert again not in engine.replies
     engine.flush()
     assert engine.replies[again].code == Code.SUCCESS
@@ -58,7 +58,7 @@ def test_slow_name_servers_are_waited_for_no_longer_than_that(engine) -> None:
     assert made not in engine.replies
     engine.advance(1)
     assert engine.replies[made].code == Code.SUCCESS
-    engine.handle(Announced(1))
+    engine.handle(RegistrationDone(1))
     assert engine.core.parts.topic_registration.waiting == 0
 
 
@@ -73,5 +73,5 @@ def test_nothing_is_kept_for_who_is_gone(engine) -> None:
     made = engine.send(CREATE)
     engine.handle(Disconnected(engine.peer(1)))
     assert engine.core.parts.topic_registration.waiting == 0
-    engine.handle(Announced(1))
+    engine.handle(RegistrationDone(1))
     assert made not in engine.replies

@@ -46,13 +46,13 @@ def test_one_of_rocketmq_is_dialled_as_it_says_by_its_own_carrier() -> None:
     assert servers.register(0, "10.0.0.7:30125", None, peer(1, "tcp"))
     assert servers.addresses_for(peer(9, "tcp")) == ["10.0.0.7:30125"]
     assert servers.addresses_for(peer(9)) == []
-    assert [one.told for one in servers] == [False], "it knows no notices of ours"
+    assert [one.notified for one in servers] == [False], "it knows no notices of ours"
 
 
 def test_only_what_name_servers_must_hear_of_is_new(servers: FilterServers) -> None:
     assert not servers.register(5, "f1:10915", listeners(1), peer(1))
     assert servers.register(6, "f1:10915", {"zmq:internal": "moved:1"}, peer(1))
-    assert servers.told() == ({"zmq:internal": "moved:1"}, listeners(2))
+    assert servers.reported() == ({"zmq:internal": "moved:1"}, listeners(2))
 
 
 def test_the_silent_are_forgotten(servers: FilterServers) -> None:

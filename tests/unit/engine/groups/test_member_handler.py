@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kourou.engine.effects import Append
-from kourou.engine.inputs import Announced, SpaceChanged
+from kourou.engine.inputs import RegistrationDone, SpaceChanged
 from kourou.errors import Code
 from kourou.model.subscription import MessageModel, Subscription
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
@@ -127,7 +127,10 @@ def test_an_answer_waits_for_the_groups_it_made() -> None:
 
 def test_the_group_is_written_before_the_client_is_answered(engine) -> None:
     _, received = engine.received(HeartBeat(), beat("c1", "g"))
-    kinds = [type(effect) for effect in engine.core.handle(engine.now_ms, [received, Announced(1)])]
+    kinds = [
+        type(effect)
+        for effect in engine.core.handle(engine.now_ms, [received, RegistrationDone(1)])
+    ]
     assert kinds.index(Append) < kinds.index(Reply)
 
 

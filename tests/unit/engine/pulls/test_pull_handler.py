@@ -3,7 +3,7 @@
 import pytest
 
 from kourou.engine.effects import Append, Project
-from kourou.engine.inputs import Announced, SpaceChanged
+from kourou.engine.inputs import RegistrationDone, SpaceChanged
 from kourou.engine.pulls import pull_handler as holds
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.errors import Code
@@ -380,7 +380,7 @@ def test_a_group_that_may_not_consume_is_refused(engine, draft, records, group) 
 def test_a_pull_makes_its_group_as_a_heartbeat_does(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
     _, received = engine.received(pull(consumer_group="new"))
-    effects = engine.core.handle(engine.now_ms, [received, Announced(9)])
+    effects = engine.core.handle(engine.now_ms, [received, RegistrationDone(9)])
     kinds = [type(effect) for effect in effects if isinstance(effect, Append | Reply)]
     assert kinds == [Append, Reply], "the group and its retry topic, then the answer"
     assert effects[-1].code == Code.SUCCESS

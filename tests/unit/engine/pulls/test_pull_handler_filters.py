@@ -201,7 +201,7 @@ def test_what_is_told_once_is_forgotten_in_the_end(
     send({"a": "x"})
     for number in range(5):
         engine.ask(pull(f"a > {number}"))
-    assert len(engine.core.parts.pulls._told) <= 2
+    assert len(engine.core.parts.pulls._reported) <= 2
 
 
 @pytest.mark.feature("F234")

@@ -25,8 +25,8 @@ def test_growth_wakes_only_those_who_wait_below_the_new_maximum() -> None:
     holds.add(hold(1, offset=5))
     holds.add(hold(2, offset=6))
     holds.add(hold(3, target=("t", 1), offset=5))
-    assert [h.pull for h in holds.take_grown([("t", 0, 6)])] == [1]
-    assert [h.pull for h in holds.take_grown([("t", 0, 7), ("t", 1, 6)])] == [2, 3]
+    assert [h.pull for h in holds.take_advanced([("t", 0, 6)])] == [1]
+    assert [h.pull for h in holds.take_advanced([("t", 0, 7), ("t", 1, 6)])] == [2, 3]
     assert len(holds) == 0
 
 
@@ -84,7 +84,7 @@ def test_random_use_never_leaks() -> None:
             expected[number] = new
         elif action < 0.8:
             queue, grown = rng.randrange(4), rng.randrange(12)
-            taken = holds.take_grown([("t", queue, grown)])
+            taken = holds.take_advanced([("t", queue, grown)])
             want = [h for h in expected.values() if h.target[1] == queue and h.offset < grown]
             assert {h.pull for h in taken} == {h.pull for h in want}
             for h in taken:

@@ -3,7 +3,7 @@
 import pytest
 
 from kourou.engine.effects import Append
-from kourou.engine.inputs import Announced, StoreFailed
+from kourou.engine.inputs import RegistrationDone, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.runtime.core import Reply
@@ -14,7 +14,10 @@ REQUEST = UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nu
 
 def test_the_append_comes_before_the_answer(engine) -> None:
     _, received = engine.received(REQUEST)
-    kinds = [type(effect) for effect in engine.core.handle(engine.now_ms, [received, Announced(1)])]
+    kinds = [
+        type(effect)
+        for effect in engine.core.handle(engine.now_ms, [received, RegistrationDone(1)])
+    ]
     assert kinds.index(Append) < kinds.index(Reply)
 
 

@@ -5,10 +5,10 @@ from kourou.replication.epochs import Epochs
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import (
     Committed,
+    DiscardLog,
     Fetch,
     FlushLog,
     Halt,
-    RestartLog,
     Role,
     TruncateLog,
     WriteChunk,
@@ -174,7 +174,7 @@ def test_what_it_has_already_of_a_fetch_is_agreed_upon():
 def test_what_nobody_has_any_longer_is_not_waited_for():
     kit = booted(disk=False)
     kit.hears(chunk(4, 500, 500, previous=3, confirmed=600, first=500, catch_up=True))
-    assert kit.wanted(RestartLog) == [RestartLog(500, 3)]
+    assert kit.wanted(DiscardLog) == [DiscardLog(500, 3)]
     assert kit.member.may_begin(500, 3)
     kit.at(1, happened.VoteSaved(), happened.LogRestarted())
     assert ack(kit).end == 500
@@ -200,7 +200,7 @@ def test_an_order_to_begin_anew_that_comes_late_is_none():
     assert kit.member.may_begin(500, 3)
     kit.at(1, happened.VoteSaved(), happened.LogRestarted())
     kit.hears(chunk(4, 400, 400, previous=3, confirmed=450, first=400, catch_up=True))
-    assert not kit.wanted(RestartLog)
+    assert not kit.wanted(DiscardLog)
     assert kit.member.role is Role.FOLLOWER
 
 
@@ -235,7 +235,7 @@ def test_what_was_fetched_while_it_waits_for_a_beginning_is_not_thrown_away():
     kit.hears(chunk(4, 150, 150, previous=3, confirmed=800, catch_up=True))
     late = chunk(4, 500, 500, previous=3, confirmed=800, first=500, catch_up=True)
     kit.at(1, happened.VoteSaved()).hears(late)
-    assert kit.wanted(RestartLog) == [RestartLog(500, 3)]
+    assert kit.wanted(DiscardLog) == [DiscardLog(500, 3)]
     kit.at(2, fetched(1, 150, 700), happened.LogFlushed(700))
     assert ack(kit).flushed == 700
     assert not kit.member.may_begin(500, 3)
@@ -248,7 +248,7 @@ def test_bytes_that_came_too_late_leave_the_beginning_to_be_asked_for_again():
     late = chunk(4, 500, 500, previous=3, confirmed=800, first=500, catch_up=True)
     kit.at(1, happened.VoteSaved()).hears(late)
     kit.at(2, fetched(1, 150, 300)).hears(late)
-    assert kit.wanted(RestartLog) == [RestartLog(500, 3)]
+    assert kit.wanted(DiscardLog) == [DiscardLog(500, 3)]
     assert kit.member.may_begin(500, 3)
 
 
@@ -259,5 +259,5 @@ def test_who_waits_for_a_beginning_is_heard_and_asks_for_no_more_than_heartbeats
     answers = 0
     for now in range(2, 302):
         answers += len(kit.at(now).hears(wanted).sent(ChunkAck))
-        assert not kit.wanted(RestartLog)
+        assert not kit.wanted(DiscardLog)
     assert answers == 2
