@@ -69,7 +69,7 @@ def test_both_agree_up_to_the_end_of_the_newest_epoch_they_share(
     assert mine.is_certain(other.summary())
 
 
-def test_a_history_told_in_part_is_asked_for_again_further_down():
+def test_a_history_reported_in_part_is_asked_for_again_further_down():
     other = Epochs([(2 * each, 10 * each) for each in range(1, 201)], 2_010)
     mine = Epochs([(2, 10), (4, 20), (5, 30)], 100)
     asked, below = 0, other.end

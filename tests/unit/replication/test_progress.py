@@ -113,7 +113,7 @@ def test_far_behind_it_fetches_and_near_it_is_served_again():
     assert (progress.state, progress.next) == (ReplicationState.PROBE, 310)
 
 
-def test_below_the_leaders_first_byte_it_is_told_where_that_is():
+def test_below_the_leaders_first_byte_it_is_reported_where_that_is():
     progress = FollowerProgress("n1", 90, 0)
     progress.refused(5, 1, 10, certain=True)
     progress.judge_distance(end=100, first_position=60, catch_up_bytes=200)

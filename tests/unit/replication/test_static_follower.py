@@ -105,7 +105,7 @@ def test_a_chunk_may_open_an_epoch() -> None:
     assert copying.chunk(NOT_COPIED_MS + 1, again, DATA)
 
 
-def test_an_old_leader_is_told_so_and_a_newer_one_is_asked() -> None:
+def test_an_old_leader_is_reported_so_and_a_newer_one_is_asked() -> None:
     copying = following()
     (refused,) = copying.chunk(1, chunk(100, 200, epoch=63), DATA)
     assert isinstance(refused, Say)

@@ -189,7 +189,7 @@ def test_who_does_not_answer_is_asked_what_it_has() -> None:
 
 
 @pytest.mark.feature("F132")
-def test_who_may_not_follow_is_told_why() -> None:
+def test_who_may_not_follow_is_reported_why() -> None:
     leader = shipping(Log(100))
     assert "this is c/broker-a, and not x/broker-a" in leader.refusal(ask(cluster="x"))
     assert "not c/b" in leader.refusal(ask(broker_name="b"))

@@ -45,7 +45,7 @@ def held(aggregate: str) -> object:
     return json.loads(tell_state(FULL, aggregate))
 
 
-def test_an_event_is_told_with_who_when_why_and_what_it_takes_back():
+def test_an_event_is_reported_with_who_when_why_and_what_it_takes_back():
     recorded = Recorded(7, 300, 1_000, "ann", "too many", "0af7", TopicPut(TOPIC), 5)
     plain = Recorded(8, 600, 1_001, "bob", "", "", SettingChanged("traceOn", None, True))
     first, second = decode_event_views(tell_events([recorded, plain]))
@@ -61,7 +61,7 @@ def test_an_event_is_told_with_who_when_why_and_what_it_takes_back():
     }
 
 
-def test_the_state_of_one_aggregate_is_told_and_null_where_there_is_none():
+def test_the_state_of_one_aggregate_is_reported_and_null_where_there_is_none():
     orders, till = held("topic/orders"), held("group/till")
     assert isinstance(orders, dict)
     assert isinstance(till, dict)
@@ -72,7 +72,7 @@ def test_the_state_of_one_aggregate_is_told_and_null_where_there_is_none():
     assert held("progress/x") == {}
 
 
-def test_everything_is_told_at_once():
+def test_everything_is_reported_at_once():
     everything = held("")
     assert isinstance(everything, dict)
     assert set(everything) == {"topics", "groups", "settings", "progress", "filters"}
@@ -90,7 +90,7 @@ def test_everything_is_told_at_once():
     }
 
 
-def test_a_filter_is_told_with_its_source_and_all_of_them_without():
+def test_a_filter_is_reported_with_its_source_and_all_of_them_without():
     late = FilterUploaded("till", "late", 1, "def match(m, c): ...", "00", "ann", "first")
     filtered = state(late, FilterEnabled("till", "late", 1))
     told = json.loads(tell_state(filtered, "filter/till/late"))

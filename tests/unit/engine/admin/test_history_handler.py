@@ -270,7 +270,7 @@ def test_progress_itself_cannot_be_undone(engine: Engine):
 
 
 @pytest.mark.feature("F267", "F364")
-def test_a_reset_is_undone_queue_by_queue_and_members_are_told(engine: Engine):
+def test_a_reset_is_undone_queue_by_queue_and_members_are_notified(engine: Engine):
     topic(engine)
     group(engine)
     for queue in range(4):

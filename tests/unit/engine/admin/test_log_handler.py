@@ -134,7 +134,7 @@ def test_damaged_bytes_are_given_only_to_whoever_wants_them_too() -> None:
     )  # fmt: skip
 
 
-def test_who_asks_for_what_is_gone_is_told_where_the_log_begins() -> None:
+def test_who_asks_for_what_is_gone_is_reported_where_the_log_begins() -> None:
     header, body = got(Engine(left=Damaged()).ask(fetch(20)))
     assert (header.position, header.end, header.first_position, body) == (50, 50, 50, b"")
 

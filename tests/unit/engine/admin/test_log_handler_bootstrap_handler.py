@@ -38,7 +38,7 @@ def test_the_state_before_the_first_position_is_asked_of_the_event_store(engine:
     assert wanted.question.broker_name == group
 
 
-def test_it_is_told_in_pieces_of_a_fetch(engine: Engine) -> None:
+def test_it_is_reported_in_pieces_of_a_fetch(engine: Engine) -> None:
     group = engine.core.parts.policy.broker_name
     got = b""
     while len(got) < len(BODY):
@@ -54,7 +54,7 @@ def test_it_is_told_in_pieces_of_a_fetch(engine: Engine) -> None:
     assert got == BODY
 
 
-def test_another_brokers_is_refused_and_one_that_changes_is_not_told(engine: Engine) -> None:
+def test_another_brokers_is_refused_and_one_that_changes_is_not_reported(engine: Engine) -> None:
     assert engine.ask(GetLogBeginning(group="other")).code == Code.NO_PERMISSION
     parts = engine.core.parts
     parts.retention.follows()

@@ -62,7 +62,7 @@ def test_slow_name_servers_are_waited_for_no_longer_than_that(engine) -> None:
     assert engine.core.parts.topic_registration.waiting == 0
 
 
-def test_what_failed_is_told_at_once() -> None:
+def test_what_failed_is_reported_at_once() -> None:
     engine = Engine(sync_flush=True, name_servers=False)
     made = engine.send(CREATE)
     engine.handle(StoreFailed("EIO"))

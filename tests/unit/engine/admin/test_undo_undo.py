@@ -27,7 +27,7 @@ from kourou.model.limits import FILTER_VERSIONS_MAX, FILTERS_GROUP_MAX
 G, F = "g", "f"
 
 
-class Desk:
+class Handler:
     """A state with two versions of one filter, the second enabled."""
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def handler() -> Handler:
+    return Handler()
 
 
-def decisions(desk: Desk) -> dict[str, list[Event]]:
-    state = desk.filters
+def decisions(handler: Handler) -> dict[str, list[Event]]:
+    state = handler.filters
     return {
         "enabled": filters.decide_enable(state, G, F, 1),
         "rolled back": filters.decide_rollback(state, G, F),
@@ -81,101 +81,101 @@ def what_holds(one: FilterState) -> object:
     return one.active, one.policy, dict(one.quarantined), numbers
 
 
-@pytest.mark.parametrize("what", decisions(Desk()))
-def test_what_was_decided_is_taken_back_and_that_too(desk: Desk, what: str) -> None:
-    before = what_holds(desk.one)
-    [event] = desk.apply(decisions(desk)[what])
-    after = what_holds(desk.one) if what != "deleted" else None
+@pytest.mark.parametrize("what", decisions(Handler()))
+def test_what_was_decided_is_taken_back_and_that_too(handler: Handler, what: str) -> None:
+    before = what_holds(handler.one)
+    [event] = handler.apply(decisions(handler)[what])
+    after = what_holds(handler.one) if what != "deleted" else None
     assert after != before
-    [undone] = desk.apply(desk.undo(event))
-    assert what_holds(desk.one) == before
-    desk.apply(desk.undo(undone))
-    assert (what_holds(desk.one) if what != "deleted" else None) == after or what == "deleted"
-    assert ((G, F) in desk.filters.table) == (what != "deleted")
+    [undone] = handler.apply(handler.undo(event))
+    assert what_holds(handler.one) == before
+    handler.apply(handler.undo(undone))
+    assert (what_holds(handler.one) if what != "deleted" else None) == after or what == "deleted"
+    assert ((G, F) in handler.filters.table) == (what != "deleted")
 
 
-def test_a_deleted_filter_comes_back_with_its_sources(desk: Desk) -> None:
-    whole = desk.one
-    [gone] = desk.apply(filters.decide_delete(desk.filters, G, F))
-    assert desk.apply(desk.undo(gone)) == [FilterRestored(whole)]
-    assert desk.one == whole
-    desk.upload("three")
-    assert desk.one.active == 3
+def test_a_deleted_filter_comes_back_with_its_sources(handler: Handler) -> None:
+    whole = handler.one
+    [gone] = handler.apply(filters.decide_delete(handler.filters, G, F))
+    assert handler.apply(handler.undo(gone)) == [FilterRestored(whole)]
+    assert handler.one == whole
+    handler.upload("three")
+    assert handler.one.active == 3
 
 
-def test_a_filter_comes_back_only_where_there_is_none_and_room(desk: Desk) -> None:
-    [gone] = desk.apply(filters.decide_delete(desk.filters, G, F))
-    desk.upload("other")
+def test_a_filter_comes_back_only_where_there_is_none_and_room(handler: Handler) -> None:
+    [gone] = handler.apply(filters.decide_delete(handler.filters, G, F))
+    handler.upload("other")
     with pytest.raises(Rejected, match="has another filter f"):
-        desk.undo(gone, forced=True)
-    desk.apply(filters.decide_delete(desk.filters, G, F))
+        handler.undo(gone, forced=True)
+    handler.apply(filters.decide_delete(handler.filters, G, F))
     for number in range(FILTERS_GROUP_MAX):
-        desk.upload("s", f"other{number}")
+        handler.upload("s", f"other{number}")
     with pytest.raises(Rejected, match="the limit of stored filters is reached"):
-        desk.undo(gone)
-    desk.apply(filters.decide_delete(desk.filters, G, "other0"))
-    desk.apply(desk.undo(gone))
-    assert desk.one.next_version == 4, "the numbers given meanwhile are not given again"
+        handler.undo(gone)
+    handler.apply(filters.decide_delete(handler.filters, G, "other0"))
+    handler.apply(handler.undo(gone))
+    assert handler.one.next_version == 4, "the numbers given meanwhile are not given again"
 
 
-def test_an_upload_is_taken_back_while_it_is_all_there_is(desk: Desk) -> None:
-    [uploaded] = desk.upload("s", "new", enable=False)
-    [gone] = desk.undo(uploaded)
+def test_an_upload_is_taken_back_while_it_is_all_there_is(handler: Handler) -> None:
+    [uploaded] = handler.upload("s", "new", enable=False)
+    [gone] = handler.undo(uploaded)
     assert isinstance(gone, FilterDeleted)
-    desk.apply(filters.decide_enable(desk.filters, G, "new"))
+    handler.apply(filters.decide_enable(handler.filters, G, "new"))
     with pytest.raises(Rejected, match="has changed since"):
-        desk.undo(uploaded)
-    assert types(desk.undo(uploaded, forced=True)) == ["FilterDeleted"]
-    desk.upload("t", "new")
+        handler.undo(uploaded)
+    assert types(handler.undo(uploaded, forced=True)) == ["FilterDeleted"]
+    handler.upload("t", "new")
     with pytest.raises(Rejected, match="has other versions"):
-        desk.undo(uploaded, forced=True)
+        handler.undo(uploaded, forced=True)
 
 
 def types(events: list[Event]) -> list[str]:
     return [event.type for event in events]
 
 
-def test_what_changed_since_is_undone_by_force_only(desk: Desk) -> None:
-    [enabled] = desk.apply(filters.decide_enable(desk.filters, G, F, 1))
-    desk.upload("three")
+def test_what_changed_since_is_undone_by_force_only(handler: Handler) -> None:
+    [enabled] = handler.apply(filters.decide_enable(handler.filters, G, F, 1))
+    handler.upload("three")
     with pytest.raises(Rejected, match="has changed since"):
-        desk.undo(enabled)
-    assert desk.undo(enabled, forced=True) == [FilterEnabled(G, F, 2, 3)]
-    [set_] = desk.apply(filters.decide_policy(desk.filters, G, F, "pass"))
-    desk.apply(filters.decide_policy(desk.filters, G, F, "skip"))
+        handler.undo(enabled)
+    assert handler.undo(enabled, forced=True) == [FilterEnabled(G, F, 2, 3)]
+    [set_] = handler.apply(filters.decide_policy(handler.filters, G, F, "pass"))
+    handler.apply(filters.decide_policy(handler.filters, G, F, "skip"))
     with pytest.raises(Rejected, match="has changed since"):
-        desk.undo(set_)
-    assert desk.undo(set_, forced=True) == [
+        handler.undo(set_)
+    assert handler.undo(set_, forced=True) == [
         FilterPolicySet(G, F, FilterPolicy.HOLD, FilterPolicy.SKIP)
     ]
 
 
-def test_the_first_enabling_is_undone_by_disabling(desk: Desk) -> None:
-    _, enabled = desk.upload("s", "new")
-    assert desk.apply(desk.undo(enabled)) == [FilterDisabled(G, "new", 1)]
-    assert desk.undo(enabled, forced=True) == []
+def test_the_first_enabling_is_undone_by_disabling(handler: Handler) -> None:
+    _, enabled = handler.upload("s", "new")
+    assert handler.apply(handler.undo(enabled)) == [FilterDisabled(G, "new", 1)]
+    assert handler.undo(enabled, forced=True) == []
 
 
-def test_a_version_that_is_gone_or_in_quarantine_does_not_run_again(desk: Desk) -> None:
-    [enabled] = desk.apply(filters.decide_enable(desk.filters, G, F, 1))
-    desk.apply(filters.decide_quarantine(desk.filters, G, F, 2, "it died"))
+def test_a_version_that_is_gone_or_in_quarantine_does_not_run_again(handler: Handler) -> None:
+    [enabled] = handler.apply(filters.decide_enable(handler.filters, G, F, 1))
+    handler.apply(filters.decide_quarantine(handler.filters, G, F, 2, "it died"))
     with pytest.raises(Rejected, match="is quarantined: it died"):
-        desk.undo(enabled)
-    assert desk.undo(enabled, forced=True) == [FilterEnabled(G, F, 2, 1)]
-    [disabled] = desk.apply(filters.decide_disable(desk.filters, G, F))
+        handler.undo(enabled)
+    assert handler.undo(enabled, forced=True) == [FilterEnabled(G, F, 2, 1)]
+    [disabled] = handler.apply(filters.decide_disable(handler.filters, G, F))
     for number in range(FILTER_VERSIONS_MAX + 1):
-        desk.upload(f"more {number}")
+        handler.upload(f"more {number}")
     with pytest.raises(Rejected, match=r"version 1 .* is no longer stored"):
-        desk.undo(disabled, forced=True)
+        handler.undo(disabled, forced=True)
     quarantined = FilterQuarantined(G, F, 2, "it died")
-    assert desk.undo(quarantined, forced=True) == []
-    assert desk.undo(FilterReleased(G, F, 2, "it died"), forced=True) == []
-    assert desk.undo(FilterUploaded(G, F, 2, "two", "two")) == []
+    assert handler.undo(quarantined, forced=True) == []
+    assert handler.undo(FilterReleased(G, F, 2, "it died"), forced=True) == []
+    assert handler.undo(FilterUploaded(G, F, 2, "two", "two")) == []
 
 
-def test_what_was_passed_over_and_what_is_gone_cannot_be_undone(desk: Desk) -> None:
+def test_what_was_passed_over_and_what_is_gone_cannot_be_undone(handler: Handler) -> None:
     skipped = FilterMessagesSkipped(G, F, 2, "T", 0, (7,), "it raised")
     with pytest.raises(Rejected, match="undo cannot deliver skipped messages"):
-        desk.undo(skipped, forced=True)
+        handler.undo(skipped, forced=True)
     with pytest.raises(Rejected, match="has no filter other"):
-        desk.undo(FilterEnabled(G, "other", 1), forced=True)
+        handler.undo(FilterEnabled(G, "other", 1), forced=True)

@@ -55,7 +55,7 @@ def test_other_records_behind_a_cut_are_no_deliveries(records) -> None:
     assert sum(find_progress(again.store, 1 << 20).offsets.values()) == 1
 
 
-def test_a_damaged_announcement_is_passed_over_and_told(records) -> None:
+def test_a_damaged_announcement_is_passed_over_and_reported(records) -> None:
     engine = with_waiting(records, 2)
     engine.advance(1_000)
     good = find_progress(engine.store, 1 << 20)

@@ -388,7 +388,7 @@ def filters_reported(engine: Engine, **fields: Any):
 
 
 @pytest.mark.feature("F240")
-def test_filters_are_told_of_all_of_a_group_or_one(engine: Engine) -> None:
+def test_filters_are_reported_of_all_of_a_group_or_one(engine: Engine) -> None:
     assert filters_reported(engine) == []
     put(engine, name="b")
     put(engine, name="a")
@@ -405,7 +405,7 @@ def test_filters_are_told_of_all_of_a_group_or_one(engine: Engine) -> None:
     assert engine.ask(GetFilters(consumer_group="till", name="x")).code == Code.QUERY_NOT_FOUND
 
 
-def test_one_version_is_told_with_its_source(engine: Engine) -> None:
+def test_one_version_is_reported_with_its_source(engine: Engine) -> None:
     def sources(**fields: Any) -> list[str | None]:
         [one] = filters_reported(
             engine, consumer_group="till", name="late", with_source=True, **fields
@@ -434,7 +434,7 @@ def test_more_sources_than_an_answer_holds_are_asked_for_one_by_one(engine: Engi
     assert len(filters_reported(engine, consumer_group="till0", with_source=True)) == 16
 
 
-def test_the_filter_servers_are_told_as_the_asker_dials_them(engine: Engine) -> None:
+def test_the_filter_servers_are_reported_with_the_address_of_the_request(engine: Engine) -> None:
     for number in (9, 8):
         table = {"local:internal": f"f{number}:1", "zmq:internal": f"z{number}:1"}
         engine.ask(

@@ -33,7 +33,7 @@ def servers() -> FilterServers:
 
 
 @pytest.mark.feature("F239")
-def test_an_asker_gets_addresses_of_its_own_carrier_and_listener(servers: FilterServers) -> None:
+def test_an_asker_gets_addresses_of_its_own_protocol_and_listener(servers: FilterServers) -> None:
     assert servers.addresses_for(peer(9)) == ["f1:20915", "f2:20915"]
     assert servers.addresses_for(peer(9, "zmq", "host")) == ["localhost:1", "localhost:2"]
     assert servers.addresses_for(peer(9, "tcp")) == ["f1:10915", "f2:10915"]
@@ -41,7 +41,7 @@ def test_an_asker_gets_addresses_of_its_own_carrier_and_listener(servers: Filter
     assert servers.addresses_for(peer(9, "local")) == []
 
 
-def test_one_of_rocketmq_is_dialled_as_it_says_by_its_own_carrier() -> None:
+def test_one_of_rocketmq_is_dialled_as_it_says_by_its_own_protocol() -> None:
     servers = FilterServers()
     assert servers.register(0, "10.0.0.7:30125", None, peer(1, "tcp"))
     assert servers.addresses_for(peer(9, "tcp")) == ["10.0.0.7:30125"]

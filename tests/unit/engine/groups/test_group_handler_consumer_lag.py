@@ -53,18 +53,18 @@ def filled(engine, draft, records) -> Engine:
     return engine
 
 
-def told(engine: Engine, group: str = "g", topic: str = ""):
+def stats_of(engine: Engine, group: str = "g", topic: str = ""):
     reply = engine.ask(GetConsumeStats(consumer_group=group, topic=topic))
     assert reply.code == Code.SUCCESS, reply.remark
     return decode_consume_stats(b"".join(reply.body))
 
 
 def stats(engine: Engine, group: str = "g", topic: str = "") -> dict[int, OffsetWrapper]:
-    offsets = told(engine, group, topic).offsets
+    offsets = stats_of(engine, group, topic).offsets
     return {queue.queue_id: wrapper for queue, wrapper in offsets.items()}
 
 
-def test_lag_is_told_per_queue(filled) -> None:
+def test_lag_is_reported_per_queue(filled) -> None:
     commit(filled, 4)
     found = stats(filled)
     assert set(found) == {0, 1, 2, 3}
@@ -79,7 +79,7 @@ def test_lag_is_told_per_queue(filled) -> None:
 
 
 def test_a_groups_rate_is_that_of_the_last_minute(filled) -> None:
-    assert told(filled).consume_tps == 0.0
+    assert stats_of(filled).consume_tps == 0.0
     pull = PullMessage(
         consumer_group="g",
         topic="orders",
@@ -92,10 +92,12 @@ def test_a_groups_rate_is_that_of_the_last_minute(filled) -> None:
     filled.ask(pull)
     commit(filled, 10)
     filled.advance(10_000)
-    assert told(filled).consume_tps == pytest.approx(10 / 19), "10 in the 19 s since the first tick"
+    assert stats_of(filled).consume_tps == pytest.approx(10 / 19), (
+        "10 in the 19 s since the first tick"
+    )
 
 
-def test_all_groups_are_told_at_once(filled) -> None:
+def test_all_groups_are_reported_at_once(filled) -> None:
     ordered = UpdateAndCreateTopic(
         topic="steps", read_queue_nums=1, write_queue_nums=1, perm=6, order=True
     )

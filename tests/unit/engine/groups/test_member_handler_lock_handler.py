@@ -48,8 +48,8 @@ def join(engine: Engine, client: str) -> None:
     engine.ask(HeartBeat(), beat, peer=PEERS[client])
 
 
-def told(engine: Engine) -> list[int]:
-    """Who was told to rebalance since the last question."""
+def notified(engine: Engine) -> list[int]:
+    """Who was notified to rebalance since the last question."""
     notices, engine.notices[:] = list(engine.notices), []
     assert all(isinstance(each.request, NotifyConsumerIdsChanged) for each in notices)
     return [each.peer.id for each in notices]
@@ -107,24 +107,24 @@ def test_a_client_that_goes_keeps_its_locks_until_they_lapse(engine) -> None:
     engine.handle(Disconnected(engine.peer(1)))
     engine.advance(60_000)
     assert lock(engine, "b", 0) == []
-    told(engine)
+    notified(engine)
     engine.advance(1)
-    assert told(engine) == [2], "who waits is told that it lapsed"
+    assert notified(engine) == [2], "who waits is notified that it lapsed"
     assert lock(engine, "b", 0) == [0]
 
 
-def test_who_was_refused_is_told_when_the_queue_is_free(engine) -> None:
+def test_who_was_refused_is_notified_when_the_queue_is_free(engine) -> None:
     join(engine, "a")
     join(engine, "b")
     lock(engine, "a", 0, 1)
     lock(engine, "b", 0)
-    told(engine)
+    notified(engine)
     unlock(engine, "a", 1)
-    assert told(engine) == []
+    assert notified(engine) == []
     unlock(engine, "a", 0)
-    assert told(engine) == [2]
+    assert notified(engine) == [2]
     unlock(engine, "a", 0)
-    assert told(engine) == []
+    assert notified(engine) == []
 
 
 def test_holders_are_recorded_and_refreshing_is_not(engine) -> None:

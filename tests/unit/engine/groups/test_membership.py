@@ -31,23 +31,23 @@ def beat(client: str, *consumers: ConsumerPart, producers: tuple[str, ...] = ())
     return Heartbeat(client, producers, consumers, "JAVA", 409)
 
 
-def told(change: Change) -> dict[str, list[int]]:
+def notified(change: Change) -> dict[str, list[int]]:
     return {group: [each.id for each in peers] for group, peers in change.notify.items()}
 
 
 @pytest.mark.feature("F202")
-def test_every_change_of_members_is_told_to_all_members():
+def test_every_change_of_members_is_sent_to_all_members():
     members = Membership()
-    assert told(members.heartbeat(0, peer(1), beat("b", part("g", "T")))) == {"g": [1]}
-    assert told(members.heartbeat(0, peer(2), beat("a", part("g", "T")))) == {"g": [1, 2]}
+    assert notified(members.heartbeat(0, peer(1), beat("b", part("g", "T")))) == {"g": [1]}
+    assert notified(members.heartbeat(0, peer(2), beat("a", part("g", "T")))) == {"g": [1, 2]}
     assert members.consumer_ids("g") == ["a", "b"]
-    assert told(members.heartbeat(30_000, peer(1), beat("b", part("g", "T")))) == {}
+    assert notified(members.heartbeat(30_000, peer(1), beat("b", part("g", "T")))) == {}
     # A newer version of the same topics moves nobody's queues; another topic does.
     again = beat("b", part("g", "T", version=2))
-    assert told(members.heartbeat(30_001, peer(1), again)) == {}
+    assert notified(members.heartbeat(30_001, peer(1), again)) == {}
     more = beat("b", part("g", "T", "U"))
-    assert told(members.heartbeat(30_002, peer(1), more)) == {"g": [1, 2]}
-    assert told(members.unregister(peer(2), "a", consumer_group="g")) == {"g": [1]}
+    assert notified(members.heartbeat(30_002, peer(1), more)) == {"g": [1, 2]}
+    assert notified(members.unregister(peer(2), "a", consumer_group="g")) == {"g": [1]}
     assert members.consumer_ids("g") == ["b"]
 
 
@@ -56,10 +56,10 @@ def test_a_lost_connection_ends_every_membership_on_it():
     members = Membership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T"), part("h", "T"), producers=("p",)))
     members.heartbeat(0, peer(2), beat("b", part("g", "T")))
-    assert told(members.disconnect(peer(1))) == {"g": [2]}
+    assert notified(members.disconnect(peer(1))) == {"g": [2]}
     assert members.consumer_group("h") is None
     assert members.producer_groups() == []
-    assert told(members.disconnect(peer(1))) == {}
+    assert notified(members.disconnect(peer(1))) == {}
     assert members.statistics() == {
         "connections": 1,
         "memberships": 1,
@@ -72,9 +72,9 @@ def test_who_is_silent_for_two_minutes_is_forgotten_and_its_connection_named():
     members = Membership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T"), producers=("p",)))
     members.heartbeat(MINUTE, peer(2), beat("b", part("g", "T")))
-    assert told(members.expire(2 * MINUTE - 1)) == {}
+    assert notified(members.expire(2 * MINUTE - 1)) == {}
     change = members.expire(2 * MINUTE)
-    assert told(change) == {"g": [2]}
+    assert notified(change) == {"g": [2]}
     assert [each.id for each in change.expired] == [1]
     members.heartbeat(2 * MINUTE, peer(2), beat("b", part("g", "T")))
     assert members.expire(3 * MINUTE).expired == []
@@ -194,9 +194,9 @@ def test_producers_are_listed_with_address_language_and_version():
 def test_leaving_a_group_one_is_not_in_changes_nothing():
     members = Membership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T")))
-    assert told(members.unregister(peer(2), "a", consumer_group="g")) == {}
-    assert told(members.unregister(peer(1), "b", consumer_group="g")) == {}
-    assert told(members.unregister(peer(1), "a", producer_group="g")) == {}
+    assert notified(members.unregister(peer(2), "a", consumer_group="g")) == {}
+    assert notified(members.unregister(peer(1), "b", consumer_group="g")) == {}
+    assert notified(members.unregister(peer(1), "a", producer_group="g")) == {}
     assert members.consumer_ids("g") == ["a"]
 
 

@@ -120,7 +120,7 @@ class Damaged(MemoryStore):
         return read
 
 
-def test_only_our_own_client_is_told_of_a_hole(engine, draft, records, group) -> None:
+def test_only_our_own_client_is_reported_of_a_hole(engine, draft, records, group) -> None:
     """A RocketMQ client knows no such answer: it can only be led past the hole."""
     engine.ask(*records([draft(body=bytes([n])) for n in range(3)]))
     engine.store.__class__ = Damaged
@@ -177,7 +177,7 @@ def test_offsets_outside_the_queue_are_corrected(
     assert reply.header.next_begin_offset == following
 
 
-def test_an_empty_queue_is_told_as_such(engine, draft, records, group) -> None:
+def test_an_empty_queue_is_reported_as_such(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
     assert engine.ask(pull(queue_id=1)).code == Code.PULL_NOT_FOUND
     moved = engine.ask(pull(queue_id=1, queue_offset=7))
@@ -348,7 +348,7 @@ def test_write_queues_hold_messages_and_read_queues_hold_progress(
     assert engine.core.parts.view.queue_ids("orders") == [0, 1, 2], "and has no files"
 
 
-def test_who_may_not_read_is_told_why(engine, draft, records, group) -> None:
+def test_who_may_not_read_is_reported_why(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
     assert engine.ask(pull(topic="nowhere")).code == Code.TOPIC_NOT_EXIST
     assert engine.ask(pull(sys_flag=0)).code == Code.SUBSCRIPTION_NOT_EXIST
@@ -467,7 +467,7 @@ def test_a_group_without_progress_begins_a_young_queue_at_its_start(
 
 
 @pytest.mark.feature("F273", "F274")
-def test_who_is_far_behind_is_told_to_pull_from_a_follower_and_back_again(
+def test_who_is_far_behind_is_redirected_to_pull_from_a_follower_and_back_again(
     engine, draft, records, group
 ) -> None:
     request, body = records([draft()] * 3)

@@ -84,8 +84,11 @@ def test_the_whole_way_of_a_message_that_never_succeeds(failing) -> None:
     item = failing.core.parts.statistics.item("SNDBCK_PUT_NUMS", "orders@g")
     assert item is not None
     assert item.stats_day.sum == 17
-    desk = failing.core.parts.send_back
-    assert (dict(desk.sent_back), dict(desk.dead)) == ({("orders", "g"): 16}, {("orders", "g"): 1})
+    handler = failing.core.parts.send_back
+    assert (dict(handler.sent_back), dict(handler.dead)) == (
+        {("orders", "g"): 16},
+        {("orders", "g"): 1},
+    )
 
 
 @pytest.mark.feature("F216")

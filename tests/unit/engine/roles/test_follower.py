@@ -238,7 +238,7 @@ def test_writes_are_refused_with_the_address_that_came_with_the_connection(pair)
     assert "10.0.0.9:10911" in reply.remark
 
 
-def test_why_bytes_are_not_stored_is_told_once(pair) -> None:
+def test_why_bytes_are_not_stored_is_reported_once(pair) -> None:
     following = pair.follower.core.parts.following
     told = [
         effect.text

@@ -64,7 +64,7 @@ def test_a_leader_that_starts_again_opens_the_next_epoch_at_once(leader) -> None
     assert again.control.replicas.role == "ASYNC_MASTER"
 
 
-def test_who_may_not_follow_is_told_and_so_is_the_operator_once(leader) -> None:
+def test_who_may_not_follow_is_reported_and_so_is_the_operator_once(leader) -> None:
     for _ in range(2):
         leader.send(attach(cluster="other"))
     first, second = said(leader)

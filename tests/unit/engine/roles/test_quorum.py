@@ -221,7 +221,7 @@ def test_a_pull_waits_for_what_an_earlier_core_had_stored(leader, quorum, draft,
     assert new.replies[held].code == Code.SUCCESS
 
 
-def test_nobody_is_told_an_offset_that_may_be_taken_back(leader, quorum, draft, records) -> None:
+def test_no_client_gets_an_offset_that_may_be_taken_back(leader, quorum, draft, records) -> None:
     leader.send(*records([draft()]))
     quorum.confirm(leader)
     leader.send(*records([draft(), draft()]))
@@ -243,7 +243,7 @@ def test_nobody_attaches_and_no_name_server_deposes(leader) -> None:
     assert leader.send(TOPIC) not in leader.replies, "it waits for a majority, as ever"
 
 
-def test_lags_are_told_in_time(leader, quorum, draft, records) -> None:
+def test_lags_are_reported_in_time(leader, quorum, draft, records) -> None:
     other = QuorumMember("n0", 1, "REPLICATE", leader.store.end, leader.store.end)
     leading = leader.core.parts.leading
     assert leading.lag_ms(leader.now_ms, replace(other, written=0)) is None

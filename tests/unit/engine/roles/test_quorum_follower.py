@@ -109,7 +109,7 @@ def test_what_hangs_on_a_connection_is_not_passed_on(group, request_) -> None:
     assert forwards(group.follower) == []
 
 
-def test_while_nobody_leads_the_asker_is_told_so(group) -> None:
+def test_while_nobody_leads_the_asker_is_reported_so(group) -> None:
     group.theirs.leader = ""
     reply = group.follower.ask(TOPIC)
     assert reply.code == Code.SERVICE_NOT_AVAILABLE
@@ -211,7 +211,7 @@ def test_a_follower_writes_nothing_whatever_the_clock_says(group) -> None:
     assert follower.store.end == end
 
 
-def test_its_lag_is_told_in_time(group, draft, records) -> None:
+def test_its_lag_is_reported_in_time(group, draft, records) -> None:
     follower = group.follower
     following = follower.core.parts.following
     assert following.lag_ms(follower.now_ms) == 0

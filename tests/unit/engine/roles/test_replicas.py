@@ -50,6 +50,6 @@ def test_a_snapshot_holds_it_and_one_without_it_is_read() -> None:
     assert decode_state(older).replicas == Replicas()
 
 
-def test_it_is_told_as_one_aggregate() -> None:
+def test_it_is_reported_as_one_aggregate() -> None:
     assert b'"leader":"a/0"' in tell_state(state(), "replication/epoch")
     assert tell_state(ControlState(), "replication/epoch") == b"null"

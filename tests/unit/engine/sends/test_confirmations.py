@@ -69,7 +69,7 @@ def test_a_sender_that_does_not_wait_is_answered_at_once() -> None:
 
 
 @pytest.mark.feature("F167")
-def test_a_slow_flush_is_told_as_stored_but_not_promised() -> None:
+def test_a_slow_flush_is_reported_as_stored_but_not_promised() -> None:
     tracker = confirmations(sync=True)
     tracker.append(100)
     reply = Reply(TO)

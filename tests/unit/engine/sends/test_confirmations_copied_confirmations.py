@@ -57,7 +57,7 @@ def test_with_nobody_in_the_set_the_leader_confirms_alone_and_says_so() -> None:
     assert codes(tracker.defer(0, 100, Reply(TO), decision=True)) == [Code.SUCCESS]
 
 
-def test_whoever_waits_when_the_last_member_leaves_is_told() -> None:
+def test_whoever_waits_when_the_last_member_leaves_is_reported() -> None:
     tracker = confirmations()
     tracker.copied_to(0, 1)
     tracker.append(100)
@@ -67,7 +67,7 @@ def test_whoever_waits_when_the_last_member_leaves_is_told() -> None:
     assert tracker.confirmed == 100
 
 
-def test_who_waits_too_long_is_told_that_it_is_stored() -> None:
+def test_who_waits_too_long_is_reported_that_it_is_stored() -> None:
     tracker = confirmations()
     tracker.copied_to(0, 1)
     tracker.append(100)

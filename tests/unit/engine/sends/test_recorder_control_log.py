@@ -9,7 +9,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.record.message_record import encode_draft
 
 
-def test_an_event_that_is_no_event_is_told_and_stands_as_lost(engine) -> None:
+def test_an_event_that_is_no_event_is_reported_and_stands_as_lost(engine) -> None:
     parts = engine.core.parts
     first = engine.control.next_offset
     draft = encode_draft(

@@ -99,7 +99,7 @@ def test_what_is_stored_is_written_before_the_client_is_asked(waiting) -> None:
         ),
     ],
 )
-def test_without_anybody_who_waits_it_is_stored_and_the_replier_is_told(
+def test_without_anybody_who_waits_it_is_stored_and_the_replier_is_reported(
     waiting, properties, remark
 ) -> None:
     reply = waiting.ask(sending(properties), b"pong", peer=REPLIER)
@@ -110,7 +110,7 @@ def test_without_anybody_who_waits_it_is_stored_and_the_replier_is_told(
     assert asked(waiting) == []
 
 
-def test_silence_and_refusal_are_told_to_the_replier(waiting) -> None:
+def test_silence_and_refusal_are_reported_to_the_replier(waiting) -> None:
     silent = waiting.send(sending(), b"1", peer=REPLIER)
     waiting.advance(10_000)
     assert waiting.replies[silent].code == Code.SYSTEM_ERROR

@@ -32,7 +32,7 @@ def appends_of(engine: Engine) -> list[Append]:
     return [effect for effect in engine.effects if isinstance(effect, Append)]
 
 
-def told(engine: Engine, names) -> list:
+def replied(engine: Engine, names) -> list:
     return [
         (reply.code, reply.remark, reply.header)
         for reply in (engine.replies[name] for name in names)
@@ -42,11 +42,11 @@ def told(engine: Engine, names) -> list:
 def together(engine: Engine, made, **fields) -> list:
     turn = [engine.received(*one, **fields) for one in made]
     engine.handle(*(received for _, received in turn))
-    return told(engine, [name for name, _ in turn])
+    return replied(engine, [name for name, _ in turn])
 
 
 def one_by_one(engine: Engine, made, **fields) -> list:
-    return told(engine, [engine.send(*one, **fields) for one in made])
+    return replied(engine, [engine.send(*one, **fields) for one in made])
 
 
 def both(made, **options) -> tuple[Engine, Engine]:
@@ -154,7 +154,7 @@ def test_some_go_alone_and_keep_their_turn(draft, records, why) -> None:
     before = len(appends_of(engine))
     engine.handle(*(received for _, received in turn))
     assert len(appends_of(engine)) == before + (3 if why == "traced" else 2)
-    answers = told(engine, [name for name, _ in turn])
+    answers = replied(engine, [name for name, _ in turn])
     offsets = [header.target_offsets[0] for code, _, header in answers if code == Code.SUCCESS]
     assert offsets == ([1, 13, 25, 37, 49] if why == "traced" else [1, 13, 25, 37])
 
@@ -218,7 +218,7 @@ def test_a_read_only_broker_refuses_each(draft, records) -> None:
 
 
 def test_sends_that_are_stored_elsewhere_share_the_append(draft, records) -> None:
-    """Each place of theirs is told by itself; the others of the turn are told as ever."""
+    """Each place of theirs is replied by itself; the others of the turn are replied as ever."""
     made = [
         records([draft(key="A"), draft(key="B")]),
         records([delayed_draft("3"), draft(key="C")]),

@@ -164,7 +164,7 @@ def test_what_stands_between_stays_between() -> None:
     assert offsets == list(range(1, 11))
 
 
-def test_when_the_log_is_full_each_is_told_so() -> None:
+def test_when_the_log_is_full_each_is_reported_so() -> None:
     engine = Engine()
     engine.send(*message(b"first"))
     engine.core.parts.appends._allocated_end = engine.store.end  # white box: no further space

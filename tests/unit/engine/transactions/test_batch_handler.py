@@ -150,7 +150,7 @@ def test_each_step_may_be_asked_again_and_answers_as_before() -> None:
     assert visible(engine) == [b"one"]
 
 
-def test_missing_messages_are_told_before_anything_is_decided() -> None:
+def test_missing_messages_are_reported_before_anything_is_decided() -> None:
     engine = transacting()
     write(engine, ["one"])
     for attempts in ({0: ("a", 2)}, {0: ("a", 0)}, {1: ("a", 1)}, {0: ("b", 1)}):

@@ -391,8 +391,8 @@ def test_of_ends_only_the_latest_are_remembered_and_the_log_knows_the_others(mon
     places = [half(engine, key=f"U{number}") for number in range(4)]
     for place in places:
         assert resolved(engine, place, COMMIT) == Code.SUCCESS
-    desk = engine.core.parts.transactions
-    assert list(desk._ended) == [places[2][0], places[3][0]]
+    handler = engine.core.parts.transactions
+    assert list(handler._ended) == [places[2][0], places[3][0]]
     assert resolved(engine, places[0], COMMIT) == Code.SUCCESS
     assert resolved(engine, places[0], ROLLBACK) == FAILED
     assert len(engine.stored("orders", 3)) == 4

@@ -68,13 +68,13 @@ def halves(engine: Engine, count: int) -> list[tuple[int, int]]:
 
 
 def state(engine: Engine) -> tuple[object, ...]:
-    desk = engine.core.parts.transactions
+    handler = engine.core.parts.transactions
     return (
-        [(one.offset, one.position, one.checks) for one in desk.halves],
-        desk.halves.done(),
-        desk.resolved,
-        desk.resolved_by_topic,
-        list(desk._ended.items()),
+        [(one.offset, one.position, one.checks) for one in handler.halves],
+        handler.halves.done(),
+        handler.resolved,
+        handler.resolved_by_topic,
+        list(handler._ended.items()),
     )
 
 
@@ -190,7 +190,7 @@ def test_a_topic_that_was_deleted_keeps_its_own_half_messages_only() -> None:
 
 
 @pytest.mark.parametrize("why", ["full", "failed"])
-def test_when_nothing_can_be_stored_each_is_told_so_and_stays_open(why: str) -> None:
+def test_when_nothing_can_be_stored_each_is_reported_so_and_stays_open(why: str) -> None:
     engine = transacting()
     places = halves(engine, 5)
     if why == "failed":

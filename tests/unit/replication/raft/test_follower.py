@@ -29,7 +29,7 @@ def ack(kit: MemberKit) -> ChunkAck:
     return kit.sent(ChunkAck)[-1]
 
 
-def test_bytes_are_written_then_flushed_and_each_is_told():
+def test_bytes_are_written_then_flushed_and_each_is_reported():
     kit = MemberKit(disk=False).hears(chunk(1, 0, 40), bytes(40))
     assert kit.wanted(WriteChunk) == [WriteChunk(0, 40, 1, bytes(40))]
     kit.at(0, happened.VoteSaved())

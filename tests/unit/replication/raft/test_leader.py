@@ -18,7 +18,7 @@ def test_it_counts_from_when_a_round_began_and_not_from_its_answer():
     assert not one.valid(160, [2, 0])
 
 
-def test_rounds_do_not_begin_faster_than_they_are_told_apart():
+def test_rounds_do_not_begin_faster_than_they_are_distinguished():
     one = lease()
     one.turn(9)
     assert one.round == 1

@@ -34,7 +34,7 @@ def leading() -> MemberKit:
     return kit.at(2_100, said(kit, "n2", kit.member.round_heard, joining=6))
 
 
-def test_it_is_told_when_a_majority_with_a_vote_has_answered_a_later_round() -> None:
+def test_it_is_reported_when_a_majority_with_a_vote_has_answered_a_later_round() -> None:
     kit = leading()
     kit.at(2_200)
     assert word(kit, "n2") == (0, 0)

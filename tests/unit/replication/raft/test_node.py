@@ -92,7 +92,7 @@ def test_a_candidate_follows_a_leader_of_its_epoch():
 
 
 @pytest.mark.feature("F155")
-def test_a_leader_of_the_past_is_told_so():
+def test_a_leader_of_the_past_is_reported_so():
     kit = MemberKit(boot=PersistentState(Epochs(), epoch=4))
     kit.hears(chunk(3, 0, 10, answered=132))
     (ack,) = kit.sent(ChunkAck)
@@ -211,7 +211,7 @@ def test_a_refusal_leads_to_the_place_where_both_logs_part():
     assert (sent.position, sent.end, sent.previous_epoch, sent.data_epoch) == (80, 100, 1, 1)
 
 
-def test_a_damaged_log_is_told_once_and_not_shipped():
+def test_a_damaged_log_is_reported_once_and_not_shipped():
     kit = MemberKit().wins().acks("n1", 10)
     kit.source.damaged_from = 10
     kit.at(2_100, happened.Appended(1, 60))
