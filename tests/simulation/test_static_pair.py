@@ -20,8 +20,8 @@ from functools import lru_cache
 
 import pytest
 
-from kourou.engine.roles.leader import LeaderRole, Leading
-from kourou.engine.roles.replicas import Replicas
+from kourou.engine.roles.leader import LeaderRole, StaticLeader
+from kourou.engine.roles.replicas import ReplicaAggregate
 from kourou.engine.sends.confirmations import CopiedConfirmations
 from kourou.errors import Code
 from kourou.protocol.messages.sending import SendRecords, Target
@@ -151,7 +151,7 @@ class Life:
         confirmed = pair.follower.core.parts.confirmations.confirmed
         if confirmed > pair.follower.store.end:
             raise Violation("what is not there is confirmed")
-        if pair.follower.control.replicas != Replicas() and not theirs.opened():
+        if pair.follower.control.replicas != ReplicaAggregate() and not theirs.opened():
             raise Violation("an epoch has no place")
         missing = self.promised - keys_of(pair.follower.store)
         if missing:
@@ -240,7 +240,7 @@ def test_a_pair_survives_whatever_happens(
 
 
 def no_new_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leading, "start", lambda *_: None)
+    monkeypatch.setattr(StaticLeader, "start", lambda *_: None)
 
 
 def ships_before_the_epoch_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,12 +255,12 @@ def ships_before_the_epoch_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_what_was_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Replicas, "promised_to", lambda *_: 0)
+    monkeypatch.setattr(ReplicaAggregate, "promised_to", lambda *_: 0)
 
 
 def forgets_it_when_it_leaves_the_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Replicas, "promised_to", lambda self, member: (1 << 62) * (member in self.in_sync)
+        ReplicaAggregate, "promised_to", lambda self, member: (1 << 62) * (member in self.in_sync)
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kourou.engine.control import ControlState
-from kourou.engine.groups.membership import Membership
+from kourou.engine.groups.membership import GroupMembership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
@@ -42,7 +42,7 @@ class Context:
     appends: Appends
     recorder: Recorder
     pending_replies: PendingReplies
-    members: Membership
+    members: GroupMembership
     pressure: DiskPressure
     redirects: Redirects
     repeats: Repeats

@@ -25,15 +25,15 @@ from kourou.engine.inputs import (
     Input,
     LeaderConnected,
     LogShrunk,
+    LogWritten,
     NotCopied,
     RegistrationDone,
     SpaceChanged,
     StoreFailed,
-    Written,
 )
 from kourou.engine.parts import BrokerParts
-from kourou.engine.roles.follower import Following
-from kourou.engine.roles.quorum import QuorumFollowing, QuorumLeading
+from kourou.engine.roles.follower import StaticFollower
+from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event
 from kourou.protocol.messages.offsets import (
@@ -73,7 +73,7 @@ class BrokerCore:
         self.parts = parts
         self._handlers = _handlers(parts)
         self._members = parts.leading or parts.following
-        self._elected = parts.leading if isinstance(parts.leading, QuorumLeading) else None
+        self._elected = parts.leading if isinstance(parts.leading, QuorumLeader) else None
         self._joint = _JOINT if parts.following is None else frozenset()
         self._unconfirmed = _unconfirmed_at_start(parts)
 
@@ -135,7 +135,7 @@ class BrokerCore:
                     if self.parts.following is not None:
                         effects += self.parts.following.advanced(queues)
                     effects += self._advanced(now_ms, queues)
-                case Written(position):
+                case LogWritten(position):
                     self.parts.confirmations.written_to(position)
                     effects += self._confirmed(now_ms)
                 case Flushed(position):
@@ -167,7 +167,7 @@ class BrokerCore:
                 case Fenced(epoch):
                     if self.parts.leading is not None:
                         effects += self.parts.leading.outdone(epoch)
-                    elif isinstance(self.parts.following, Following):
+                    elif isinstance(self.parts.following, StaticFollower):
                         self.parts.following.heard_of(epoch)
                 case _:
                     assert_never(item)
@@ -296,7 +296,7 @@ class BrokerCore:
         if isinstance(item, Copied):
             following.copied(item.end)
             return []
-        assert isinstance(following, Following), "a Raft group's bytes come by its own ways"
+        assert isinstance(following, StaticFollower), "a Raft group's bytes come by its own ways"
         match item:
             case LeaderConnected(peer, address):
                 return following.connected(now_ms, peer, address)
@@ -305,7 +305,7 @@ class BrokerCore:
 
     def _confirmed_by_group(self, now_ms: int, position: int) -> list[Effect]:
         effects = self.parts.confirmations.confirmed_to(position)
-        if isinstance(self.parts.following, QuorumFollowing):
+        if isinstance(self.parts.following, QuorumFollower):
             effects += self.parts.following.confirmed()
         return [*effects, *self._confirmed(now_ms)]
 

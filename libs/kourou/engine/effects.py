@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kourou.protocol.record.columns import RecordColumns
 
 
-class Blank(NamedTuple):
+class SegmentFiller(NamedTuple):
     """A filler: `size` bytes from `position` to the end of its segment."""
 
     position: int
@@ -31,7 +31,7 @@ class Append:
     """
 
     pieces: list[tuple[int, Buffer]]
-    blanks: list[Blank]
+    blanks: list[SegmentFiller]
     end: int
     records: RecordColumns | None = None
     to: ReplyTo | None = None

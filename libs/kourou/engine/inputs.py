@@ -30,7 +30,7 @@ class Dispatched:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LogWritten:
     """The staged bytes below `position` are in the log's files; only if appends are staged."""
 
     position: int
@@ -161,7 +161,7 @@ Input = (
     | DiskMeasured
     | LogShrunk
     | Tick
-    | Written
+    | LogWritten
     | HistoryAnswered
     | ClientAnswered
     | RegistrationDone

@@ -17,31 +17,31 @@ from kourou.engine.context import Context
 from kourou.engine.control import ControlState
 from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_handler import FilterHandler
-from kourou.engine.filters.filter_servers import FilterServerHandler, FilterServers
-from kourou.engine.groups.client_requests import Asking, ClientRequestHandler
-from kourou.engine.groups.group_handler import GroupFigures, GroupHandler
+from kourou.engine.filters.filter_servers import FilterServerHandler, FilterServerTable
+from kourou.engine.groups.client_requests import ClientRequestHandler, ClientRequests
+from kourou.engine.groups.group_handler import ConsumerLagHandler, GroupHandler
 from kourou.engine.groups.member_handler import LockHandler, MemberHandler
-from kourou.engine.groups.membership import Membership
+from kourou.engine.groups.membership import GroupMembership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.queue_locks import QueueLocks
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.pulls.moved_offsets import MovedOffsets
-from kourou.engine.pulls.pull_handler import Pulls
+from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.pulls.query_handler import OffsetHandler, QueryHandler
-from kourou.engine.pulls.send_back import SendBack
+from kourou.engine.pulls.send_back import SendBackHandler
 from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.retention.plan import parse_hours
 from kourou.engine.retention.retention_handler import RetentionHandler
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.roles.follower import FollowerRole, Following
-from kourou.engine.roles.leader import LeaderRole, Leading
+from kourou.engine.roles.follower import FollowerRole, StaticFollower
+from kourou.engine.roles.leader import LeaderRole, StaticLeader
 from kourou.engine.roles.quorum import (
+    QuorumFollower,
     QuorumFollowerRole,
-    QuorumFollowing,
+    QuorumLeader,
     QuorumLeaderRole,
-    QuorumLeading,
 )
 from kourou.engine.roles.replica_handler import ReplicaHandler
 from kourou.engine.sends.appends import Appends, LogEnd
@@ -53,7 +53,7 @@ from kourou.engine.sends.confirmations import (
 from kourou.engine.sends.deduplication import Repeats
 from kourou.engine.sends.recorder import PendingReplies, Recorder
 from kourou.engine.sends.reply_handler import ReplyHandler
-from kourou.engine.sends.send_handler import JointSends, Sending
+from kourou.engine.sends.send_handler import JointSends, SendHandler
 from kourou.engine.sends.single_sends import JointSingles, SingleSends
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.statistics import Statistics
@@ -62,7 +62,7 @@ from kourou.engine.transactions.batch_handler import BatchEnds, BatchHandler
 from kourou.engine.transactions.batch_log import BatchLog
 from kourou.engine.transactions.check_backs import CheckBacks
 from kourou.engine.transactions.half_messages import HALF_TARGET
-from kourou.engine.transactions.transaction_handler import JointEnds, Transactions
+from kourou.engine.transactions.transaction_handler import JointEnds, TransactionHandler
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
 from kourou.protocol.record.message_record import Host, encode_host
 from kourou.replication.epochs import Epochs
@@ -134,13 +134,13 @@ class BrokerParts:
         self.lock_handler = LockHandler(context, self.locks)
         self.members = MemberHandler(context)
         ensure_group = self.members.ensure_group
-        self.filter_servers = FilterServers()
+        self.filter_servers = FilterServerTable()
         self.filter_server_handler = FilterServerHandler(context, self.filter_servers)
         self.filter_handler = FilterHandler(context, self.filter_servers, ensure_group)
-        self.pulls = Pulls(context, ensure_group, MovedOffsets(context), self.filter_servers)
+        self.pulls = PullHandler(context, ensure_group, MovedOffsets(context), self.filter_servers)
         self.offsets = OffsetHandler(context, ensure_group)
         self.queries = QueryHandler(context)
-        self.asking = Asking()
+        self.asking = ClientRequests()
         self.client_request_handler = ClientRequestHandler(context, self.asking)
 
     def _create_topic_and_send_handlers(self, start: Start) -> None:
@@ -148,9 +148,9 @@ class BrokerParts:
         context = self.context
         self.topic_handler = TopicHandler(context, self.pulls, start.rules)
         self._create_transaction_handlers()
-        self.sending = Sending(context, self.topic_handler.ensure)
+        self.sending = SendHandler(context, self.topic_handler.ensure)
         self.joint_sends = JointSends(context, self.sending)
-        self.send_back = SendBack(context)
+        self.send_back = SendBackHandler(context)
         self.single_sends = SingleSends(context, self.sending, self.send_back)
         self.joint_singles = JointSingles(context, self.single_sends)
         self.reply_handler = ReplyHandler(context, self.sending, self.asking)
@@ -158,7 +158,7 @@ class BrokerParts:
     def _create_transaction_handlers(self) -> None:
         """Half messages and check-backs; sets the targets of `redirects`."""
         context = self.context
-        self.transactions = Transactions(context)
+        self.transactions = TransactionHandler(context)
         self.joint_ends = JointEnds(context, self.transactions)
         batch_log = BatchLog(context, self.transactions)
         self.redirects.halves = self.transactions
@@ -171,7 +171,7 @@ class BrokerParts:
         """Groups, the broker itself, and its history."""
         context = self.context
         host, port = start.store_host
-        self.group_figures = GroupFigures(context, self.statistics, f"{host}:{port}")
+        self.group_figures = ConsumerLagHandler(context, self.statistics, f"{host}:{port}")
         self.group_handler = GroupHandler(context, self.members.ensure_group)
         self.broker_handler = BrokerHandler(
             context, start.registry, self.apply, self.topic_handler.wanted_by, start.figures
@@ -187,22 +187,22 @@ class BrokerParts:
 
     def _create_role(
         self, start: Start
-    ) -> tuple[Leading | QuorumLeading | None, Following | QuorumFollowing | None]:
+    ) -> tuple[StaticLeader | QuorumLeader | None, StaticFollower | QuorumFollower | None]:
         """Create the leader or the follower of this log, depending on the role."""
         context, role = self.context, start.role
         self.pulls.heals = isinstance(role, QuorumRole)
         match role:
             case LeaderRole():
-                return Leading(context, role), None
+                return StaticLeader(context, role), None
             case QuorumLeaderRole():
-                return QuorumLeading(context, role), None
+                return QuorumLeader(context, role), None
             case FollowerRole() | QuorumFollowerRole():
                 assert isinstance(self.confirmations, FollowedConfirmations)
                 self.pulls.follows = True
                 log = CopiedLog(context, self._decided_elsewhere)
                 if isinstance(role, QuorumFollowerRole):
-                    return None, QuorumFollowing(context, role.quorum, log)
-                return None, Following(context, role, self.confirmations, log)
+                    return None, QuorumFollower(context, role.quorum, log)
+                return None, StaticFollower(context, role, self.confirmations, log)
             case None:
                 return None, None
 
@@ -212,7 +212,7 @@ class BrokerParts:
             quorum = role.quorum
             return lambda: quorum.epochs
         following = self.following
-        if isinstance(following, Following):
+        if isinstance(following, StaticFollower):
             return lambda: following.copying.epochs
         return lambda: Epochs(self.control.replicas.epochs, self.appends.end)
 
@@ -261,7 +261,7 @@ def _context(start: Start) -> Context:
         appends=appends,
         recorder=recorder,
         pending_replies=PendingReplies(recorder, confirmations),
-        members=Membership(
+        members=GroupMembership(
             expiry_ms=policy.client_expiry_ms,
             policy=SubscriptionPolicy(policy.group_subscription_policy),
         ),

@@ -30,7 +30,7 @@ from kourou.events.stream import Snapshot, State, StreamKind, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.schema import bring_up_to_date, events, snapshots, streams
 from kourou.eventstore.stream_rows import (
-    HistoryWanted,
+    HistoryParams,
     StreamInfo,
     check_dense,
     check_same,
@@ -54,7 +54,7 @@ READ_EVENTS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class EventHistory:
     """Events of one aggregate, newest first.
 
     `cut`: older ones exist beyond the limit; `lost_before`: events with lower offsets are not in
@@ -290,7 +290,7 @@ class EventStore:
         until_ms: int | None = None,
         types: Collection[str] = (),
         stream: str = CONTROL.name,
-    ) -> History:
+    ) -> EventHistory:
         """Events of one aggregate (`topic/TopicA`) or of all, newest first.
 
         For all aggregates, consumer progress, which is recorded continuously, is left out unless
@@ -306,10 +306,10 @@ class EventStore:
                 before = end if before is None else min(before, end)
             found, cut = history_offsets(
                 connection,
-                HistoryWanted(stream, aggregate, limit, size_max, before, frozenset(types)),
+                HistoryParams(stream, aggregate, limit, size_max, before, frozenset(types)),
             )
             entries = read_events_at(connection, stream, found)
-        return History(entries, cut, info.lost_before, info.next_offset)
+        return EventHistory(entries, cut, info.lost_before, info.next_offset)
 
     def event(self, offset: int, *, stream: str = CONTROL.name) -> Recorded | None:
         """One event; None if it is not here."""

@@ -16,7 +16,7 @@ from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role
-from kourou.engine.roles.follower import Following
+from kourou.engine.roles.follower import StaticFollower
 from kourou.errors import Code
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.static_follower import FollowerStep
@@ -315,7 +315,7 @@ class BrokerService:
         following = self._parts().following
         return (
             self._link.connected
-            and isinstance(following, Following)
+            and isinstance(following, StaticFollower)
             and following.copying.step is FollowerStep.FOLLOWING
         )
 

@@ -8,7 +8,7 @@ from operator import sub
 from typing import TYPE_CHECKING
 
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
-from kourou.engine.groups.membership import Member, Membership
+from kourou.engine.groups.membership import GroupClient, GroupMembership
 from kourou.engine.parts import BrokerParts
 from kourou.engine.ports import StoreView
 from kourou.engine.traffic import SIZE_BOUNDS, Tally, Traffic
@@ -235,7 +235,7 @@ def _topic(base: Base, topic: str, kind: str) -> dict[str, str]:
     return {"topic": topic, "message_type": kind, "is_system": system, **base}
 
 
-def _clients(base: Base, membership: Membership) -> Iterator[Family]:
+def _clients(base: Base, membership: GroupMembership) -> Iterator[Family]:
     """Return the connections by language, version and protocol of the client."""
     producers: Counter[tuple[str, str, str]] = Counter()
     everybody = [m for group in membership.producer_groups() for m in membership.producers(group)]
@@ -260,7 +260,7 @@ def _clients(base: Base, membership: Membership) -> Iterator[Family]:
     yield Family.gauge("rocketmq_consumer_connections", "", found)
 
 
-def _client(member: Member) -> tuple[str, str, str]:
+def _client(member: GroupClient) -> tuple[str, str, str]:
     protocol = PROTOCOLS.get(member.peer.carrier, member.peer.carrier)
     return member.language.lower(), str(member.version), protocol
 

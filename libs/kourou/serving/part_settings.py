@@ -7,7 +7,7 @@ from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
-from kourou.engine.roles.replicas import Replicas, leads
+from kourou.engine.roles.replicas import ReplicaAggregate, leads
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.replication.raft.node import RaftSettings
@@ -137,7 +137,10 @@ def policy_of(settings: BrokerSettings) -> BrokerPolicy:
 
 
 def role_of(
-    settings: BrokerSettings, store: Store, replicas: Replicas, change: ChangeRole | None = None
+    settings: BrokerSettings,
+    store: Store,
+    replicas: ReplicaAggregate,
+    change: ChangeRole | None = None,
 ) -> LeaderRole | FollowerRole | None:
     """Return the role of this broker; None is a leader without followers.
 

@@ -23,8 +23,8 @@ from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Dispatched, Input, SpaceChanged
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.roles.follower import FollowerRole
-from kourou.engine.roles.leader import Leading
-from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole, QuorumLeading
+from kourou.engine.roles.leader import StaticLeader
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeader, QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import KourouError
 from kourou.events.control_events import Event
@@ -256,7 +256,7 @@ class RoleSession:
         while pending_replies.pending and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
             await asyncio.sleep(DRAIN_POLL_S)
         leading = self.parts.leading
-        if not isinstance(leading, Leading) or not leading.followers:
+        if not isinstance(leading, StaticLeader) or not leading.followers:
             return
         self.last_records()
         while self._clock.monotonic_ms() < deadline_ms and self.loop.running:
@@ -284,7 +284,7 @@ class RoleSession:
         """End the session because another replica may lead: append and acknowledge nothing more."""
         self.cease()
         leading = self.parts.leading
-        if isinstance(leading, QuorumLeading):
+        if isinstance(leading, QuorumLeader):
             self._perform(leading.lost(reason))
 
     def catch_up(self) -> bool:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kourou.clock import Clock
-from kourou.engine.inputs import Input, Written
+from kourou.engine.inputs import Input, LogWritten
 from kourou.store.flush_schedule import FlushPolicy, FlushSchedule
 from kourou.store.store import Store
 
@@ -61,7 +61,7 @@ class WriteOutExecutor:
 
     def write_now(self) -> None:
         """Write out synchronously; errors are raised to the caller."""
-        self._post(Written(self._store.write_out()))
+        self._post(LogWritten(self._store.write_out()))
 
     def _begin(self) -> None:
         self._writing = True
@@ -78,7 +78,7 @@ class WriteOutExecutor:
         finally:
             self._writing = False
         self._schedule.flushed(self._clock.monotonic_ms())
-        self._post(Written(position))
+        self._post(LogWritten(position))
         self._written()
         self.appended()
 

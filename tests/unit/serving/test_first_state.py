@@ -9,7 +9,7 @@ import pytest
 
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters.filter_table import Filters, taken
+from kourou.engine.filters.filter_table import FilterAggregate, taken
 from kourou.errors import Corrupt, MetadataUnavailable
 from kourou.events.control_events import (
     FilterEnabled,
@@ -228,7 +228,7 @@ def test_a_file_of_filters_that_is_ahead_of_the_log_does_not_hide_what_comes(
 ) -> None:
     """Power went off under ASYNC_FLUSH: the file has the effect of events that the log lost."""
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
-    ahead = Filters()
+    ahead = FilterAggregate()
     filters.evolve(ahead, FilterUploaded("g", "f", 1, "one", "00"), 7, 100)
     tables = Tables({"orders": TOPIC}, {}, {}, taken(ahead))
     view = hide_log_below(site, 1)

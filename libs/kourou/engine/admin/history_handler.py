@@ -31,7 +31,7 @@ from kourou.engine.control import time_of_next
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.groups.group_handler import GroupHandler
 from kourou.engine.inputs import HistoryAnswered
-from kourou.engine.pulls.pull_handler import Pulls
+from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.errors import BadRequest, Code, DecodeError, Rejected
 from kourou.events.control_events import (
     Cause,
@@ -72,7 +72,7 @@ class HistoryHandler:
     def __init__(
         self,
         context: Context,
-        pulls: Pulls,
+        pulls: PullHandler,
         registry: SettingsRegistry,
         topics: TopicHandler,
         groups: GroupHandler,

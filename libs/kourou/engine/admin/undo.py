@@ -13,7 +13,7 @@ from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin import undo as filter_undo
 from kourou.engine.admin.topic_table import TopicRules, Unread
 from kourou.engine.control import ControlState, decide_delete_group
-from kourou.engine.filters.filter_table import Filters, existing
+from kourou.engine.filters.filter_table import FilterAggregate, existing
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits, Table
@@ -163,7 +163,9 @@ def _text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def decide_filter_undo(filters: Filters, event: FilterEvent, *, forced: bool) -> list[Event]:
+def decide_filter_undo(
+    filters: FilterAggregate, event: FilterEvent, *, forced: bool
+) -> list[Event]:
     """Return the events that restore what `event` replaced; none if nothing has to change.
 
     State: none. The deletion of a filter is undone completely, because its event has the whole
@@ -255,7 +257,7 @@ def _run_again(now: FilterState, version: int, forced: bool) -> list[Event]:
     return [FilterEnabled(now.group, now.name, version, now.active)]
 
 
-def _restore(filters: Filters, gone: FilterState) -> list[Event]:
+def _restore(filters: FilterAggregate, gone: FilterState) -> list[Event]:
     if filters.get(gone.group, gone.name) is not None:
         raise Rejected(
             f"group {gone.group} has another filter {gone.name}",

@@ -16,7 +16,7 @@ from typing import Any
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect
 from kourou.engine.filters import filter_table as rules
-from kourou.engine.filters.filter_servers import FilterServers
+from kourou.engine.filters.filter_servers import FilterServerTable
 from kourou.engine.groups.member_handler import EnsureGroup
 from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
 from kourou.events.control_events import Event, FilterMessagesSkipped
@@ -49,7 +49,9 @@ _WHITE = frozenset("\t\n\r\f")
 class FilterHandler:
     """Handles the requests about filters."""
 
-    def __init__(self, context: Context, servers: FilterServers, ensure_group: EnsureGroup) -> None:
+    def __init__(
+        self, context: Context, servers: FilterServerTable, ensure_group: EnsureGroup
+    ) -> None:
         self._control = context.control
         self._pending_replies = context.pending_replies
         self._servers = servers

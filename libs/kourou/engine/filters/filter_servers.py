@@ -43,7 +43,7 @@ class FilterServer:
     notified: bool = True
 
 
-class FilterServers:
+class FilterServerTable:
     """The filter servers of one broker, by address. Times are monotonic ms."""
 
     __slots__ = ("_table",)
@@ -143,7 +143,7 @@ class FilterServerHandler:
     registration.
     """
 
-    def __init__(self, context: Context, servers: FilterServers) -> None:
+    def __init__(self, context: Context, servers: FilterServerTable) -> None:
         self._servers = servers
         self._control = context.control
         self._recorder = context.recorder

@@ -20,7 +20,7 @@ from typing import Any
 
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.groups.membership import Member
+from kourou.engine.groups.membership import GroupClient
 from kourou.errors import (
     BadRequest,
     Code,
@@ -61,7 +61,7 @@ class _Question:
     answered: Answered
 
 
-class Asking:
+class ClientRequests:
     """The open requests. Times are monotonic ms."""
 
     __slots__ = ("_by_peer", "_deadlines", "_last_token", "_open")
@@ -164,7 +164,7 @@ class ClientRequestHandler:
     consumers has replied or failed.
     """
 
-    def __init__(self, context: Context, asking: Asking) -> None:
+    def __init__(self, context: Context, asking: ClientRequests) -> None:
         self._members = context.members
         self._asking = asking
         self._view = context.view
@@ -322,7 +322,7 @@ class _Gathering:
         return [Reply(self._received.to, Code.SUCCESS, remark, body=(body,))]
 
 
-def _latest(members: Sequence[Member], client_id: str) -> list[Member]:
+def _latest(members: Sequence[GroupClient], client_id: str) -> list[GroupClient]:
     """Return each client once, by the connection it was heard from last; or only one client."""
     found = {member.client_id: member for member in members}
     return [member for name, member in found.items() if client_id in ("", name)]

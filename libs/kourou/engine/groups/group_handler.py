@@ -210,7 +210,7 @@ class GroupHandler:
         return topic
 
 
-class GroupFigures:
+class ConsumerLagHandler:
     """Handles requests about consumer lag. `address` is this broker's own, as clients dial it.
 
     State: none of its own.

@@ -13,7 +13,7 @@ from typing import Any
 from kourou.engine.context import Context
 from kourou.engine.control import decide_consumer_group
 from kourou.engine.effects import Effect
-from kourou.engine.groups.membership import Change, ConsumerPart, Heartbeat, Member
+from kourou.engine.groups.membership import ConsumerPart, GroupClient, Heartbeat, MembershipChange
 from kourou.engine.groups.queue_locks import Place, QueueLocks
 from kourou.errors import Code, GroupNotFound, KourouError, NotLeader, Rejected, Unavailable
 from kourou.events.control_events import Cause
@@ -230,7 +230,7 @@ class MemberHandler:
         }
         return [Reply(received.to, body=(encode_producer_table(table),))]
 
-    def _tell(self, change: Change) -> list[Effect]:
+    def _tell(self, change: MembershipChange) -> list[Effect]:
         effects: list[Effect] = [LogWarning(text) for text in change.clashes]
         for group, peers in change.notify.items():
             config = self._control.groups.get(group)
@@ -270,7 +270,7 @@ def _heartbeat(said: HeartbeatBody, by: ReplyTo) -> Heartbeat:
     )
 
 
-def _connections(members: list[Member]) -> list[Connection]:
+def _connections(members: list[GroupClient]) -> list[Connection]:
     return [
         Connection(
             client_id=member.client_id,

@@ -23,7 +23,7 @@ import msgspec
 
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.filters.filter_servers import FilterServers
+from kourou.engine.filters.filter_servers import FilterServerTable
 from kourou.engine.groups.member_handler import EnsureGroup
 from kourou.engine.groups.subscriptions import check_pull
 from kourou.engine.ports import QueueRead
@@ -57,7 +57,7 @@ Target = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
-class Hold(Generic[Pull]):
+class ParkedPull(Generic[Pull]):
     """A parked pull: it waits until `target` advances beyond `offset`, or `deadline_ms`."""
 
     peer: Peer
@@ -68,7 +68,7 @@ class Hold(Generic[Pull]):
     live: bool = field(default=True)
 
 
-class Holds(Generic[Pull]):
+class ParkedPulls(Generic[Pull]):
     """Parked pulls by queue; all operations are O(pulls touched), expiry O(log pulls).
 
     State: soft. A client whose parked pull is lost retries when its own timeout fires.
@@ -81,9 +81,9 @@ class Holds(Generic[Pull]):
     __slots__ = ("_by_deadline", "_by_peer", "_by_target", "_count", "_sequence")
 
     def __init__(self) -> None:
-        self._by_target: dict[Target, list[Hold[Pull]]] = {}
-        self._by_peer: dict[int, set[Hold[Pull]]] = {}
-        self._by_deadline: list[tuple[int, int, Hold[Pull]]] = []
+        self._by_target: dict[Target, list[ParkedPull[Pull]]] = {}
+        self._by_peer: dict[int, set[ParkedPull[Pull]]] = {}
+        self._by_deadline: list[tuple[int, int, ParkedPull[Pull]]] = []
         self._sequence = 0
         self._count = 0
 
@@ -100,7 +100,7 @@ class Holds(Generic[Pull]):
         waiting = self._by_target
         return bool(waiting) and any(target in waiting for target in targets)
 
-    def add(self, hold: Hold[Pull]) -> None:
+    def add(self, hold: ParkedPull[Pull]) -> None:
         """Park a pull; the caller has checked `full`."""
         assert not self.full
         self._sequence += 1
@@ -109,9 +109,9 @@ class Holds(Generic[Pull]):
         self._by_peer.setdefault(hold.peer.id, set()).add(hold)
         heapq.heappush(self._by_deadline, (hold.deadline_ms, self._sequence, hold))
 
-    def take_advanced(self, queues: Iterable[tuple[str, int, int]]) -> list[Hold[Pull]]:
+    def take_advanced(self, queues: Iterable[tuple[str, int, int]]) -> list[ParkedPull[Pull]]:
         """Remove and return the pulls whose queue's maximum offset now exceeds their own."""
-        taken: list[Hold[Pull]] = []
+        taken: list[ParkedPull[Pull]] = []
         for topic, queue_id, max_offset in queues:
             waiting = self._by_target.get((topic, queue_id))
             if not waiting:
@@ -122,7 +122,7 @@ class Holds(Generic[Pull]):
             taken += ready
         return taken
 
-    def take_topic(self, topic: str) -> list[Hold[Pull]]:
+    def take_topic(self, topic: str) -> list[ParkedPull[Pull]]:
         """Remove and return all pulls of a topic (deleted, or its permission changed)."""
         targets = [target for target in self._by_target if target[0] == topic]
         taken = [hold for target in targets for hold in self._by_target[target]]
@@ -130,9 +130,9 @@ class Holds(Generic[Pull]):
             self._remove(hold)
         return taken
 
-    def take_expired(self, now_ms: int) -> list[Hold[Pull]]:
+    def take_expired(self, now_ms: int) -> list[ParkedPull[Pull]]:
         """Remove and return the pulls whose deadline has passed."""
-        taken: list[Hold[Pull]] = []
+        taken: list[ParkedPull[Pull]] = []
         while self._by_deadline and self._by_deadline[0][0] <= now_ms:
             hold = heapq.heappop(self._by_deadline)[2]
             if hold.live:
@@ -145,7 +145,7 @@ class Holds(Generic[Pull]):
         for hold in list(self._by_peer.get(peer.id, ())):
             self._remove(hold)
 
-    def _remove(self, hold: Hold[Pull]) -> None:
+    def _remove(self, hold: ParkedPull[Pull]) -> None:
         assert hold.live
         hold.live = False
         self._count -= 1
@@ -171,7 +171,7 @@ class _Waiting:
     request: PullMessage
 
 
-class Pulls:
+class PullHandler:
     """Replies to pulls, at once or when there is a result."""
 
     def __init__(
@@ -179,7 +179,7 @@ class Pulls:
         context: Context,
         ensure_group: EnsureGroup,
         moved: MovedOffsets,
-        filter_servers: FilterServers,
+        filter_servers: FilterServerTable,
     ) -> None:
         self._view = context.view
         self._control = context.control
@@ -191,7 +191,7 @@ class Pulls:
         self._ensure_group = ensure_group
         self._moved = moved
         self._filter_servers = filter_servers
-        self._holds: Holds[_Waiting] = Holds()
+        self._holds: ParkedPulls[_Waiting] = ParkedPulls()
         self._reported: set[tuple[str, str, str]] = set()
         self.follows = False
         """A follower may lack what its leader has: an offset beyond its end is not an error."""
@@ -244,7 +244,7 @@ class Pulls:
         """Remove the parked pulls of a closed connection."""
         self._holds.drop_peer(peer)
 
-    def _answer_again(self, now_ms: int, holds: list[Hold[_Waiting]]) -> list[Effect]:
+    def _answer_again(self, now_ms: int, holds: list[ParkedPull[_Waiting]]) -> list[Effect]:
         effects: list[Effect] = []
         for hold in holds:
             effects += self._attempt(
@@ -298,7 +298,7 @@ class Pulls:
     ) -> None:
         wait_ms = min(request.suspend_timeout_millis, self._policy.hold_ms_max)
         self._holds.add(
-            Hold(
+            ParkedPull(
                 received.to.peer,
                 (request.topic, request.queue_id),
                 request.queue_offset,

@@ -47,7 +47,7 @@ UNIT_SUBSCRIPTION = 2
 Counts = defaultdict[tuple[str, str], int]
 
 
-class SendBack:
+class SendBackHandler:
     """Stores failed messages again. `sent_back` and `dead` count by (topic, group)."""
 
     def __init__(self, context: Context) -> None:

@@ -22,7 +22,7 @@ from kourou.engine.context import Context
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving, Effect
 from kourou.engine.inputs import ClosedSegment, DiskMeasured
 from kourou.engine.retention import plan as retention
-from kourou.engine.retention.disk_pressure import Level
+from kourou.engine.retention.disk_pressure import DiskLevel
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, Event, LogDeleted, UnreadExpiring, UnreadSpan
 from kourou.model.limits import UNREAD_SPANS_MAX
@@ -98,7 +98,7 @@ class RetentionHandler:
         """Handle a measurement of disk and segments, once a second and after every ENOSPC."""
         pressure = self._pressure
         effects = self.watched(look)
-        if pressure.level < Level.FORCING and not self._due:
+        if pressure.level < DiskLevel.FORCING and not self._due:
             self._reported = ""
         self._record([], look.wall_ms)
         if look.hour != self._hour:
@@ -143,9 +143,9 @@ class RetentionHandler:
         reserved_ms = self._policy.reserved_hours * retention.HOUR_MS
         expired = segments[: retention.older_than(segments, reserved_ms)]
         share = retention.pass_share(look.segments)
-        if expired and level >= Level.CLEANING:
+        if expired and level >= DiskLevel.CLEANING:
             return self._go(look, expired[:share], DISK)
-        if level >= Level.FORCING:
+        if level >= DiskLevel.FORCING:
             return self._force(look, segments)
         safe, warnings = self._projected_part(look, expired)
         if self._asked:

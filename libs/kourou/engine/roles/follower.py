@@ -87,7 +87,7 @@ class FollowerRole:
     accept_cut_at: int | None = None
 
 
-class Following:
+class StaticFollower:
     """Follows one leader.
 
     After its start, a follower serves everything that it has, because its leader may be down. As

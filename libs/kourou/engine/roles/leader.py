@@ -46,7 +46,7 @@ class LeaderRole:
     may_follow: bool = False
 
 
-class Leading:
+class StaticLeader:
     """Leads one log."""
 
     def __init__(self, context: Context, role: LeaderRole) -> None:

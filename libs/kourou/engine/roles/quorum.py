@@ -47,7 +47,7 @@ class QuorumFollowerRole:
     quorum: Quorum
 
 
-class QuorumLeading:
+class QuorumLeader:
     """Leads one log for a group. Replicas do not attach here: the Raft node serves them."""
 
     active = False
@@ -145,7 +145,7 @@ KEPT: frozenset[type[Request]] = frozenset(
 """Requests that a leader handles only for clients that are connected to it."""
 
 
-class QuorumFollowing:
+class QuorumFollower:
     """Follows the elected leader.
 
     State: none of its own.

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from kourou.engine.context import Context
 from kourou.engine.effects import ChangeRole, Effect, HandOver
 from kourou.engine.ports import JOINING, Quorum, QuorumMember
-from kourou.engine.roles.follower import Following
-from kourou.engine.roles.leader import Leading
-from kourou.engine.roles.quorum import QuorumFollowing, QuorumLeading
+from kourou.engine.roles.follower import StaticFollower
+from kourou.engine.roles.leader import StaticLeader
+from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
 from kourou.engine.roles.replicas import check_promotion, quorum_leader_name
 from kourou.errors import BadRequest, Rejected
 from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, encode_replicas
@@ -38,8 +38,8 @@ class ReplicaHandler:
     def __init__(
         self,
         context: Context,
-        leading: Leading | QuorumLeading | None,
-        following: Following | QuorumFollowing | None,
+        leading: StaticLeader | QuorumLeader | None,
+        following: StaticFollower | QuorumFollower | None,
     ) -> None:
         self._policy = context.policy
         self._control = context.control
@@ -84,17 +84,17 @@ class ReplicaHandler:
             epochs=tuple(known.epochs),
         )
         match leading, following:
-            case Leading(), _:
+            case StaticLeader(), _:
                 return replace(
                     view,
                     fenced=leading.fenced,
                     followers=_attached(leading, now_ms, end, known.in_sync),
                 )
-            case QuorumLeading(), _:
+            case QuorumLeader(), _:
                 return replace(
                     view, member=leading.quorum.member, followers=_others(leading, now_ms, end)
                 )
-            case _, Following():
+            case _, StaticFollower():
                 return replace(
                     view,
                     leader_address=following.leader_address,
@@ -103,7 +103,7 @@ class ReplicaHandler:
                     lag_bytes=following.copying.lag_bytes,
                     lag_ms=following.copying.lag_ms(now_ms),
                 )
-            case _, QuorumFollowing():
+            case _, QuorumFollower():
                 quorum = following.quorum
                 leader = quorum.leader and quorum_leader_name(policy.broker_name, quorum.leader)
                 return replace(
@@ -129,7 +129,7 @@ class ReplicaHandler:
         if self._promoting:
             raise Rejected("this broker is being promoted already")
         following = self._following
-        if isinstance(self._leading, QuorumLeading) or isinstance(following, QuorumFollowing):
+        if isinstance(self._leading, QuorumLeader) or isinstance(following, QuorumFollower):
             raise Rejected(
                 "this broker is a Raft group, which elects its leader",
                 hint="to transfer leadership: kourou admin transfer-leader",
@@ -155,7 +155,7 @@ class ReplicaHandler:
         reply = Reply(received.to, header=answer)
         return [reply, LogWarning(text), *outdone, ChangeRole(True, epoch)]
 
-    def _check(self, following: Following, now_ms: int, request: PromoteReplica) -> int:
+    def _check(self, following: StaticFollower, now_ms: int, request: PromoteReplica) -> int:
         if not request.force:
             check_promotion(
                 self._control.replicas,
@@ -171,7 +171,7 @@ class ReplicaHandler:
         Its own records then become the log.
         """
         leading = self._leading
-        if not isinstance(leading, Leading):
+        if not isinstance(leading, StaticLeader):
             raise Rejected(
                 "this broker cannot be promoted: it has no replicas",
                 hint="set replicationEnable=true to allow followers",
@@ -194,7 +194,7 @@ class ReplicaHandler:
         policy, leading = self._policy, self._leading
         if request.broker_name != policy.broker_name:
             raise BadRequest(f"this is {policy.broker_name}, not {request.broker_name}")
-        if not isinstance(leading, QuorumLeading):
+        if not isinstance(leading, QuorumLeader):
             raise Rejected(
                 f"broker {policy.broker_name} is not a Raft group",
                 hint="stop its leader, then promote a follower",
@@ -210,7 +210,7 @@ class ReplicaHandler:
 
 
 def _attached(
-    leading: Leading, now_ms: int, end: int, in_sync: Sequence[int]
+    leading: StaticLeader, now_ms: int, end: int, in_sync: Sequence[int]
 ) -> tuple[FollowerView, ...]:
     return tuple(
         FollowerView(
@@ -227,7 +227,7 @@ def _attached(
     )
 
 
-def _others(leading: QuorumLeading, now_ms: int, end: int) -> tuple[FollowerView, ...]:
+def _others(leading: QuorumLeader, now_ms: int, end: int) -> tuple[FollowerView, ...]:
     return tuple(
         FollowerView(
             broker_id=one.broker_id,

@@ -24,7 +24,7 @@ from kourou.replication.in_sync import named
 
 
 @dataclass(slots=True)
-class Replicas:
+class ReplicaAggregate:
     """`epochs` are (epoch, position where it starts); `leader` is that of the last one.
 
     `left`: brokerId -> the position below which its copy counted, for those that no longer count.
@@ -46,16 +46,18 @@ class Replicas:
         """The epoch of its newest promotion; 0 if there was none."""
         return promotion_of(epoch for epoch, _ in self.epochs)
 
-    def copy(self) -> Replicas:
+    def copy(self) -> ReplicaAggregate:
         """Return an independent copy."""
-        return Replicas(list(self.epochs), self.leader, self.role, self.in_sync, dict(self.left))
+        return ReplicaAggregate(
+            list(self.epochs), self.leader, self.role, self.in_sync, dict(self.left)
+        )
 
     def promised_to(self, member: int) -> int:
         """Return the position below which senders may rely on this follower's copy, 0: nothing."""
         return ANYWHERE if member in self.in_sync else self.left.get(member, 0)
 
 
-def evolve(replicas: Replicas, event: ReplicationEventBase, position: int) -> None:
+def evolve(replicas: ReplicaAggregate, event: ReplicationEventBase, position: int) -> None:
     """Apply one event, in place; `position` is that of its record."""
     match event:
         case EpochOpened(epoch, start, leader, role):
@@ -68,7 +70,7 @@ def evolve(replicas: Replicas, event: ReplicationEventBase, position: int) -> No
             _set(replicas, members, position)
 
 
-def _set(replicas: Replicas, members: tuple[int, ...], position: int) -> None:
+def _set(replicas: ReplicaAggregate, members: tuple[int, ...], position: int) -> None:
     for member in replicas.in_sync:
         if member not in members:
             replicas.left[member] = position
@@ -85,7 +87,7 @@ class ReplicasTaken(msgspec.Struct, frozen=True):
     left: dict[Count, Count] = {}
 
 
-def taken(replicas: Replicas) -> ReplicasTaken:
+def taken(replicas: ReplicaAggregate) -> ReplicasTaken:
     """Return the state for a snapshot."""
     return ReplicasTaken(
         tuple(replicas.epochs),
@@ -96,9 +98,11 @@ def taken(replicas: Replicas) -> ReplicasTaken:
     )
 
 
-def replicas_of(found: ReplicasTaken) -> Replicas:
+def replicas_of(found: ReplicasTaken) -> ReplicaAggregate:
     """Return the state from a result of `taken`."""
-    return Replicas(list(found.epochs), found.leader, found.role, found.in_sync, dict(found.left))
+    return ReplicaAggregate(
+        list(found.epochs), found.leader, found.role, found.in_sync, dict(found.left)
+    )
 
 
 def member_name(broker_name: str, broker_id: int) -> str:
@@ -111,7 +115,7 @@ def quorum_leader_name(broker_name: str, member: str) -> str:
     return f"{broker_name}/{member}"
 
 
-def leads(replicas: Replicas, broker_name: str, broker_id: int) -> bool:
+def leads(replicas: ReplicaAggregate, broker_name: str, broker_id: int) -> bool:
     """Return whether that broker opened the newest epoch of this log; then it leads after a start.
 
     So a promotion survives a restart, whatever brokerRole is in the settings.
@@ -120,7 +124,7 @@ def leads(replicas: Replicas, broker_name: str, broker_id: int) -> bool:
 
 
 def check_promotion(
-    replicas: Replicas, broker_id: int, *, leader: str, silent_ms: int | None
+    replicas: ReplicaAggregate, broker_id: int, *, leader: str, silent_ms: int | None
 ) -> None:
     """Refuse a promotion that loses more than an operator may expect; `force` skips this check.
 

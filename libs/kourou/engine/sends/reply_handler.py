@@ -11,8 +11,8 @@ from typing import Any
 
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.groups.client_requests import Asking
-from kourou.engine.sends.send_handler import Sending
+from kourou.engine.groups.client_requests import ClientRequests
+from kourou.engine.sends.send_handler import SendHandler
 from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission, Throttled
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
@@ -37,7 +37,7 @@ NOT_STORED = "0"
 class ReplyHandler:
     """Handles reply messages."""
 
-    def __init__(self, context: Context, sending: Sending, asking: Asking) -> None:
+    def __init__(self, context: Context, sending: SendHandler, asking: ClientRequests) -> None:
         self._sending = sending
         self._appends = context.appends
         self._confirmations = context.confirmations

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.sends.appends import Numbers, Target, Written
-from kourou.engine.sends.deduplication import NO_REPEATS, Identity, Original, identities_of
+from kourou.engine.sends.appends import AppendResult, Numbers, Target
+from kourou.engine.sends.deduplication import NO_REPEATS, MessageIdentity, Original, identities_of
 from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.errors import (
     BadRequest,
@@ -40,7 +40,7 @@ from kourou.protocol.record.columns import RecordColumns
 from kourou.runtime.core import Buffer, Received, Reply
 
 
-class Frame(NamedTuple):
+class FrameRecords(NamedTuple):
     """The records of a send, back to back, and their sizes.
 
     `target_of` has the index of each record's queue, None if there is only one queue.
@@ -51,7 +51,7 @@ class Frame(NamedTuple):
     target_of: Numbers | None
 
 
-def open_send(received: Received, request: SendRecords) -> Frame:
+def open_send(received: Received, request: SendRecords) -> FrameRecords:
     """Return the records of a send. Raises BadRequest if the header contradicts itself.
 
     The records are not checked.
@@ -73,12 +73,12 @@ def open_send(received: Received, request: SendRecords) -> Frame:
         target_of = _numbers(request.target_of, "H", 2, "lane_of")
         if len(target_of) != count or max(target_of) >= targets:
             raise BadRequest("lane_of must assign each record to one of the queues")
-        return Frame(received.body[0], sizes, target_of)
+        return FrameRecords(received.body[0], sizes, target_of)
     if targets != 1:
         raise BadRequest(
             "a send to several queues must have lane_of, which assigns each record to a queue"
         )
-    return Frame(received.body[0], sizes, None)
+    return FrameRecords(received.body[0], sizes, None)
 
 
 def check_target_bytes(
@@ -103,7 +103,7 @@ def _numbers(raw: bytes, kind: str, size: int, name: str) -> Numbers:
 
 def without_refused(
     drafts: RecordColumns, target_of: Numbers | None, codes: Sequence[int]
-) -> Frame | None:
+) -> FrameRecords | None:
     """Return only the records of accepted queues, back to back; None if there are none."""
     if target_of is None:
         return None
@@ -112,7 +112,7 @@ def without_refused(
         return None
     pieces = [drafts.record(row) for row in kept]
     targets = array("q", [target_of[row] for row in kept])
-    return Frame(b"".join(pieces), array("q", map(len, pieces)), targets)
+    return FrameRecords(b"".join(pieces), array("q", map(len, pieces)), targets)
 
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
@@ -141,7 +141,7 @@ class _Checked(NamedTuple):
         return [0] * len(self.drafts) if self.target_of is None else self.target_of
 
 
-class Sending:
+class SendHandler:
     """Handles sends."""
 
     def __init__(self, context: Context, ensure_topic: Ensure) -> None:
@@ -261,7 +261,7 @@ class Sending:
         targets = [send.targets[number] for number in send.numbers]
         rows = [row for row, number in enumerate(send.numbers) if not send.codes[number]]
         repeats = NO_REPEATS
-        identities: list[Identity] = []
+        identities: list[MessageIdentity] = []
         if watched:
             identities = identities_of(drafts, targets, moved)
             repeats = self._repeats.among(
@@ -363,7 +363,7 @@ class Sending:
         targets: Sequence[Target],
         moved: Mapping[int, tuple[Buffer, Target]],
         wall_ms: int,
-    ) -> Written:
+    ) -> AppendResult:
         """Store these rows of checked drafts in one append, those of `moved` in other queues.
 
         `targets[row]` is where a row was sent to. Raises as Appends.write; then nothing has
@@ -415,7 +415,7 @@ class JointSends:
     State: none of its own.
     """
 
-    def __init__(self, context: Context, sending: Sending) -> None:
+    def __init__(self, context: Context, sending: SendHandler) -> None:
         self._sending = sending
         self._appends = context.appends
         self._confirmations = context.confirmations
@@ -512,7 +512,7 @@ class _Part(NamedTuple):
 
     received: Received
     request: SendRecords
-    frame: Frame
+    frame: FrameRecords
     target_of: Numbers
 
 
@@ -532,7 +532,7 @@ def _part(received: Received, numbers: dict[Target, int]) -> _Part:
 
 
 def _headers(
-    parts: Sequence[_Part], written: Written, moved: Set[int]
+    parts: Sequence[_Part], written: AppendResult, moved: Set[int]
 ) -> Iterator[SendRecordsResponse]:
     """Yield each sender's response: its part of the append, counted from its first record.
 

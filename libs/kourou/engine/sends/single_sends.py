@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.pulls.send_back import SendBack
+from kourou.engine.pulls.send_back import SendBackHandler
 from kourou.engine.sends.appends import Numbers, Target
-from kourou.engine.sends.send_handler import Sending
+from kourou.engine.sends.send_handler import SendHandler
 from kourou.engine.sends.topic_rewrite import (
     delay_level,
     is_transactional,
@@ -77,7 +77,7 @@ class PreparedBatch(NamedTuple):
 class SingleSends:
     """Handles sends of single messages and of RocketMQ's encoded batches."""
 
-    def __init__(self, context: Context, sending: Sending, send_back: SendBack) -> None:
+    def __init__(self, context: Context, sending: SendHandler, send_back: SendBackHandler) -> None:
         self._sending = sending
         self._appends = context.appends
         self._confirmations = context.confirmations

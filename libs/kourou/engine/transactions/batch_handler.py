@@ -29,7 +29,7 @@ from kourou.engine.transactions.half_messages import (
     committed,
     operation,
 )
-from kourou.engine.transactions.transaction_handler import Transactions
+from kourou.engine.transactions.transaction_handler import TransactionHandler
 from kourou.errors import BadRequest, Corrupt, KourouError, Rejected
 from kourou.events.control_events import Cause, Event
 from kourou.model.batch import NONE, BatchQuery, check_attempt, check_query
@@ -57,7 +57,7 @@ _HOUR_MS = 3_600_000
 class BatchHandler:
     """Handles the requests about batches of one broker."""
 
-    def __init__(self, context: Context, transactions: Transactions, ends: BatchEnds) -> None:
+    def __init__(self, context: Context, transactions: TransactionHandler, ends: BatchEnds) -> None:
         self._control = context.control
         self._transactions = transactions
         self._ends = ends
@@ -275,7 +275,7 @@ class BatchEnds:
     message can have its message stored already. The broker looks for that message by its key, once.
     """
 
-    def __init__(self, context: Context, transactions: Transactions, log: BatchLog) -> None:
+    def __init__(self, context: Context, transactions: TransactionHandler, log: BatchLog) -> None:
         self._transactions = transactions
         self._redirects = context.redirects
         self._log = log

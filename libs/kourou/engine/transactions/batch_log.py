@@ -17,7 +17,7 @@ import numpy as np
 
 from kourou.engine.context import Context
 from kourou.engine.ports import ANYWHERE
-from kourou.engine.sends.appends import Numbers, Target, Written
+from kourou.engine.sends.appends import AppendResult, Numbers, Target
 from kourou.engine.transactions.batch_halves import BatchPart
 from kourou.engine.transactions.half_messages import (
     HALF_TARGET,
@@ -26,7 +26,7 @@ from kourou.engine.transactions.half_messages import (
     half_changes,
     half_draft,
 )
-from kourou.engine.transactions.transaction_handler import Transactions
+from kourou.engine.transactions.transaction_handler import TransactionHandler
 from kourou.errors import BadRequest, Corrupt, MessageIllegal
 from kourou.model.batch import BatchMark
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX
@@ -147,7 +147,7 @@ SCALAR_BELOW = 10
 class BatchLog:
     """The half messages of batches in the log of one broker."""
 
-    def __init__(self, context: Context, transactions: Transactions) -> None:
+    def __init__(self, context: Context, transactions: TransactionHandler) -> None:
         self._transactions = transactions
         self._view = context.view
         self._appends = context.appends
@@ -159,7 +159,7 @@ class BatchLog:
         targets: Sequence[Target],
         target_of: Numbers | None,
         wall_ms: int,
-    ) -> Written | None:
+    ) -> AppendResult | None:
         """Store a frame of checked drafts if all of them are half messages of batches.
 
         Raises as Appends.write_one; then nothing has changed.

@@ -37,7 +37,7 @@ from kourou.engine.transactions.half_messages import (
     still_immune,
 )
 from kourou.engine.transactions.open_halves import OpenHalf
-from kourou.engine.transactions.transaction_handler import Ending, Transactions
+from kourou.engine.transactions.transaction_handler import TransactionEnd, TransactionHandler
 from kourou.errors import Corrupt, KourouError, Rejected
 from kourou.protocol.messages.transactions import CheckTransactionState
 from kourou.protocol.record.message_id import encode_offset_id
@@ -62,7 +62,7 @@ class _Step:
 class CheckBacks:
     """Asks producers about their open half messages."""
 
-    def __init__(self, context: Context, transactions: Transactions) -> None:
+    def __init__(self, context: Context, transactions: TransactionHandler) -> None:
         self._transactions = transactions
         self._members = context.members
         self._policy = context.policy
@@ -129,7 +129,7 @@ class CheckBacks:
             self._transactions.forget(half)
             return True
         if self._transactions.is_committed(half, record):
-            self._transactions.resolve([Ending(half, record, COMMIT, None)], wall_ms)
+            self._transactions.resolve([TransactionEnd(half, record, COMMIT, None)], wall_ms)
             return True
         expired = wall_ms - record.born_ms > policy.reserved_hours * _HOUR_MS
         if last or expired:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from kourou.engine.admin.topic_table import decide_transaction_topics
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect
-from kourou.engine.sends.appends import Target, Written
+from kourou.engine.sends.appends import AppendResult, Target
 from kourou.engine.transactions.half_messages import (
     COMMIT,
     GIVEN_UP_TARGET,
@@ -70,7 +70,7 @@ _SAME_KEY_MAX = 32
 """The most messages of one unique key that are examined; a producer's keys differ."""
 
 
-class Ending(NamedTuple):
+class TransactionEnd(NamedTuple):
     """The end of an open half message: `final` is the message, if it is to be stored now."""
 
     half: OpenHalf
@@ -84,7 +84,7 @@ class Ending(NamedTuple):
         return len(self.final[1]) if self.final is not None else 0
 
 
-class Transactions:
+class TransactionHandler:
     """The half messages of one broker. `host` is the broker's own encoded address."""
 
     def __init__(self, context: Context) -> None:
@@ -193,7 +193,7 @@ class Transactions:
             self._resolve_again(record, wanted, received.wall_ms)
         return self.answer(now_ms, received, record)
 
-    def prepare(self, request: EndTransaction) -> Ending | None:
+    def prepare(self, request: EndTransaction) -> TransactionEnd | None:
         """Return what this end appends if it can share an append; changes nothing.
 
         None if it appends nothing, or if the log must be searched for the outcome. Raises as `end`.
@@ -204,7 +204,9 @@ class Transactions:
         half, record = self._asked_about(request)
         if half is None or not half.proven:
             return None
-        return Ending(half, record, wanted, self._final(record) if wanted == COMMIT else None)
+        return TransactionEnd(
+            half, record, wanted, self._final(record) if wanted == COMMIT else None
+        )
 
     def answer(self, now_ms: int, received: Received, record: HalfRecord) -> list[Effect]:
         """Reply to the request that ended a half message, once everything appended is safe."""
@@ -275,7 +277,7 @@ class Transactions:
     def _resolve(self, half: OpenHalf, record: HalfRecord, wanted: int, wall_ms: int) -> None:
         found = COMMIT if self.is_committed(half, record) else None
         final = self._final(record) if wanted == COMMIT and found is None else None
-        self.resolve([Ending(half, record, found or wanted, final)], wall_ms)
+        self.resolve([TransactionEnd(half, record, found or wanted, final)], wall_ms)
         if found is not None:
             _require_same(found, wanted)
 
@@ -289,7 +291,7 @@ class Transactions:
         half.proven = True
         return self.committed_copy(record)
 
-    def resolve(self, endings: Sequence[Ending], wall_ms: int) -> None:
+    def resolve(self, endings: Sequence[TransactionEnd], wall_ms: int) -> None:
         """Append messages and op records in one piece, and close the half messages.
 
         The half messages are all different. Each message precedes its op record. Raises as
@@ -439,7 +441,7 @@ class Transactions:
 
     # -- appending ------------------------------------------------------------------------------
 
-    def append_placed(self, drafts: Sequence[tuple[Target, bytes]], wall_ms: int) -> Written:
+    def append_placed(self, drafts: Sequence[tuple[Target, bytes]], wall_ms: int) -> AppendResult:
         """Append drafts in one piece. Raises as Appends.write; then nothing has changed."""
         written = self._appends.write_drafts(
             [draft for _, draft in drafts], [target for target, _ in drafts], wall_ms
@@ -460,7 +462,7 @@ def _require_same(outcome: int, wanted: int) -> None:
 
 
 Alone = Callable[[int, Received], Sequence[Effect]]
-_Group = dict[int, tuple[Received, Ending]]
+_Group = dict[int, tuple[Received, TransactionEnd]]
 """By the queue offsets of the half messages, in the order of the requests."""
 
 _ENDS_MAX = BATCH_MESSAGES_MAX // 2
@@ -483,7 +485,7 @@ class JointEnds:
       open when the broker started, a traced request, one that names a half message of the group
     """
 
-    def __init__(self, context: Context, transactions: Transactions) -> None:
+    def __init__(self, context: Context, transactions: TransactionHandler) -> None:
         self._transactions = transactions
         self._appends = context.appends
 
@@ -505,7 +507,7 @@ class JointEnds:
             group[one.half.offset] = received, one
         return effects + self._store(now_ms, group, alone)
 
-    def _prepared(self, now_ms: int, received: Received) -> Ending | None:
+    def _prepared(self, now_ms: int, received: Received) -> TransactionEnd | None:
         """Return what the end appends; None if it is handled separately."""
         request = received.request
         assert isinstance(request, EndTransaction)

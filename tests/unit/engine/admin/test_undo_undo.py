@@ -36,7 +36,7 @@ class Handler:
         self.upload("two")
 
     @property
-    def filters(self) -> filters.Filters:
+    def filters(self) -> filters.FilterAggregate:
         return self.state.filters
 
     @property

@@ -16,7 +16,7 @@ from kourou.engine.control import (
     evolve,
 )
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters.filter_table import Filters, filters_of, taken
+from kourou.engine.filters.filter_table import FilterAggregate, filters_of, taken
 from kourou.engine.groups.progress import Commits
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.events.control_events import (
@@ -59,7 +59,7 @@ class Table:
         self.log: list[Recorded] = []
 
     @property
-    def filters(self) -> Filters:
+    def filters(self) -> FilterAggregate:
         return self.state.filters
 
     @property

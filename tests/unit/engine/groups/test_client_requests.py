@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from kourou.engine.effects import Effect
-from kourou.engine.groups.client_requests import TOKENS, Asking
+from kourou.engine.groups.client_requests import TOKENS, ClientRequests
 from kourou.errors import MessageIllegal, Throttled, TimedOut, UnknownOutcome
 from kourou.model import limits
 from kourou.protocol.messages.membership import GetConsumerRunningInfo
@@ -20,7 +20,7 @@ class Asker:
     """Notes what it is replies."""
 
     def __init__(self) -> None:
-        self.asking = Asking()
+        self.asking = ClientRequests()
         self.replies: list[tuple[int, ClientAnswered]] = []
 
     def ask(self, peer: Peer, *, now_ms: int = 0, timeout_ms: int = 1_000) -> AskClient:
@@ -104,7 +104,7 @@ def test_what_an_answer_cannot_do_is_a_warning() -> None:
     def fail(_now_ms: int, _item: ClientAnswered) -> Sequence[Effect]:
         raise MessageIllegal("too large")
 
-    asking = Asking()
+    asking = ClientRequests()
     (asked,) = asking.ask(0, peer(1), REQUEST, timeout_ms=10, answered=fail)
     assert isinstance(asked, AskClient)
     (said,) = asking.answered(1, ClientAnswered(asked.token, peer(1)))

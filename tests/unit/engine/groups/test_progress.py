@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.groups import progress
-from kourou.engine.groups.progress import Commits, Progress
+from kourou.engine.groups.progress import Commits, ConsumerProgress
 from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
     Event,
@@ -21,7 +21,7 @@ from kourou.model.limits import PROGRESS_EVENT_ENTRIES_MAX
 from kourou.model.topic import TopicConfig
 
 
-def apply(state: Progress, events: list[Event]) -> None:
+def apply(state: ConsumerProgress, events: list[Event]) -> None:
     for event in events:
         assert isinstance(event, ProgressRecorded | OffsetsReset | TopicDeleted | GroupDeleted)
         progress.evolve(state, event)
@@ -29,8 +29,8 @@ def apply(state: Progress, events: list[Event]) -> None:
 
 def progress_and_commits(
     table: dict[str, dict[str, dict[int, int]]] | None = None,
-) -> tuple[Progress, Commits]:
-    state = Progress(table or {})
+) -> tuple[ConsumerProgress, Commits]:
+    state = ConsumerProgress(table or {})
     return state, Commits(state, 5_000)
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kourou.engine.pulls import pull_handler as holds_module
-from kourou.engine.pulls.pull_handler import Hold, Holds
+from kourou.engine.pulls.pull_handler import ParkedPull, ParkedPulls
 from kourou.runtime.core import Peer
 
 
@@ -15,13 +15,13 @@ def peer(number: int) -> Peer:
 
 def hold(
     number: int, target: tuple[str, int] = ("t", 0), offset: int = 5, at: int = 100
-) -> Hold[int]:
-    return Hold(peer(number), target, offset, at, number)
+) -> ParkedPull[int]:
+    return ParkedPull(peer(number), target, offset, at, number)
 
 
 @pytest.mark.feature("F187", "F189")
 def test_growth_wakes_only_those_who_wait_below_the_new_maximum() -> None:
-    holds: Holds[int] = Holds()
+    holds: ParkedPulls[int] = ParkedPulls()
     holds.add(hold(1, offset=5))
     holds.add(hold(2, offset=6))
     holds.add(hold(3, target=("t", 1), offset=5))
@@ -32,7 +32,7 @@ def test_growth_wakes_only_those_who_wait_below_the_new_maximum() -> None:
 
 @pytest.mark.feature("F187")
 def test_time_wakes_in_order_of_deadlines() -> None:
-    holds: Holds[int] = Holds()
+    holds: ParkedPulls[int] = ParkedPulls()
     for number, at in ((1, 300), (2, 100), (3, 200)):
         holds.add(hold(number, at=at))
     assert [h.pull for h in holds.take_expired(99)] == []
@@ -41,7 +41,7 @@ def test_time_wakes_in_order_of_deadlines() -> None:
 
 
 def test_a_lost_connection_takes_its_holds_along() -> None:
-    holds: Holds[int] = Holds()
+    holds: ParkedPulls[int] = ParkedPulls()
     holds.add(hold(1))
     holds.add(hold(1, target=("t", 1)))
     holds.add(hold(2))
@@ -53,7 +53,7 @@ def test_a_lost_connection_takes_its_holds_along() -> None:
 
 def test_there_is_a_limit_and_who_leaves_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holds_module, "HOLDS_MAX", 2)
-    holds: Holds[int] = Holds()
+    holds: ParkedPulls[int] = ParkedPulls()
     holds.add(hold(1))
     assert not holds.full
     holds.add(hold(2))
@@ -66,14 +66,14 @@ def test_there_is_a_limit_and_who_leaves_makes_room(monkeypatch: pytest.MonkeyPa
 
 def test_random_use_never_leaks() -> None:
     rng = random.Random(7)
-    holds: Holds[int] = Holds()
-    expected: dict[int, Hold[int]] = {}
+    holds: ParkedPulls[int] = ParkedPulls()
+    expected: dict[int, ParkedPull[int]] = {}
     now = 0
     for number in range(5_000):
         now += rng.randrange(3)
         action = rng.random()
         if action < 0.6:
-            new = Hold(
+            new = ParkedPull(
                 peer(rng.randrange(20)),
                 ("t", rng.randrange(4)),
                 rng.randrange(10),

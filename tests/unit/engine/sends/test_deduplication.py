@@ -211,10 +211,10 @@ def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:
     engine = Engine()
     lookup = repeats.Repeats(engine.store, engine.core.parts.appends)
     for number in range(5):
-        who = repeats.Identity("t", f"K{number}", 1)
+        who = repeats.MessageIdentity("t", f"K{number}", 1)
         lookup.remember(0, who, repeats.Original(0, number, 0))
-    assert lookup.find(repeats.Identity("t", "K1", 1), 0, retried=False) is None
-    assert lookup.find(repeats.Identity("t", "K2", 1), 0, retried=False).offset == 2
+    assert lookup.find(repeats.MessageIdentity("t", "K1", 1), 0, retried=False) is None
+    assert lookup.find(repeats.MessageIdentity("t", "K2", 1), 0, retried=False).offset == 2
     lookup.expire(DEADLINE_MS_MAX - 1)
     assert lookup.watching
     lookup.expire(DEADLINE_MS_MAX)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kourou.engine.groups.progress import Commits, Progress
+from kourou.engine.groups.progress import Commits, ConsumerProgress
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK, read_half, still_immune
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, open_halves
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
@@ -22,7 +22,7 @@ def found(
         table[HALF_TOPIC] = {0: half_offset}
     if op_offset is not None:
         table[OP_TOPIC] = {0: op_offset}
-    commits = Commits(Progress({TRANSACTION_GROUP: table} if table else {}))
+    commits = Commits(ConsumerProgress({TRANSACTION_GROUP: table} if table else {}))
     return [one.offset for one in open_halves(engine.store, commits, 1_000, engine.wall_ms)]
 
 
@@ -108,7 +108,7 @@ def test_age_goes_on_over_a_restart() -> None:
     engine = transacting()
     half(engine)
     engine.wall_ms += 5_000
-    [one] = open_halves(engine.store, Commits(Progress()), 100, engine.wall_ms)
+    [one] = open_halves(engine.store, Commits(ConsumerProgress()), 100, engine.wall_ms)
     assert one.since_ms == 100 - 5_000
     assert not one.proven
 
