@@ -173,7 +173,7 @@ class Notify:
 class AskClient:
     """Send a client a request and return its reply as ClientAnswered with this token.
 
-    engine.asking creates it and handles the timeout; a transport only transmits it.
+    engine.groups.client_requests creates it and handles the timeout; a transport only transmits it.
     """
 
     token: int

@@ -49,7 +49,7 @@ class EventQuestion:
 
 @dataclass(frozen=True, slots=True)
 class BeginningQuestion:
-    """The state before the log's first position; see engine.log_beginning, GET_LOG_BEGINNING.
+    """The state before the log's first position; see engine.admin.log_bootstrap, GET_LOG_BEGINNING.
 
     `epochs` are those that start below that position.
     """

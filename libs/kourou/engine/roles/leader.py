@@ -1,6 +1,6 @@
 """A static leader: followers attach, receive the log, and count (ASYNC_MASTER, SYNC_MASTER).
 
-State: soft, except EpochOpened and InSyncChanged, which are recorded (engine.replicas).
+State: soft, except EpochOpened and InSyncChanged, which are recorded (engine.roles.replicas).
 
 A log that has an epoch gets a new one at every start of its leader. A log that never had a follower
 gets one when the first follower attaches; see kourou.replication.epochs. Without followers

@@ -1,6 +1,6 @@
 """A replica of a Raft group: the leader opens its epoch, a follower copies and forwards.
 
-State: soft, except EpochOpened, which is recorded (engine.replicas).
+State: soft, except EpochOpened, which is recorded (engine.roles.replicas).
 
 The record that opens the epoch comes before all others: until a majority has it, nothing of older
 epochs may be committed (kourou.replication.raft).

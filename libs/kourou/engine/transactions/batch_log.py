@@ -1,6 +1,6 @@
 """Writes half messages of batches to the log, and reads them back, many at a time.
 
-State: none of its own; it updates the table of open half messages (engine.batch_halves).
+State: none of its own; it updates the table of open half messages (class BatchHalves).
 
 `store` and `read` return None in special cases. The caller then handles each message separately,
 with the same result.

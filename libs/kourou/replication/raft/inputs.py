@@ -94,12 +94,12 @@ class VoteSaved:
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """The CutLog is done: none of the removed data can come back."""
+    """The TruncateLog is done: none of the removed data can come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRestarted:
-    """The BeginLog is done: the log is empty and starts at the requested position.
+    """The DiscardLog is done: the log is empty and starts at the requested position.
 
     Or at `position`, if that is higher, because others have deleted more of theirs in the meantime;
     the byte before it was of `epoch`.

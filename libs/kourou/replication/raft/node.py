@@ -225,7 +225,7 @@ class RaftNode:
     def may_begin(self, position: int, epoch: int) -> bool:
         """True if the log is still to restart, at `position`; then it does so from now on.
 
-        The byte before it is of `epoch`. The log accepts nothing until LogBegun.
+        The byte before it is of `epoch`. The log accepts nothing until LogRestarted.
         """
         behavior = self.behavior
         if (
