@@ -34,7 +34,7 @@ from kourou.engine.pulls.send_back import SendBackHandler
 from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.retention.plan import parse_hours
 from kourou.engine.retention.retention_handler import RetentionHandler
-from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
+from kourou.engine.roles.copied_log import CopiedLog
 from kourou.engine.roles.follower import FollowerRole, StaticFollower
 from kourou.engine.roles.leader import LeaderRole, StaticLeader
 from kourou.engine.roles.quorum import (
@@ -46,9 +46,8 @@ from kourou.engine.roles.quorum import (
 from kourou.engine.roles.replica_handler import ReplicaHandler
 from kourou.engine.sends.appends import Appends, LogEnd
 from kourou.engine.sends.confirmations import (
+    CommitStart,
     Confirmations,
-    CopiedConfirmations,
-    QuorumConfirmations,
 )
 from kourou.engine.sends.deduplication import Repeats
 from kourou.engine.sends.recorder import PendingReplies, Recorder
@@ -197,12 +196,11 @@ class BrokerParts:
             case QuorumLeaderRole():
                 return QuorumLeader(context, role), None
             case FollowerRole() | QuorumFollowerRole():
-                assert isinstance(self.confirmations, FollowedConfirmations)
                 self.pulls.follows = True
                 log = CopiedLog(context, self._decided_elsewhere)
                 if isinstance(role, QuorumFollowerRole):
                     return None, QuorumFollower(context, role.quorum, log)
-                return None, StaticFollower(context, role, self.confirmations, log)
+                return None, StaticFollower(context, role, log)
             case None:
                 return None, None
 
@@ -244,7 +242,15 @@ class BrokerParts:
 def _context(start: Start) -> Context:
     """Create what the handlers share."""
     policy, control, view = start.policy, start.control, start.view
-    confirmations = _confirmations(start)
+    commit = CommitStart(
+        end=start.log.end,
+        flushed=start.flushed,
+        sync_flush=start.sync_flush,
+        flush_timeout_ms=start.flush_timeout_ms,
+        staged=start.staged,
+    )
+    role = start.role
+    confirmations = Confirmations(commit) if role is None else role.confirmations(commit)
     appends = Appends(view, start.log, start.store_host, control.topics.retired)
     host = encode_host(start.store_host)
     recorder = Recorder(control, appends, confirmations, host)
@@ -268,37 +274,4 @@ def _context(start: Start) -> Context:
         pressure=DiskPressure(policy),
         redirects=Redirects(policy.delay_levels_ms),
         repeats=Repeats(view, appends),
-    )
-
-
-def _confirmations(start: Start) -> Confirmations:
-    """Create the rule that decides when senders of this broker get their replies."""
-    end, flushed, role = start.log.end, start.flushed, start.role
-    if isinstance(role, FollowerRole):
-        return FollowedConfirmations(end=end, flushed=flushed, reported=end)
-    if isinstance(role, QuorumFollowerRole):
-        return FollowedConfirmations(end=end, flushed=flushed, reported=role.quorum.confirmed)
-    if isinstance(role, QuorumLeaderRole):
-        return QuorumConfirmations(
-            role.quorum,
-            flush_timeout_ms=start.flush_timeout_ms,
-            end=end,
-            flushed=flushed,
-            slave_timeout_ms=role.slave_timeout_ms,
-        )
-    if isinstance(role, LeaderRole) and role.sync:
-        return CopiedConfirmations(
-            sync_flush=start.sync_flush,
-            flush_timeout_ms=start.flush_timeout_ms,
-            end=end,
-            flushed=flushed,
-            staged=start.staged,
-            slave_timeout_ms=role.slave_timeout_ms,
-        )
-    return Confirmations(
-        sync_flush=start.sync_flush,
-        flush_timeout_ms=start.flush_timeout_ms,
-        end=end,
-        flushed=flushed,
-        staged=start.staged,
     )

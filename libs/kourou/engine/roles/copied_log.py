@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from kourou.engine.context import Context
 from kourou.engine.control import evolve
 from kourou.engine.effects import DeleteLogBefore, Effect
 from kourou.engine.groups.progress import yield_to
-from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.confirmations import CommitStart, Confirmations
 from kourou.engine.sends.recorder import entailed_by, read_control_events
 from kourou.events.control_events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
 from kourou.model.names import CONTROL_TOPIC
@@ -28,8 +29,8 @@ class FollowedConfirmations(Confirmations):
 
     __slots__ = ("reported",)
 
-    def __init__(self, *, end: int, flushed: int, reported: int) -> None:
-        super().__init__(sync_flush=False, flush_timeout_ms=0, end=end, flushed=flushed)
+    def __init__(self, start: CommitStart, reported: int) -> None:
+        super().__init__(replace(start, sync_flush=False, flush_timeout_ms=0, staged=False))
         self.reported = reported
 
     @property

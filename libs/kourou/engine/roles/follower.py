@@ -22,6 +22,7 @@ from typing import Any
 from kourou.engine.context import Context
 from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
+from kourou.engine.sends.confirmations import CommitStart
 from kourou.errors import NotLeader
 from kourou.protocol.messages import (
     batches,
@@ -86,6 +87,10 @@ class FollowerRole:
     leader_address: str = ""
     accept_cut_at: int | None = None
 
+    def confirmations(self, start: CommitStart) -> FollowedConfirmations:
+        """Create the committed position: at first, everything counts as committed."""
+        return FollowedConfirmations(start, start.end)
+
 
 class StaticFollower:
     """Follows one leader.
@@ -96,18 +101,13 @@ class StaticFollower:
 
     active = True
 
-    def __init__(
-        self,
-        context: Context,
-        role: FollowerRole,
-        confirmations: FollowedConfirmations,
-        log: CopiedLog,
-    ) -> None:
+    def __init__(self, context: Context, role: FollowerRole, log: CopiedLog) -> None:
+        assert isinstance(context.confirmations, FollowedConfirmations)
         self._role = role
         self._policy = context.policy
         self._control = context.control
         self._appends = context.appends
-        self._confirmations = confirmations
+        self._confirmations = context.confirmations
         self._log = log
         replicas = context.control.replicas
         member = FollowerIdentity(

@@ -16,7 +16,11 @@ from typing import Any
 from kourou.engine.context import Context
 from kourou.engine.effects import ChangeRole, Effect, Flush
 from kourou.engine.roles.replicas import member_name
-from kourou.engine.sends.confirmations import CopiedConfirmations
+from kourou.engine.sends.confirmations import (
+    CommitStart,
+    Confirmations,
+    CopiedConfirmations,
+)
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
@@ -44,6 +48,12 @@ class LeaderRole:
     slave_timeout_ms: int = 3_000
     epoch: int = 0
     may_follow: bool = False
+
+    def confirmations(self, start: CommitStart) -> Confirmations:
+        """Create the rule that decides when senders get their replies."""
+        if not self.sync:
+            return Confirmations(start)
+        return CopiedConfirmations(start, self.slave_timeout_ms)
 
 
 class StaticLeader:

@@ -17,10 +17,11 @@ import msgspec
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect, Forward
 from kourou.engine.ports import Quorum, QuorumMember
-from kourou.engine.roles.copied_log import CopiedLog
+from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.roles.follower import REFUSED
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.roles.replicas import quorum_leader_name
+from kourou.engine.sends.confirmations import CommitStart, QuorumConfirmations
 from kourou.errors import NotLeader
 from kourou.events.control_events import Cause, EpochOpened
 from kourou.protocol.messages import locks, reply
@@ -39,12 +40,20 @@ class QuorumLeaderRole:
     quorum: Quorum
     slave_timeout_ms: int = 3_000
 
+    def confirmations(self, start: CommitStart) -> QuorumConfirmations:
+        """Create the rule that decides when senders get their replies."""
+        return QuorumConfirmations(self.quorum, start, self.slave_timeout_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class QuorumFollowerRole:
     """Follows the elected leader, or waits for an election."""
 
     quorum: Quorum
+
+    def confirmations(self, start: CommitStart) -> FollowedConfirmations:
+        """Create the committed position, as the group knows it."""
+        return FollowedConfirmations(start, self.quorum.confirmed)
 
 
 class QuorumLeader:

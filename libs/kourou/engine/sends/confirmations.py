@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kourou.engine.effects import Effect, Flush
 from kourou.engine.ports import ANYWHERE, Quorum
@@ -25,6 +25,20 @@ class _PendingReply:
     end: int
     deadline_ms: int
     reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStart:
+    """Where a log ends when its broker starts, and the broker's own rule of durability.
+
+    `flushed` is what is on disk of it. The settings are explained in `Confirmations`.
+    """
+
+    end: int
+    flushed: int
+    sync_flush: bool = False
+    flush_timeout_ms: int = 0
+    staged: bool = False
 
 
 class Confirmations:
@@ -51,22 +65,14 @@ class Confirmations:
         "written",
     )
 
-    def __init__(
-        self,
-        *,
-        sync_flush: bool,
-        flush_timeout_ms: int,
-        end: int,
-        flushed: int,
-        staged: bool = False,
-    ) -> None:
-        assert flushed <= end
-        assert not (staged and sync_flush), "who waits for the disk must not wait for a timer too"
-        self.sync_flush = sync_flush
-        self.staged = staged
-        self.appended = self.written = end
-        self.flushed = flushed
-        self.flush_timeout_ms = flush_timeout_ms
+    def __init__(self, start: CommitStart) -> None:
+        assert start.flushed <= start.end
+        assert not (start.staged and start.sync_flush), "a flush must not wait for a timer too"
+        self.sync_flush = start.sync_flush
+        self.staged = start.staged
+        self.appended = self.written = start.end
+        self.flushed = start.flushed
+        self.flush_timeout_ms = start.flush_timeout_ms
         self._pending: deque[_PendingReply] = deque()
         self._flush_wanted = False
         self._failed: str | None = None
@@ -214,23 +220,8 @@ class CopiedConfirmations(Confirmations):
 
     __slots__ = ("_copied", "_floor", "_waiting", "members", "slave_timeout_ms")
 
-    def __init__(
-        self,
-        *,
-        sync_flush: bool,
-        flush_timeout_ms: int,
-        end: int,
-        flushed: int,
-        staged: bool = False,
-        slave_timeout_ms: int,
-    ) -> None:
-        super().__init__(
-            sync_flush=sync_flush,
-            flush_timeout_ms=flush_timeout_ms,
-            end=end,
-            flushed=flushed,
-            staged=staged,
-        )
+    def __init__(self, start: CommitStart, slave_timeout_ms: int) -> None:
+        super().__init__(start)
         self.slave_timeout_ms = slave_timeout_ms
         self.members = 0
         self._copied = ANYWHERE
@@ -377,21 +368,11 @@ class QuorumConfirmations(Confirmations):
 
     __slots__ = ("_confirmed", "_quorum", "_waiting", "slave_timeout_ms")
 
-    def __init__(
-        self,
-        quorum: Quorum,
-        *,
-        flush_timeout_ms: int,
-        end: int,
-        flushed: int,
-        slave_timeout_ms: int,
-    ) -> None:
-        super().__init__(
-            sync_flush=False, flush_timeout_ms=flush_timeout_ms, end=end, flushed=flushed
-        )
+    def __init__(self, quorum: Quorum, start: CommitStart, slave_timeout_ms: int) -> None:
+        super().__init__(replace(start, sync_flush=False, staged=False))
         self.slave_timeout_ms = slave_timeout_ms
         self._quorum = quorum
-        self._confirmed = min(quorum.confirmed, end)
+        self._confirmed = min(quorum.confirmed, start.end)
         self._waiting: deque[_WaitingForQuorum] = deque()
 
     @property

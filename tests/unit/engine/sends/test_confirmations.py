@@ -3,7 +3,7 @@
 import pytest
 
 from kourou.engine.effects import Flush
-from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.confirmations import CommitStart, Confirmations
 from kourou.errors import Code
 from kourou.runtime.core import Peer, Reply, ReplyTo
 
@@ -11,7 +11,7 @@ TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 7)
 
 
 def confirmations(*, sync: bool) -> Confirmations:
-    return Confirmations(sync_flush=sync, flush_timeout_ms=5_000, end=0, flushed=0)
+    return Confirmations(CommitStart(0, 0, sync_flush=sync, flush_timeout_ms=5_000))
 
 
 @pytest.mark.feature("F096")
@@ -26,7 +26,7 @@ def test_async_flush_answers_when_appended() -> None:
 
 @pytest.mark.feature("F102", "F106")
 def test_staged_appends_are_answered_at_once_and_read_when_written() -> None:
-    tracker = Confirmations(sync_flush=False, flush_timeout_ms=1, end=0, flushed=0, staged=True)
+    tracker = Confirmations(CommitStart(0, 0, flush_timeout_ms=1, staged=True))
     tracker.append(100)
     reply = Reply(TO)
     assert tracker.defer(0, 100, reply) == [reply]

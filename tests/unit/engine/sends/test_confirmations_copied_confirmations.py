@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.effects import Flush
-from kourou.engine.sends.confirmations import CopiedConfirmations
+from kourou.engine.sends.confirmations import CommitStart, CopiedConfirmations
 from kourou.errors import Code
 from kourou.runtime.core import Peer, Reply, ReplyTo
 
@@ -13,10 +13,8 @@ TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 7)
 
 
 def confirmations(*, sync: bool = False, staged: bool = False) -> CopiedConfirmations:
-    return CopiedConfirmations(
-        sync_flush=sync, flush_timeout_ms=5_000, end=0, flushed=0, staged=staged,
-        slave_timeout_ms=3_000,
-    )  # fmt: skip
+    start = CommitStart(0, 0, sync_flush=sync, flush_timeout_ms=5_000, staged=staged)
+    return CopiedConfirmations(start, slave_timeout_ms=3_000)
 
 
 def codes(effects: list) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.sends.confirmations import QuorumConfirmations
+from kourou.engine.sends.confirmations import CommitStart, QuorumConfirmations
 from kourou.errors import Code
 from kourou.runtime.core import Peer, Reply, ReplyTo
 from kourou_rigs.quorum import GivenQuorum
@@ -19,9 +19,8 @@ def quorum() -> GivenQuorum:
 
 @pytest.fixture
 def tracker(quorum) -> QuorumConfirmations:
-    found = QuorumConfirmations(
-        quorum, flush_timeout_ms=5_000, end=50, flushed=50, slave_timeout_ms=3_000
-    )
+    start = CommitStart(50, 50, flush_timeout_ms=5_000)
+    found = QuorumConfirmations(quorum, start, slave_timeout_ms=3_000)
     found.append(100)
     return found
 
