@@ -72,7 +72,7 @@ class BrokerCore:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
         self._handlers = _handlers(parts)
-        self._members = parts.leading or parts.following
+        self._role = parts.leading or parts.following
         self._elected = parts.leading if isinstance(parts.leading, QuorumLeader) else None
         self._joint = _JOINT if parts.following is None else frozenset()
         self._unconfirmed = _unconfirmed_at_start(parts)
@@ -165,16 +165,14 @@ class BrokerCore:
                 case LeaderConnected() | Copied() | NotCopied():
                     effects += self._followed(now_ms, item)
                 case Fenced(epoch):
-                    if self.parts.leading is not None:
-                        effects += self.parts.leading.outdone(epoch)
-                    elif isinstance(self.parts.following, StaticFollower):
-                        self.parts.following.heard_of(epoch)
+                    if self._role is not None:
+                        effects += self._role.outdone(epoch)
                 case _:
                     assert_never(item)
         if waiting:
             effects += self._together(now_ms, waiting)
-        if self._members is not None and self._members.active:
-            effects += self._with_members(now_ms)
+        if self._role is not None and self._role.active:
+            effects += self._end_batch(now_ms)
         if self.parts.recorder.filters_end:
             effects += self.parts.filter_server_handler.tell()
         if self.parts.pulls.wait_for(self.parts.appends.take_targets()):
@@ -277,16 +275,16 @@ class BrokerCore:
         effects += self._asked(parts.asking.drop_peer(now_ms, peer))
         effects += parts.filter_server_handler.disconnected(peer)
         parts.topic_registration.drop_peer(peer)
-        if self._members is not None:
-            self._members.drop_peer(peer)
+        if self._role is not None:
+            self._role.drop_peer(peer)
         return effects
 
     # -- replicas of the log ----------------------------------------------------------------------
 
-    def _with_members(self, now_ms: int) -> list[Effect]:
+    def _end_batch(self, now_ms: int) -> list[Effect]:
         """Ship records, reply, and notify readers that waited for a follower."""
-        assert self._members is not None
-        said = self._members.turn(now_ms)
+        assert self._role is not None
+        said = self._role.turn(now_ms)
         effects = [*self.parts.appends.take_done(), *said]
         return [*effects, *self._confirmed(now_ms)] if self._unconfirmed else effects
 

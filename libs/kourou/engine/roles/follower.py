@@ -19,11 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from kourou.engine.context import Context
 from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.sends.confirmations import CommitStart
 from kourou.errors import NotLeader
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou.protocol.messages import (
     batches,
     broker_admin,
@@ -161,9 +164,10 @@ class StaticFollower:
             self._appends.refuse(self._refusal, hint="send to the leader")
         return [self._said(self.copying.connected(now_ms))]
 
-    def heard_of(self, epoch: int) -> None:
+    def outdone(self, epoch: int) -> list[Effect]:
         """Note an epoch that a name server knows; the leader may not have had it."""
         self._elsewhere = max(self._elsewhere, epoch)
+        return []
 
     @property
     def heard(self) -> int:
@@ -231,6 +235,18 @@ class StaticFollower:
         if copying.step is FollowerStep.FOLLOWING:
             self._reported = ""
         return []
+
+    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+        """Add where the leader is, and how far this follower lags."""
+        copying = self.copying
+        return replace(
+            view,
+            leader_address=self.leader_address,
+            state=copying.step.name,
+            reason=copying.reason,
+            lag_bytes=copying.lag_bytes,
+            lag_ms=copying.lag_ms(now_ms),
+        )
 
     # -- the copy ---------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from kourou.engine.context import Context
 from kourou.engine.effects import ChangeRole, Effect, Flush
 from kourou.engine.roles.replicas import member_name
@@ -23,6 +25,7 @@ from kourou.engine.sends.confirmations import (
 )
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, EpochOpened, InSyncChanged
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs, next_epoch
@@ -110,6 +113,23 @@ class StaticLeader:
     def lag_ms(self, now_ms: int, broker_id: int) -> int | None:
         """Return how long ago a follower had the whole log; None if never since it attached."""
         return self._in_sync.lag_ms(now_ms, broker_id, self._view.log_range()[1])
+
+    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+        """Add what this leader knows of its followers."""
+        followers = tuple(
+            FollowerView(
+                broker_id=one.broker_id,
+                address=str(one.to),
+                state=one.progress.state.name,
+                written=one.progress.written,
+                flushed=one.progress.flushed,
+                lag_bytes=one.progress.lag(view.end),
+                lag_ms=self.lag_ms(now_ms, one.broker_id),
+                in_sync=one.broker_id in view.in_sync,
+            )
+            for one in sorted(self.followers, key=lambda one: one.broker_id)
+        )
+        return replace(view, fenced=self.fenced, followers=followers)
 
     # -- epochs -----------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kourou.engine.context import Context
 from kourou.engine.effects import Effect, Forward
@@ -24,6 +25,7 @@ from kourou.engine.roles.replicas import quorum_leader_name
 from kourou.engine.sends.confirmations import CommitStart, QuorumConfirmations
 from kourou.errors import NotLeader
 from kourou.events.control_events import Cause, EpochOpened
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.protocol.messages import locks, reply
 from kourou.protocol.messages.replicas import TransferLeader
 from kourou.protocol.messages.sending import SendRecords
@@ -134,6 +136,24 @@ class QuorumLeader:
         lag = self._lags.get(one.broker_id)
         return None if lag is None else lag.ms(now_ms)
 
+    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+        """Add what the group's leader knows of the other replicas."""
+        followers = tuple(
+            FollowerView(
+                broker_id=one.broker_id,
+                address="",
+                state=one.state,
+                written=one.written,
+                flushed=one.flushed,
+                lag_bytes=max(0, view.end - one.written),
+                lag_ms=self.lag_ms(now_ms, one),
+                in_sync=False,
+                member=one.member,
+            )
+            for one in sorted(self.quorum.followers(), key=lambda one: one.broker_id)
+        )
+        return replace(view, member=self.quorum.member, followers=followers)
+
     def tick(self, now_ms: int, _wall_ms: int) -> None:
         """Note how far each replica lags, several times a second."""
         for one in self.quorum.followers():
@@ -214,6 +234,25 @@ class QuorumFollower:
             return f"broker {name} has no leader; an election is in progress"
         at = f" at {quorum.leader_address}" if quorum.leader_address else ""
         return f"the leader of {name} is {leader}{at}; this replica, {quorum.member}, is a follower"
+
+    def outdone(self, _epoch: int) -> list[Effect]:
+        """Ignore a name server's report of another leader: the group knows better who leads."""
+        return []
+
+    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+        """Add who leads the group, and how far this replica lags."""
+        quorum = self._quorum
+        leader = quorum.leader and quorum_leader_name(self._policy.broker_name, quorum.leader)
+        return replace(
+            view,
+            member=quorum.member,
+            epoch=max(view.epoch, quorum.epoch),
+            leader=leader,
+            leader_address=self.leader_address,
+            state=quorum.state,
+            lag_bytes=max(0, quorum.leader_end - view.end),
+            lag_ms=self.lag_ms(now_ms),
+        )
 
     # -- the copy ---------------------------------------------------------------------------------
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from kourou.engine.context import Context
 from kourou.engine.effects import ChangeRole, Effect, HandOver
 from kourou.engine.ports import JOINING, Quorum, QuorumMember
 from kourou.engine.roles.follower import StaticFollower
 from kourou.engine.roles.leader import StaticLeader
 from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
-from kourou.engine.roles.replicas import check_promotion, quorum_leader_name
+from kourou.engine.roles.replicas import check_promotion
 from kourou.errors import BadRequest, Rejected
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView, encode_replicas
+from kourou.protocol.bodies.replicas_body import ReplicasView, encode_replicas
 from kourou.protocol.messages.replicas import (
     GetReplicas,
     PromoteReplica,
@@ -83,41 +81,8 @@ class ReplicaHandler:
             in_sync=known.in_sync,
             epochs=tuple(known.epochs),
         )
-        match leading, following:
-            case StaticLeader(), _:
-                return replace(
-                    view,
-                    fenced=leading.fenced,
-                    followers=_attached(leading, now_ms, end, known.in_sync),
-                )
-            case QuorumLeader(), _:
-                return replace(
-                    view, member=leading.quorum.member, followers=_others(leading, now_ms, end)
-                )
-            case _, StaticFollower():
-                return replace(
-                    view,
-                    leader_address=following.leader_address,
-                    state=following.copying.step.name,
-                    reason=following.copying.reason,
-                    lag_bytes=following.copying.lag_bytes,
-                    lag_ms=following.copying.lag_ms(now_ms),
-                )
-            case _, QuorumFollower():
-                quorum = following.quorum
-                leader = quorum.leader and quorum_leader_name(policy.broker_name, quorum.leader)
-                return replace(
-                    view,
-                    member=quorum.member,
-                    epoch=max(known.epoch, quorum.epoch),
-                    leader=leader,
-                    leader_address=following.leader_address,
-                    state=quorum.state,
-                    lag_bytes=max(0, quorum.leader_end - end),
-                    lag_ms=following.lag_ms(now_ms),
-                )
-            case _:
-                return view
+        role = leading or following
+        return view if role is None else role.describe(view, now_ms)
 
     # -- promotion --------------------------------------------------------------------------------
 
@@ -207,41 +172,6 @@ class ReplicaHandler:
             f"{received.to.peer} requests a transfer of leadership from {quorum.member} to {whom}"
         )
         return [Reply(received.to, header=answer), LogWarning(text), HandOver(target)]
-
-
-def _attached(
-    leading: StaticLeader, now_ms: int, end: int, in_sync: Sequence[int]
-) -> tuple[FollowerView, ...]:
-    return tuple(
-        FollowerView(
-            broker_id=one.broker_id,
-            address=str(one.to),
-            state=one.progress.state.name,
-            written=one.progress.written,
-            flushed=one.progress.flushed,
-            lag_bytes=one.progress.lag(end),
-            lag_ms=leading.lag_ms(now_ms, one.broker_id),
-            in_sync=one.broker_id in in_sync,
-        )
-        for one in sorted(leading.followers, key=lambda one: one.broker_id)
-    )
-
-
-def _others(leading: QuorumLeader, now_ms: int, end: int) -> tuple[FollowerView, ...]:
-    return tuple(
-        FollowerView(
-            broker_id=one.broker_id,
-            address="",
-            state=one.state,
-            written=one.written,
-            flushed=one.flushed,
-            lag_bytes=max(0, end - one.written),
-            lag_ms=leading.lag_ms(now_ms, one),
-            in_sync=False,
-            member=one.member,
-        )
-        for one in sorted(leading.quorum.followers(), key=lambda one: one.broker_id)
-    )
 
 
 def _heir(quorum: Quorum, wanted: str) -> str:
