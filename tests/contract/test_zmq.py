@@ -202,7 +202,7 @@ async def test_the_peer_is_told_from_others_by_id_and_address(host: Host, connec
     assert len({peer.id for peer in peers}) == 3
     assert len({peer.address for peer in peers}) == 3
     assert all(peer.address[0] == "127.0.0.1" and peer.address[1] > 0 for peer in peers)
-    assert {(peer.carrier, peer.listener) for peer in peers} == {("zmq", "internal")}
+    assert {(peer.protocol, peer.listener) for peer in peers} == {("zmq", "internal")}
 
 
 @pytest.mark.feature("F044")

@@ -23,7 +23,7 @@ from kourou.protocol.record.message_record import Host
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class BrokerContext:
     """The parts of a broker that more than one handler needs.
 
     `store_host` is the address in message IDs, `host` the same as records contain it.

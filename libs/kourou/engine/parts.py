@@ -13,7 +13,7 @@ from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
 from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
 from kourou.engine.admin.topic_table import TopicRules
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState
 from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_handler import FilterHandler
@@ -239,7 +239,7 @@ class BrokerParts:
                 self.policy.change(name, value)
 
 
-def _context(start: Start) -> Context:
+def _context(start: Start) -> BrokerContext:
     """Create what the handlers share."""
     policy, control, view = start.policy, start.control, start.view
     commit = CommitStart(
@@ -254,7 +254,7 @@ def _context(start: Start) -> Context:
     appends = Appends(view, start.log, start.store_host, control.topics.retired)
     host = encode_host(start.store_host)
     recorder = Recorder(control, appends, confirmations, host)
-    return Context(
+    return BrokerContext(
         policy=policy,
         control=control,
         view=view,

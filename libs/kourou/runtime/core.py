@@ -48,17 +48,17 @@ MEMBERS = "members"
 class Peer:
     """The other end of one connection. `id` is unique within the process and never reused.
 
-    `carrier` names the transport ("zmq", "tcp", "local") for statistics only: no decision depends
+    `protocol` names the transport ("zmq", "tcp", "local") for statistics only: no decision depends
     on it. `listener` is the name of the listener that accepted the connection.
     """
 
     id: int
-    carrier: str
+    protocol: str
     address: tuple[str, int]
     listener: str = "internal"
 
     def __str__(self) -> str:
-        return f"{self.carrier}:{self.address[0]}:{self.address[1]}#{self.id}"
+        return f"{self.protocol}:{self.address[0]}:{self.address[1]}#{self.id}"
 
 
 Buffer = bytes | bytearray | memoryview

@@ -428,7 +428,7 @@ class BrokerService:
         if self._spans is not None:
             self._spans.disconnected(peer)
         self._post(Disconnected(peer))
-        if peer.carrier == LeaderLink.name and self._registration is not None:
+        if peer.protocol == LeaderLink.name and self._registration is not None:
             self._registration.announce(0)  # name servers may know another leader by now
 
     def _refuse(self, item: Input) -> None:

@@ -261,7 +261,7 @@ def _clients(base: Base, membership: GroupMembership) -> Iterator[Family]:
 
 
 def _client(member: GroupClient) -> tuple[str, str, str]:
-    protocol = PROTOCOLS.get(member.peer.carrier, member.peer.carrier)
+    protocol = PROTOCOLS.get(member.peer.protocol, member.peer.protocol)
     return member.language.lower(), str(member.version), protocol
 
 

@@ -82,7 +82,7 @@ class RpcLatency(Watch):
         if not isinstance(to, TimedReplyTo) or to.oneway:
             return
         arrived_ns, request = to.arrived_ns, to.request_code
-        key = (to.peer.carrier, request, code, request == _PULL and arrived_ns != self._burst_ns)
+        key = (to.peer.protocol, request, code, request == _PULL and arrived_ns != self._burst_ns)
         row = self._rows.get(key) or self._new_row(key)
         elapsed_ns = self._now_ns() - arrived_ns
         row[bisect_left(_BOUNDS_NS, elapsed_ns)] += 1

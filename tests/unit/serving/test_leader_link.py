@@ -81,7 +81,7 @@ async def test_what_either_says_arrives(leaders) -> None:
     bench.link.follow(leader.address)
     peer = await bench.connected(1)
     assert bench.link.connected
-    assert (peer.carrier, bench.found[0][1]) == ("leader", "127.0.0.1:10911")
+    assert (peer.protocol, bench.found[0][1]) == ("leader", "127.0.0.1:10911")
     await bench.hello(leader, peer)
     assert decode_request(leader.heard[0].frame) == ATTACH
     chunk = LogChunk(

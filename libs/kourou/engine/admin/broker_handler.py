@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kourou.engine.admin.history import event_view
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Announce, Effect
 from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.events.control_events import (
@@ -64,7 +64,7 @@ class BrokerHandler:
 
     def __init__(
         self,
-        context: Context,
+        context: BrokerContext,
         registry: SettingsRegistry,
         apply: Apply,
         entailed: Entailed,

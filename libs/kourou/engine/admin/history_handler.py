@@ -26,7 +26,7 @@ from kourou.engine.admin.history import (
 from kourou.engine.admin.log_handler import tell_beginning
 from kourou.engine.admin.topic_handler import TopicHandler
 from kourou.engine.admin.undo import UndoContext, decide_undo
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import time_of_next
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.groups.group_handler import GroupHandler
@@ -71,7 +71,7 @@ class HistoryHandler:
 
     def __init__(
         self,
-        context: Context,
+        context: BrokerContext,
         pulls: PullHandler,
         registry: SettingsRegistry,
         topics: TopicHandler,

@@ -13,7 +13,7 @@ from typing import Any
 
 from kourou.engine.admin.history import BeginningFound, BeginningQuestion
 from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.retention.retention_handler import RetentionHandler
 from kourou.errors import Code, Corrupt, Rejected, Throttled
@@ -36,7 +36,9 @@ class LogHandler:
     name of the Raft group, which may differ from the broker's; "" if there is none.
     """
 
-    def __init__(self, context: Context, epochs: Callable[[], Epochs], group: str = "") -> None:
+    def __init__(
+        self, context: BrokerContext, epochs: Callable[[], Epochs], group: str = ""
+    ) -> None:
         self._view = context.view
         self._confirmations = context.confirmations
         self._epochs = epochs
@@ -84,7 +86,7 @@ class LogHandler:
 class BootstrapHandler:
     """Handles one request."""
 
-    def __init__(self, context: Context, retention: RetentionHandler) -> None:
+    def __init__(self, context: BrokerContext, retention: RetentionHandler) -> None:
         self._policy = context.policy
         self._control = context.control
         self._view = context.view

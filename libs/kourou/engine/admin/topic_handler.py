@@ -17,7 +17,7 @@ from kourou.engine.admin.topic_table import (
     decide_put,
     decide_start,
 )
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import decide_retry_topic
 from kourou.engine.effects import Announce, DropTopic, Effect
 from kourou.engine.pulls.pull_handler import PullHandler
@@ -49,7 +49,7 @@ from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 class TopicHandler:
     """Handles requests about topics; `rules` change with the settings that they come from."""
 
-    def __init__(self, context: Context, pulls: PullHandler, rules: TopicRules) -> None:
+    def __init__(self, context: BrokerContext, pulls: PullHandler, rules: TopicRules) -> None:
         self._control = context.control
         self._commits = context.commits
         self._members = context.members

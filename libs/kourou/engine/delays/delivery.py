@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.delays.progress import (
     PROGRESS_TARGET,
     DelayClock,
@@ -105,7 +105,7 @@ class Delays:
     `host` is the broker's own encoded address; `imported` is another broker's delayOffset.json.
     """
 
-    def __init__(self, context: Context, imported: Mapping[int, int]) -> None:
+    def __init__(self, context: BrokerContext, imported: Mapping[int, int]) -> None:
         self._view = context.view
         self._control = context.control
         self._appends = context.appends

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.filters import filter_table as rules
 from kourou.engine.filters.filter_servers import FilterServerTable
@@ -50,7 +50,7 @@ class FilterHandler:
     """Handles the requests about filters."""
 
     def __init__(
-        self, context: Context, servers: FilterServerTable, ensure_group: EnsureGroup
+        self, context: BrokerContext, servers: FilterServerTable, ensure_group: EnsureGroup
     ) -> None:
         self._control = context.control
         self._pending_replies = context.pending_replies

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Announce, Effect
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import (
@@ -30,7 +30,7 @@ from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply
 
 @dataclass(slots=True)
 class FilterServer:
-    """One filter server. `listeners` has `carrier:listener` -> `host:port`; `heard_ms`: monotonic.
+    """One filter server. `listeners` has `protocol:listener` -> `host:port`; `heard_ms`: monotonic.
 
     `notified` is False for a filter server of RocketMQ, which does not understand Kourou's
     notifications.
@@ -66,7 +66,7 @@ class FilterServerTable:
         Raises BadRequest or Throttled.
         """
         _check_address(address)
-        table = {f"{peer.carrier}:internal": address} if listeners is None else dict(listeners)
+        table = {f"{peer.protocol}:internal": address} if listeners is None else dict(listeners)
         if len(table) > FILTER_SERVER_LISTENERS_MAX:
             raise BadRequest(
                 f"a filter server can have at most {FILTER_SERVER_LISTENERS_MAX} listeners"
@@ -115,8 +115,8 @@ class FilterServerTable:
     def addresses_for(self, asker: Peer) -> list[str]:
         """Return the addresses that `asker` can connect to, in a stable order."""
         found = (
-            one.listeners.get(f"{asker.carrier}:{asker.listener}")
-            or one.listeners.get(f"{asker.carrier}:internal")
+            one.listeners.get(f"{asker.protocol}:{asker.listener}")
+            or one.listeners.get(f"{asker.protocol}:internal")
             for one in self._table.values()
         )
         return sorted({address for address in found if address is not None})
@@ -143,7 +143,7 @@ class FilterServerHandler:
     registration.
     """
 
-    def __init__(self, context: Context, servers: FilterServerTable) -> None:
+    def __init__(self, context: BrokerContext, servers: FilterServerTable) -> None:
         self._servers = servers
         self._control = context.control
         self._recorder = context.recorder

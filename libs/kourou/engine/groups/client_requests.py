@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import GroupClient
 from kourou.errors import (
@@ -164,7 +164,7 @@ class ClientRequestHandler:
     consumers has replied or failed.
     """
 
-    def __init__(self, context: Context, asking: ClientRequests) -> None:
+    def __init__(self, context: BrokerContext, asking: ClientRequests) -> None:
         self._members = context.members
         self._asking = asking
         self._view = context.view

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import decide_delete_group
 from kourou.engine.effects import Effect
 from kourou.engine.groups.group_table import decide_put
@@ -64,7 +64,7 @@ LIST_FORM_LANGUAGE = "CPP"
 class GroupHandler:
     """Handles requests about consumer groups."""
 
-    def __init__(self, context: Context, ensure_group: EnsureGroup) -> None:
+    def __init__(self, context: BrokerContext, ensure_group: EnsureGroup) -> None:
         self._control = context.control
         self._commits = context.commits
         self._members = context.members
@@ -216,7 +216,7 @@ class ConsumerLagHandler:
     State: none of its own.
     """
 
-    def __init__(self, context: Context, statistics: Statistics, address: str) -> None:
+    def __init__(self, context: BrokerContext, statistics: Statistics, address: str) -> None:
         self._control = context.control
         self._commits = context.commits
         self._members = context.members

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import decide_consumer_group
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import ConsumerPart, GroupClient, Heartbeat, MembershipChange
@@ -59,7 +59,7 @@ EnsureGroup = Callable[[str, Received, str], GroupConfig]
 class MemberHandler:
     """Handles clients' requests about themselves, and queries about clients."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._control = context.control
         self._members = context.members
         self._recorder = context.recorder
@@ -292,7 +292,7 @@ class LockHandler:
     State: soft of its own: whether recording fails now, so that this is logged once.
     """
 
-    def __init__(self, context: Context, locks: QueueLocks) -> None:
+    def __init__(self, context: BrokerContext, locks: QueueLocks) -> None:
         self._locks = locks
         self._members = context.members
         self._recorder = context.recorder

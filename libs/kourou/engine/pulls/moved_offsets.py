@@ -9,7 +9,7 @@ is recorded. The consumer gets its reply in any case: a record that cannot be st
 
 from __future__ import annotations
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.errors import KourouError
 from kourou.model.limits import OFFSET_MOVED_QUEUES_MAX
@@ -29,7 +29,7 @@ AGAIN_AFTER_MS = 1_000
 class MovedOffsets:
     """Stores the records; `host` is the broker's own encoded address."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._appends = context.appends
         self._confirmations = context.confirmations
         self._pressure = context.pressure

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.filters.filter_servers import FilterServerTable
 from kourou.engine.groups.member_handler import EnsureGroup
@@ -176,7 +176,7 @@ class PullHandler:
 
     def __init__(
         self,
-        context: Context,
+        context: BrokerContext,
         ensure_group: EnsureGroup,
         moved: MovedOffsets,
         filter_servers: FilterServerTable,

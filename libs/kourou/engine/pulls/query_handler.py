@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.member_handler import EnsureGroup
 from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
@@ -47,7 +47,7 @@ class OffsetHandler:
     State: none of its own.
     """
 
-    def __init__(self, context: Context, ensure_group: EnsureGroup) -> None:
+    def __init__(self, context: BrokerContext, ensure_group: EnsureGroup) -> None:
         self._view = context.view
         self._confirmations = context.confirmations
         self._control = context.control
@@ -143,7 +143,7 @@ def _queue(queue_id: int) -> int:
 class QueryHandler:
     """Handles message queries."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._view = context.view
         self._confirmations = context.confirmations
         self._members = context.members

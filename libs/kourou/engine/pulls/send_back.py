@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import decide_dlq_topic, decide_retry_topic
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import Target
@@ -50,7 +50,7 @@ Counts = defaultdict[tuple[str, str], int]
 class SendBackHandler:
     """Stores failed messages again. `sent_back` and `dead` count by (topic, group)."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._view = context.view
         self._control = context.control
         self._appends = context.appends

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving, Effect
 from kourou.engine.inputs import ClosedSegment, DiskMeasured
 from kourou.engine.retention import plan as retention
@@ -48,7 +48,9 @@ class RetentionHandler:
     deliver.
     """
 
-    def __init__(self, context: Context, waiting_before: Callable[[int], list[UnreadSpan]]) -> None:
+    def __init__(
+        self, context: BrokerContext, waiting_before: Callable[[int], list[UnreadSpan]]
+    ) -> None:
         self._view = context.view
         self._control = context.control
         self._commits = context.commits

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import evolve
 from kourou.engine.effects import DeleteLogBefore, Effect
 from kourou.engine.groups.progress import yield_to
@@ -47,7 +47,7 @@ class FollowedConfirmations(Confirmations):
 class CopiedLog:
     """The copy of one log; `apply` applies changed settings."""
 
-    def __init__(self, context: Context, apply: Callable[[Sequence[Event]], None]) -> None:
+    def __init__(self, context: BrokerContext, apply: Callable[[Sequence[Event]], None]) -> None:
         self._control = context.control
         self._view = context.view
         self._appends = context.appends

@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.sends.confirmations import CommitStart
@@ -104,7 +104,7 @@ class StaticFollower:
 
     active = True
 
-    def __init__(self, context: Context, role: FollowerRole, log: CopiedLog) -> None:
+    def __init__(self, context: BrokerContext, role: FollowerRole, log: CopiedLog) -> None:
         assert isinstance(context.confirmations, FollowedConfirmations)
         self._role = role
         self._policy = context.policy

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import ChangeRole, Effect, Flush
 from kourou.engine.roles.replicas import member_name
 from kourou.engine.sends.confirmations import (
@@ -62,7 +62,7 @@ class LeaderRole:
 class StaticLeader:
     """Leads one log."""
 
-    def __init__(self, context: Context, role: LeaderRole) -> None:
+    def __init__(self, context: BrokerContext, role: LeaderRole) -> None:
         self._role = role
         self._policy = context.policy
         self._control = context.control

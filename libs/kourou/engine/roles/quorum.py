@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect, Forward
 from kourou.engine.ports import Quorum, QuorumMember
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
@@ -64,7 +64,7 @@ class QuorumLeader:
     active = False
     broker_role = SYNC_MASTER
 
-    def __init__(self, context: Context, role: QuorumLeaderRole) -> None:
+    def __init__(self, context: BrokerContext, role: QuorumLeaderRole) -> None:
         self._role = role
         self._policy = context.policy
         self._appends = context.appends
@@ -188,7 +188,7 @@ class QuorumFollower:
 
     active = False
 
-    def __init__(self, context: Context, quorum: Quorum, log: CopiedLog) -> None:
+    def __init__(self, context: BrokerContext, quorum: Quorum, log: CopiedLog) -> None:
         self._quorum = quorum
         self._policy = context.policy
         self._appends = context.appends

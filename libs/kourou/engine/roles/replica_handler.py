@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import ChangeRole, Effect, HandOver
 from kourou.engine.ports import JOINING, Quorum, QuorumMember
 from kourou.engine.roles.follower import StaticFollower
@@ -35,7 +35,7 @@ class ReplicaHandler:
 
     def __init__(
         self,
-        context: Context,
+        context: BrokerContext,
         leading: StaticLeader | QuorumLeader | None,
         following: StaticFollower | QuorumFollower | None,
     ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.client_requests import ClientRequests
 from kourou.engine.sends.send_handler import SendHandler
@@ -37,7 +37,9 @@ NOT_STORED = "0"
 class ReplyHandler:
     """Handles reply messages."""
 
-    def __init__(self, context: Context, sending: SendHandler, asking: ClientRequests) -> None:
+    def __init__(
+        self, context: BrokerContext, sending: SendHandler, asking: ClientRequests
+    ) -> None:
         self._sending = sending
         self._appends = context.appends
         self._confirmations = context.confirmations

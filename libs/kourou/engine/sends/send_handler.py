@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import AppendResult, Numbers, Target
 from kourou.engine.sends.deduplication import NO_REPEATS, MessageIdentity, Original, identities_of
@@ -144,7 +144,7 @@ class _Checked(NamedTuple):
 class SendHandler:
     """Handles sends."""
 
-    def __init__(self, context: Context, ensure_topic: Ensure) -> None:
+    def __init__(self, context: BrokerContext, ensure_topic: Ensure) -> None:
         self._control = context.control
         self._appends = context.appends
         self._confirmations = context.confirmations
@@ -415,7 +415,7 @@ class JointSends:
     State: none of its own.
     """
 
-    def __init__(self, context: Context, sending: SendHandler) -> None:
+    def __init__(self, context: BrokerContext, sending: SendHandler) -> None:
         self._sending = sending
         self._appends = context.appends
         self._confirmations = context.confirmations

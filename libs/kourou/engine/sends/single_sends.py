@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.pulls.send_back import SendBackHandler
 from kourou.engine.sends.appends import Numbers, Target
@@ -77,7 +77,9 @@ class PreparedBatch(NamedTuple):
 class SingleSends:
     """Handles sends of single messages and of RocketMQ's encoded batches."""
 
-    def __init__(self, context: Context, sending: SendHandler, send_back: SendBackHandler) -> None:
+    def __init__(
+        self, context: BrokerContext, sending: SendHandler, send_back: SendBackHandler
+    ) -> None:
         self._sending = sending
         self._appends = context.appends
         self._confirmations = context.confirmations
@@ -355,7 +357,7 @@ class JointSingles:
     State: none of its own.
     """
 
-    def __init__(self, context: Context, single_sends: SingleSends) -> None:
+    def __init__(self, context: BrokerContext, single_sends: SingleSends) -> None:
         self._single_sends = single_sends
         self._appends = context.appends
         self._redirects = context.redirects

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import Target
 from kourou.engine.transactions import batches as rules
@@ -57,7 +57,9 @@ _HOUR_MS = 3_600_000
 class BatchHandler:
     """Handles the requests about batches of one broker."""
 
-    def __init__(self, context: Context, transactions: TransactionHandler, ends: BatchEnds) -> None:
+    def __init__(
+        self, context: BrokerContext, transactions: TransactionHandler, ends: BatchEnds
+    ) -> None:
         self._control = context.control
         self._transactions = transactions
         self._ends = ends
@@ -275,7 +277,9 @@ class BatchEnds:
     message can have its message stored already. The broker looks for that message by its key, once.
     """
 
-    def __init__(self, context: Context, transactions: TransactionHandler, log: BatchLog) -> None:
+    def __init__(
+        self, context: BrokerContext, transactions: TransactionHandler, log: BatchLog
+    ) -> None:
         self._transactions = transactions
         self._redirects = context.redirects
         self._log = log

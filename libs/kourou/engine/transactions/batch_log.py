@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.ports import ANYWHERE
 from kourou.engine.sends.appends import AppendResult, Numbers, Target
 from kourou.engine.transactions.batch_halves import BatchPart
@@ -147,7 +147,7 @@ SCALAR_BELOW = 10
 class BatchLog:
     """The half messages of batches in the log of one broker."""
 
-    def __init__(self, context: Context, transactions: TransactionHandler) -> None:
+    def __init__(self, context: BrokerContext, transactions: TransactionHandler) -> None:
         self._transactions = transactions
         self._view = context.view
         self._appends = context.appends

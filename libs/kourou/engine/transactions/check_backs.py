@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import Target
 from kourou.engine.transactions.half_messages import (
@@ -62,7 +62,7 @@ class _Step:
 class CheckBacks:
     """Asks producers about their open half messages."""
 
-    def __init__(self, context: Context, transactions: TransactionHandler) -> None:
+    def __init__(self, context: BrokerContext, transactions: TransactionHandler) -> None:
         self._transactions = transactions
         self._members = context.members
         self._policy = context.policy

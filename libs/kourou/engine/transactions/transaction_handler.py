@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kourou.engine.admin.topic_table import decide_transaction_topics
-from kourou.engine.context import Context
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import AppendResult, Target
 from kourou.engine.transactions.half_messages import (
@@ -87,7 +87,7 @@ class TransactionEnd(NamedTuple):
 class TransactionHandler:
     """The half messages of one broker. `host` is the broker's own encoded address."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._view = context.view
         self._control = context.control
         self._commits = context.commits
@@ -485,7 +485,7 @@ class JointEnds:
       open when the broker started, a traced request, one that names a half message of the group
     """
 
-    def __init__(self, context: Context, transactions: TransactionHandler) -> None:
+    def __init__(self, context: BrokerContext, transactions: TransactionHandler) -> None:
         self._transactions = transactions
         self._appends = context.appends
 

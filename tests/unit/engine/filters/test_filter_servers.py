@@ -12,8 +12,8 @@ from kourou.runtime.core import Peer
 EXPIRY_MS = 30_000
 
 
-def peer(number: int, carrier: str = "zmq", listener: str = "internal") -> Peer:
-    return Peer(number, carrier, ("127.0.0.1", number), listener)
+def peer(number: int, protocol: str = "zmq", listener: str = "internal") -> Peer:
+    return Peer(number, protocol, ("127.0.0.1", number), listener)
 
 
 def listeners(number: int) -> dict[str, str]:
