@@ -93,7 +93,7 @@ def cuts_what_follows_a_late_chunk(patch: pytest.MonkeyPatch) -> None:
         return (Fit.DIVERGED, end) if late else (fit, agreed)
 
     patch.setattr(OwnLog, "compare", compare)
-    patch.setattr(OwnLog, "may_cut", lambda self, position: True)
+    patch.setattr(OwnLog, "may_truncate", lambda self, position: True)
 
 
 def confirms_an_older_epoch_by_counting(patch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def takes_nothing_until_it_begins_anew(patch: pytest.MonkeyPatch) -> None:
 
     def restart_log(self: RaftFollower, chunk: LogChunk) -> None:
         genuine(self, chunk)
-        self.node.log.cutting = True
+        self.node.log.truncating = True
 
     patch.setattr(RaftFollower, "_restart_log", restart_log)
 

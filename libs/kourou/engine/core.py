@@ -111,7 +111,7 @@ class BrokerCore:
         """Record the progress that is not recorded yet; the last call before the store closes."""
         if self.parts.following is not None:
             return []
-        self.parts.transactions.settle()
+        self.parts.transactions.commit_progress()
         return self._record_progress(self.parts.commits.record(), "stopping", wall_ms)
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
@@ -353,7 +353,7 @@ class BrokerCore:
         effects += parts.delays.tick(now_ms, tick)
         parts.repeats.expire(now_ms)
         parts.statistics.tick(now_ms)
-        parts.transactions.settle()
+        parts.transactions.commit_progress()
         # Records numbered in the meantime are taken here, in order, and go before every reply.
         return self._record_progress(parts.commits.due(now_ms), "", wall_ms) + effects
 

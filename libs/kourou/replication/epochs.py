@@ -155,7 +155,7 @@ class Epochs:
         assert end >= self.end, f"the log ends at {self.end}, beyond {end}"
         self.end = end
 
-    def cut(self, end: int) -> None:
+    def truncate(self, end: int) -> None:
         """Remove everything from `end` on, including epochs that start there."""
         assert 0 <= end <= self.end, f"cut at {end}, the log ends at {self.end}"
         keep = max(1, bisect_left(self._starts, end))

@@ -287,7 +287,7 @@ class Copying:
         self._deaf_to_ms = now_ms + NOT_COPIED_MS
         self._ack_due = False
         if end < self.taken:
-            self._epochs.cut(end)
+            self._epochs.truncate(end)
         self.written = min(self.written, end)
 
     def flushed_to(self, position: int) -> None:

@@ -391,7 +391,7 @@ class RaftGroup:
 
     def _damaged(self) -> Damaged | None:
         log = self._member.log
-        if self._store_runtime is None or log.cutting:
+        if self._store_runtime is None or log.truncating:
             return None
         return Damaged(self._store_runtime.store, log.epochs, log.confirmed)
 

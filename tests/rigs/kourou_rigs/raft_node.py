@@ -240,7 +240,7 @@ class Node:
             return
         self.disk.write(position, body)
         # A pending truncation is already visible in the member's epochs.
-        epochs = None if member.log.cutting else member.log.epochs
+        epochs = None if member.log.truncating else member.log.epochs
         self._world.rules.written(self.name, position, epoch, body, epochs)
 
     def _disk_time(self) -> int:
@@ -385,7 +385,7 @@ class Node:
     def fetch(self, wanted: wants.Fetch) -> happened.Fetched | None:
         """This member's reply to a request for its log; None while it cannot reply."""
         member = self.member
-        if member is None or self.paused or member.log.cutting:
+        if member is None or self.paused or member.log.truncating:
             return None
         log = member.log
         position = max(wanted.position, log.first_position)

@@ -348,7 +348,7 @@ class RaftWorld:
 
     def _retention(self) -> None:
         node = self._any()
-        if node.member is not None and not node.paused and not node.member.log.cutting:
+        if node.member is not None and not node.paused and not node.member.log.truncating:
             log = node.member.log
             # A deleted segment was full, and therefore flushed.
             safe = min(log.confirmed, log.flushed)
@@ -413,6 +413,6 @@ class RaftWorld:
             assert member is not None
             parts.append(
                 f"{node.name} {member.role.value} epoch {member.epoch} log {member.log.epochs!r}"
-                f" confirmed {member.log.confirmed} cutting {member.log.cutting}"
+                f" confirmed {member.log.confirmed} truncating {member.log.truncating}"
             )
         return f"confirmed {len(self.rules.confirmed)}, " + "; ".join(parts)

@@ -35,7 +35,7 @@ def test_an_epoch_that_wrote_nothing_gives_way_to_the_next():
     epochs.open(4, 20)
     epochs.extend(30)
     assert epochs.opened() == ((1, 10), (4, 20))
-    epochs.cut(20)
+    epochs.truncate(20)
     assert (epochs.newest, epochs.end) == (1, 20)
 
 
@@ -45,7 +45,7 @@ def test_an_epoch_may_start_an_empty_log():
     epochs.extend(8)
     assert (epochs.opened(), epochs.last) == (((1, 0),), 1)
     assert epochs.summary() == ((1, 0),)
-    epochs.cut(0)
+    epochs.truncate(0)
     assert (epochs.opened(), epochs.newest) == ((), 0)
 
 
@@ -101,7 +101,7 @@ def test_the_common_position_is_that_of_the_bytes_themselves():
             upto = chance.randint(common, len(logs[leader]))
             logs[follower] = logs[leader][:upto]
             views[follower] = views[leader].copy()
-            views[follower].cut(upto)
+            views[follower].truncate(upto)
         for one, mine in zip(logs, views, strict=True):
             for two, other in zip(logs, views, strict=True):
                 same = 0

@@ -119,7 +119,7 @@ class TransactionHandler:
         """Note both clocks; the age of a half message that comes later counts from here."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
 
-    def settle(self) -> None:
+    def commit_progress(self) -> None:
         """Commit the progress in the queues of transactions; recorded like any group's.
 
         Cheap if nothing has changed.

@@ -128,11 +128,7 @@ def hears_a_leader(node: RaftNode, ask: AskVote) -> bool:
 
 def may_judge(node: RaftNode, ask: AskVote) -> bool:
     """True if this replica evaluates the candidate at all."""
-    return (
-        node.joining is None
-        and ask.epoch >= node.ballot.epoch
-        and not hears_a_leader(node, ask)
-    )
+    return node.joining is None and ask.epoch >= node.ballot.epoch and not hears_a_leader(node, ask)
 
 
 def may_vote(node: RaftNode, ask: AskVote) -> bool:

@@ -91,7 +91,7 @@ class RaftFollower(RoleBehavior):
         A leader reads and writes at once, and a truncation takes a while. Standing later is always
         safe; the end of the truncation, or a restart, makes it possible again.
         """
-        return not self.node.log.cutting and self.node.joining is None
+        return not self.node.log.truncating and self.node.joining is None
 
     # -- chunks ----------------------------------------------------------------------------------
 
@@ -99,7 +99,9 @@ class RaftFollower(RoleBehavior):
         """Handle a chunk or a heartbeat of this epoch's leader."""
         self._wait()
         log = self.node.log
-        if log.cutting or (chunk.end > chunk.position and self.node.now < self._blocked_until_ms):
+        if log.truncating or (
+            chunk.end > chunk.position and self.node.now < self._blocked_until_ms
+        ):
             return
         joining = self.node.joining
         if joining is not None and not joining.is_marked:
@@ -111,7 +113,7 @@ class RaftFollower(RoleBehavior):
         self._beginning = NOTHING
         if self._take(chunk.position, chunk.end, chunk.previous_epoch, chunk.data_epoch, body):
             self._answering = max(self._answering, chunk.round)
-        elif not log.cutting:
+        elif not log.truncating:
             self.node.send(chunk.leader, self.node.refusal(chunk.round, chunk.position))
         if chunk.catch_up:
             self._catch_up.go_on(self.matched, min(chunk.confirmed, chunk.leader_end))
@@ -131,7 +133,7 @@ class RaftFollower(RoleBehavior):
             log.append(end, data_epoch)
             node.out += (WriteChunk(position, end, data_epoch, body), FlushLog())
         elif fit is Fit.DIVERGED:
-            self._cut(agreed)
+            self._truncate(agreed)
             return False
         elif fit is not Fit.HAVE:
             self.matched = max(self.matched, agreed)  # of an overlap; 0 for a gap
@@ -150,9 +152,9 @@ class RaftFollower(RoleBehavior):
 
     # -- truncation -------------------------------------------------------------------------------
 
-    def _cut(self, position: int) -> None:
+    def _truncate(self, position: int) -> None:
         log = self.node.log
-        if not log.may_cut(position):
+        if not log.may_truncate(position):
             self.node.halt(f"a cut at {position}, and all is confirmed up to {log.confirmed}")
             return
         ballot = self.node.ballot
@@ -161,8 +163,8 @@ class RaftFollower(RoleBehavior):
         if position == 0 and not ballot.saved:
             return  # an empty log with a vote that has `lived` counts as lost: write the vote first
         self.node.out.append(TruncateLog(position, log.confirmed))
-        log.cut(position)
-        log.cutting = True
+        log.truncate(position)
+        log.truncating = True
 
     def _must_restart(self, chunk: LogChunk) -> bool:
         """True if no replica has the data that this log lacks.
@@ -226,10 +228,10 @@ class RaftFollower(RoleBehavior):
         if self.node.leader and min(self.matched, self.node.log.flushed) > self._acknowledged:
             self._answering = max(self._answering, self.node.round_heard)
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """Acknowledge all chunks of this batch at once."""
         node = self.node
-        if self._answering != NOTHING and not node.log.cutting:
+        if self._answering != NOTHING and not node.log.truncating:
             flushed = min(self.matched, node.log.flushed)
             if flushed:
                 node.lives()
@@ -269,7 +271,7 @@ class RaftFollower(RoleBehavior):
         limit = min(self.confirmable, answer.confirmed)
         before, ahead = self.matched, len(out)
         if (
-            not log.cutting
+            not log.truncating
             and answer.position == before
             and answer.position < answer.end <= limit
             and answer.previous_epoch <= answer.data_epoch <= self.node.epoch

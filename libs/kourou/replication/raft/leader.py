@@ -134,7 +134,7 @@ class RaftLeader(RoleBehavior):
             self._probes.add(ack.member)
 
     def appended(self, end: int) -> None:
-        """Nothing to do: `settle` sends the new bytes."""
+        """Nothing to do: `end_batch` sends the new bytes."""
 
     def flushed(self) -> None:
         """This replica itself counts towards the majority."""
@@ -176,7 +176,7 @@ class RaftLeader(RoleBehavior):
 
     # -- replication ------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """Commit what can be committed, then send every follower what it lacks."""
         if self._changed:
             self._changed = False
@@ -185,7 +185,7 @@ class RaftLeader(RoleBehavior):
         settings = self.node.settings
         self.handing_over.go_on()
         self.lease.turn(self.node.now)
-        self.admission.settle()
+        self.admission.admit()
         self.node.round_heard = self.lease.round
         for name, progress in self.peers.items():
             progress.judge_distance(log.confirmed, log.first_position, settings.catch_up_bytes)
@@ -372,7 +372,7 @@ class Admission:
         del self._joiners[ack.member]
         return True
 
-    def settle(self) -> None:
+    def admit(self) -> None:
         """From here on, chunks admit each joining replica for which it is certain."""
         leader = self._leader
         for each in self._joiners.values():

@@ -205,7 +205,7 @@ class RaftNode:
             self._take(item)
         if self.now >= self.behavior.deadline_ms:
             self.behavior.tick()
-        self.behavior.settle()
+        self.behavior.end_batch()
         self._report_role()
         return self.out
 
@@ -229,13 +229,13 @@ class RaftNode:
         """
         behavior = self.behavior
         if (
-            self.log.cutting
+            self.log.truncating
             or not isinstance(behavior, RaftFollower)
             or not behavior.wants_to_begin(position)
         ):
             return False
         self.log.begin(position, epoch)
-        self.log.cutting = True
+        self.log.truncating = True
         return True
 
     @property
@@ -260,7 +260,7 @@ class RaftNode:
             case happened.MessageReceived(message, body):
                 self._received(message, body)
             case happened.LogFlushed(end):
-                if not self.log.cutting and self.log.flush(end):
+                if not self.log.truncating and self.log.flush(end):
                     self.behavior.flushed()
             case happened.Appended(epoch, end):
                 self._appended(epoch, end)
@@ -270,11 +270,11 @@ class RaftNode:
             case happened.LogTruncated() | happened.LogRestarted():
                 if isinstance(item, happened.LogRestarted) and item.position > self.log.end:
                     self.log.begin(item.position, item.epoch)
-                self.log.cutting = False
+                self.log.truncating = False
                 self.behavior.log_changed()
             case happened.WriteFailed(position):
                 if position < self.log.end:
-                    self.log.epochs.cut(position)
+                    self.log.epochs.truncate(position)
                     self.log.flushed = min(self.log.flushed, position)
                 self.behavior.write_failed()
             case happened.Fetched():
@@ -427,7 +427,7 @@ class RaftNode:
         """A leader that has not appended anything leaves no trace of its epoch."""
         self.leader = ""
         if self.log.epochs.start_of(self.log.epochs.newest) == self.log.end:
-            self.log.epochs.cut(self.log.end)
+            self.log.epochs.truncate(self.log.end)
 
     def halt(self, reason: str) -> None:
         """Stop and raise an alarm."""

@@ -46,7 +46,7 @@ class RoleBehavior:
     def tick(self) -> None:
         """The deadline has passed."""
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """All inputs of this batch are processed: send what is sent once per batch."""
 
     def chunk(self, chunk: LogChunk, body: Buffer) -> None:
