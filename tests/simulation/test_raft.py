@@ -241,7 +241,7 @@ def admits_whoever_asks(patch: pytest.MonkeyPatch) -> None:
         known = self._joiners.get(name)
         if known is None:
             return 0, 0
-        known.told_in = 0
+        known.reported_in = 0
         return known.start, 0
 
     patch.setattr(Admission, "word", word)

@@ -84,18 +84,18 @@ def test_one_on_whom_others_count_is_enough_and_there_is_a_group() -> None:
 
 def test_a_leader_admits_it_when_it_has_all_that_the_leader_had() -> None:
     kit = MemberKit(boot=NEW).at(0)
-    told = {"joining": HIGHEST_START, "joining_at": 40}
+    admission = {"joining": HIGHEST_START, "joining_at": 40}
     kit.hears(chunk(4, 0, 0))
     kit.hears(chunk(4, 0, 40, answered=1), bytes(40))
     assert [each.joining for each in kit.sent(ChunkAck)] == [HIGHEST_START, HIGHEST_START]
     sure = chunk(4, 40, 40, previous=4, confirmed=40, answered=9)
-    kit.at(2_999).hears(_with(sure, told))
+    kit.at(2_999).hears(_with(sure, admission))
     assert kit.member.joining is not None, "a candidate may still count an old vote"
-    kit.at(3_000).hears(_with(sure, {**told, "joining": 7}))
+    kit.at(3_000).hears(_with(sure, {**admission, "joining": 7}))
     assert kit.member.joining is not None, "that is for an earlier start"
-    kit.hears(_with(chunk(4, 40, 40, previous=4, confirmed=30), {**told, "joining_at": 41}))
+    kit.hears(_with(chunk(4, 40, 40, previous=4, confirmed=30), {**admission, "joining_at": 41}))
     assert kit.member.joining is not None, "it lacks a byte"
-    kit.hears(_with(sure, told))
+    kit.hears(_with(sure, admission))
     assert kit.member.joining is None
     assert kit.wanted(SaveVote) == [SaveVote(4, "n1")], "in this epoch it never votes again"
     assert [each.joining for each in kit.sent(ChunkAck)] == [0]

@@ -20,7 +20,7 @@ def said(
 
 
 def word(kit: MemberKit, name: str) -> tuple[int, int]:
-    """What the last chunk to that member told it."""
+    """The admission in the last chunk to that replica."""
     for each in reversed(kit.effects):
         message = getattr(each, "message", None)
         if isinstance(message, LogChunk) and each.member == name:  # type: ignore[union-attr]  # a Send
